@@ -1,0 +1,74 @@
+# Everything sets itself up in .venv; repeated calls cost nothing until pyproject.toml or constraints.txt change.
+#
+#   make demo       a meta-learning agent adapts to tasks that it never saw (about five minutes)
+#   make test       all tests but the soak tests
+#   make lint       formatting, lint, types, layers
+#   make test-slow  the soak tests
+#   make bench      every benchmark with small numbers
+#
+# PYTHON  another interpreter (3.11 or newer):        make test PYTHON=python3.12
+# TORCH   another torch build (any pip arguments):    make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+# PYTEST  more arguments for pytest:                  make test PYTEST="-x -k engine"
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+PYTEST ?=
+
+BIN := .venv/bin
+SPEC := pyproject.toml constraints.txt
+
+.PHONY: setup setup-dev demo test test-slow lint format bench-setup bench clean
+
+setup: .venv/.setup
+setup-dev: .venv/.setup-dev
+
+# $(1) environment. The torch build is the caller's choice, so the constraints that are used do not hold torch itself.
+define new_env
+	test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	$(1)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11) and "metaroll needs Python >= 3.11: make PYTHON=python3.11")'
+	grep -v '^torch==' constraints.txt > $(1)/constraints.txt
+	$(1)/bin/pip install --quiet -c $(1)/constraints.txt $(TORCH)
+endef
+
+.venv/.setup: $(SPEC)
+	$(call new_env,.venv)
+	$(BIN)/pip install --quiet -c .venv/constraints.txt -e '.[plot,fast]'
+	@touch $@
+
+.venv/.setup-dev: .venv/.setup
+	$(BIN)/pip install --quiet -c .venv/constraints.txt -e '.[all,dev]'
+	@touch $@
+
+demo: .venv/.setup
+	$(BIN)/metaroll demo
+
+test: .venv/.setup-dev
+	$(BIN)/pytest -q -m "not slow" $(PYTEST)
+
+test-slow: .venv/.setup-dev
+	$(BIN)/pytest -q -m slow $(PYTEST)
+
+lint: .venv/.setup-dev
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: .venv/.setup-dev
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+# The libraries that we compare with pin other versions of NumPy and the like, so they get an environment of their own.
+.venv-bench/.setup: $(SPEC)
+	$(call new_env,.venv-bench)
+	.venv-bench/bin/pip install --quiet -c .venv-bench/constraints.txt -e '.[all]'
+	@touch $@
+
+bench-setup: .venv-bench/.setup
+
+bench: .venv-bench/.setup
+	@set -e; for script in benchmarks/*.py; do \
+	  test -e "$$script" || continue; echo "== $$script"; .venv-bench/bin/python "$$script" --quick; done
+
+clean:
+	rm -rf .venv .venv-bench build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

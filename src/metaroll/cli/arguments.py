@@ -1,0 +1,112 @@
+"""Parses the arguments of a command into plain values, with one clear error where they make no sense."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import random
+from collections.abc import Collection, Iterator, Sequence
+from typing import TypeVar
+
+from metaroll.errors import MetarollError, UnknownNameError
+
+__all__ = ["UsageError", "asks_for_help", "blame_input", "parse", "peek_option", "take_positionals"]
+
+T = TypeVar("T")
+
+
+class UsageError(MetarollError, ValueError):
+    """The command line (or a configuration file) asks for something that makes no sense."""
+
+
+@contextlib.contextmanager
+def blame_input() -> Iterator[None]:
+    """Built-in errors raised while a run is set up are errors in what the user gave."""
+    try:
+        yield
+    except MetarollError:
+        raise
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise UsageError(str(error)) from error
+
+
+def take_positionals(arguments: Sequence[str], count: int) -> tuple[list[str], list[str]]:
+    """The leading arguments that are no options, at most ``count``, and all others."""
+    taken = 0
+    while taken < min(count, len(arguments)) and not arguments[taken].startswith("-"):
+        taken += 1
+    return list(arguments[:taken]), list(arguments[taken:])
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the user wants to read the help text, for which nothing else must be right."""
+    return "-h" in arguments or "--help" in arguments
+
+
+def peek_option(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of ``flag`` before everything is parsed, since it decides what the defaults are."""
+    for position, argument in enumerate(arguments):
+        if argument == flag:
+            if position + 1 == len(arguments):
+                raise UsageError(f"{flag} needs a value")
+            return arguments[position + 1]
+        if argument.startswith(flag + "="):
+            return argument[len(flag) + 1 :]
+    return None
+
+
+def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, flags: Collection[str] = ()) -> T:
+    """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``SystemExit``.
+
+    Args:
+        kind: Dataclass of options (nested ones are groups of the help text).
+        arguments: What the user typed.
+        prog: Name of the command in the help text.
+        description: Text above the options.
+        flags: All flags, for the nearest names of an unknown one.
+    """
+    import tyro
+
+    complaint = io.StringIO()
+    random_state = random.getstate()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            parsed, unknown = tyro.cli(
+                tyro.conf.OmitArgPrefixes[kind],
+                args=list(arguments),
+                prog=prog,
+                description=description,
+                return_unknown_args=True,
+            )
+    except SystemExit as leaving:
+        if leaving.code in (0, None):
+            raise
+        raise UsageError(f"{_first_sentence(complaint.getvalue())}; see {prog} --help") from None
+    finally:
+        random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
+    if unknown:
+        first = unknown[0].split("=")[0]
+        if first.startswith("-"):
+            near = difflib.get_close_matches(first, sorted(set(flags)), n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ";"
+            raise UnknownNameError(f"unknown option {first}{hint} See {prog} --help")
+        raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
+    return parsed
+
+
+def _first_sentence(box: str) -> str:
+    """The complaint of the parser, out of the box that it draws: the first block between two rules.
+
+    Where the terminal has no box characters, the title stands in a block of its own before it.
+    """
+    blocks: list[list[str]] = [[]]
+    for line in box.splitlines():
+        text = line.strip(" │")
+        if text.startswith(("╭", "╰", "───", "---")):
+            blocks.append([])
+        elif text:
+            blocks[-1].append(text)
+    filled = [" ".join(block) for block in blocks if block]
+    position = 0 if "│" in box else 1
+    return filled[position] if position < len(filled) else " ".join(filled) or "the arguments make no sense"

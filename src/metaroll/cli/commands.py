@@ -1,0 +1,205 @@
+"""The commands ``demo``, ``train``, ``resume`` and ``evaluate``: arguments in, a run folder and a summary out."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from rich.console import Console
+
+from metaroll.cli import run_folder
+from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, parse, peek_option, take_positionals
+from metaroll.cli.options import options_class
+from metaroll.cli.presets import ALGORITHM_NAMES, preset_names
+from metaroll.errors import unknown_name
+
+__all__ = ["demo", "evaluate", "resume", "train"]
+
+
+def _unset(metavar: str, meaning: str) -> Any:
+    """How the help text shows an option that is not set: what happens then, instead of ``None``."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {meaning})")
+
+
+_AsNeeded = Annotated[int | None, _unset("INT", "as many as the demo needs")]
+_AsBefore = Annotated[int | None, _unset("INT", "as before")]
+_AsTrained = Annotated[int | None, _unset("INT", "as in training")]
+_Folder = Annotated[str | None, _unset("DIR", "runs/ALGO-ENV-SEED")]
+_File = Annotated[str | None, _unset("FILE", "none")]
+_SECTIONS = ("run", "algorithm", "evaluation")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Output:
+    """What is shown, and where."""
+
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the summary as JSON, the only thing on standard output."""
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show nothing but errors (and the JSON)."""
+    traceback: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show where an error comes from."""
+
+    def console(self) -> Console:
+        """Where messages go: beside the JSON nothing else may be on standard output."""
+        return Console(stderr=self.json, quiet=self.quiet, highlight=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Files:
+    """Where a run lies, and where its options come from."""
+
+    out: _Folder = None
+    """Folder of the run."""
+    config: _File = None
+    """YAML file with options, as config.yaml of a run or as lines `name: value`; flags override it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DemoArguments:
+    seed: int = 0
+    """Seed of everything."""
+    out: str = "runs/demo"
+    """Folder of the run; an earlier demo in it is overwritten."""
+    epochs: _AsNeeded = None
+    """Number of epochs."""
+    num_workers: int = 1
+    """Processes that collect rollouts; results do not depend on it."""
+    output: _Output = _Output()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ResumeArguments:
+    epochs: _AsBefore = None
+    """Total number of epochs."""
+    num_workers: _AsBefore = None
+    """Processes that collect rollouts; results do not depend on it."""
+    output: _Output = _Output()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EvaluateArguments:
+    episodes: _AsTrained = None
+    """Exploration episodes per task."""
+    num_tasks: _AsTrained = None
+    """Number of held-out tasks."""
+    repetitions: _AsTrained = None
+    """Independent repetitions per task."""
+    seed: _AsTrained = None
+    """Seed of the evaluation's rollouts."""
+    output: _Output = _Output()
+
+
+def demo(arguments: Sequence[str]) -> None:
+    """Train PEARL on point-robot in a few minutes and compare it with a floor and an oracle."""
+    given = _parse(_DemoArguments, arguments, "metaroll demo", "PEARL learns to find goals that it is never told.")
+    from metaroll.cli.demo import demo_config
+    from metaroll.cli.sessions import start
+
+    overrides = {"seed": given.seed, "num_workers": given.num_workers}
+    if given.epochs is not None:
+        overrides["epochs"] = given.epochs
+    with blame_input():
+        config = demo_config(overrides)
+        folder = Path(given.out)
+        run_folder.clear_run(folder, "demo")
+    start(config, folder, given.output.console(), given.output.json)
+
+
+def train(arguments: Sequence[str]) -> None:
+    """Train an algorithm in a task family."""
+    usage = "metaroll train ALGO ENV [options]"
+    (algo, env), rest = _algorithm_and_environment(arguments, usage)
+    file = peek_option(rest, "--config")
+    from metaroll.cli import experiments
+    from metaroll.cli.sessions import start
+
+    with blame_input():
+        layers = [] if file is None else [(file, run_folder.flat_values(run_folder.read_yaml(Path(file))))]
+        config = experiments.resolve(algo, env, layers)
+    options = experiments.run_options(algo)
+    sections = {
+        name: options_class(name, [o for o in options if o.section == name], config[name]) for name in _SECTIONS
+    }
+    kind = dataclasses.make_dataclass("_TrainArguments", [("output", _Output), ("files", _Files), *sections.items()])
+    about = f"{usage}\n\nDefaults shown are those of {algo} in {env}."
+    given: Any = _parse(kind, rest, f"metaroll train {algo} {env}", about)
+    values = {o.name: getattr(getattr(given, o.section), o.name) for o in options}
+    with blame_input():
+        config = experiments.resolve(algo, env, [("the options", values)])
+        folder = Path(given.files.out) if given.files.out else _default_folder(config)
+        run_folder.refuse_existing(folder)
+    start(config, folder, given.output.console(), given.output.json)
+
+
+def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
+    """The two names and the other arguments; ``--help`` works without names, with the first of each."""
+    names, rest = take_positionals(arguments, 2)
+    if names and names[0] not in ALGORITHM_NAMES:
+        raise unknown_name("algorithm", names[0], ALGORITHM_NAMES)
+    algo = names[0] if names else ALGORITHM_NAMES[0]
+    if len(names) < 2 and not asks_for_help(rest):
+        known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(preset_names(algo))}"
+        raise UsageError(f"{usage}: {'the environment is' if names else 'both names are'} missing. Known {known}")
+    return (algo, names[1] if len(names) == 2 else preset_names(algo)[0]), rest
+
+
+def resume(arguments: Sequence[str]) -> None:
+    """Continue a run from its newest snapshot."""
+    run, rest = _run_folder_name(arguments, "metaroll resume RUN [options]")
+    about = "metaroll resume RUN\n\nContinues as if the run had never been interrupted."
+    given = _parse(_ResumeArguments, rest, "metaroll resume", about)
+    with blame_input():
+        folder = run_folder.find_run(run)
+        config = run_folder.read_config(folder)
+        changes = {name: getattr(given, name) for name in ("epochs", "num_workers") if getattr(given, name) is not None}
+        config["run"] = {**config["run"], **changes}
+    from metaroll.cli.sessions import continue_run
+
+    continue_run(config, folder, given.output.console(), given.output.json)
+
+
+def evaluate(arguments: Sequence[str]) -> None:
+    """Adapt the newest snapshot of a run to held-out tasks."""
+    run, rest = _run_folder_name(arguments, "metaroll evaluate RUN [options]")
+    about = "metaroll evaluate RUN\n\nAdapts the newest snapshot to tasks that it was not trained on."
+    given = _parse(_EvaluateArguments, rest, "metaroll evaluate", about)
+    with blame_input():
+        folder = run_folder.find_run(run)
+        config = run_folder.read_config(folder)
+    from metaroll.cli.sessions import evaluate_run
+
+    changes = {"n_exploration_traj": given.episodes, "repetitions": given.repetitions, "seed": given.seed}
+    changes = {name: value for name, value in changes.items() if value is not None}
+    evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes)
+
+
+def _run_folder_name(arguments: Sequence[str], usage: str) -> tuple[str, list[str]]:
+    names, rest = take_positionals(arguments, 1)
+    if not names and not asks_for_help(rest):
+        raise UsageError(f"{usage}: the folder of the run is missing")
+    return (names or [""])[0], rest
+
+
+def _parse(kind: type[T], arguments: Sequence[str], prog: str, about: str) -> T:
+    return parse(kind, arguments, prog, about, [*_flags(kind), "--help"])
+
+
+def _flags(kind: Any) -> list[str]:
+    """All flags of a dataclass of options, nested ones included."""
+    hints = typing.get_type_hints(kind)
+    flags: list[str] = []
+    for field in dataclasses.fields(kind):
+        inner = hints[field.name]
+        flags += _flags(inner) if dataclasses.is_dataclass(inner) else ["--" + field.name.replace("_", "-")]
+    return flags
+
+
+def _default_folder(config: Mapping[str, Any]) -> Path:
+    return run_folder.default_run_dir(config["algo"], config["env"], config["run"]["seed"])

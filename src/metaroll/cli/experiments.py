@@ -1,0 +1,195 @@
+"""Builds everything of a run from its configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
+from metaroll.cli.presets import ALGORITHM_NAMES, get_preset
+from metaroll.cli.run_folder import flat_values
+from metaroll.envs.registry import TaskFamily, family_names, get_family
+from metaroll.errors import unknown_name
+from metaroll.learners.pearl import PEARL
+from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import QFunction
+from metaroll.seeding import mix_seed, torch_generator
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.runner import LocalRunner
+from metaroll.training.snapshots import SnapshotConfig
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = [
+    "Experiment",
+    "RunOptions",
+    "build",
+    "build_evaluator",
+    "check_names",
+    "resolve",
+    "run_options",
+    "split_tasks",
+]
+
+_ALGORITHMS = {"pearl": PEARL}
+# What the run fills itself from other options.
+_FILLED_FOR_ALGORITHM = ("device", "seed", "generator")
+_FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run needs beside the constructors of its algorithm and its evaluator.
+
+    Args:
+        seed: Seed of everything: networks, tasks, rollouts, updates, evaluation.
+        task_seed: Seed of the training and held-out tasks (null: the seed of the run).
+        epochs: Number of epochs.
+        hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
+        num_workers: Processes that collect rollouts; results do not depend on it.
+        transport: How workers are reached: auto, serial or processes.
+        device: Where gradient steps run, e.g. cpu or cuda.
+        snapshot_mode: Snapshots to keep: last, all, gap, gap_overwrite, gap_and_last or none.
+        snapshot_gap: Epochs between snapshots, for the modes with a gap.
+    """
+
+    seed: int = 0
+    task_seed: int | None = None
+    epochs: int = 500
+    hidden_sizes: Sequence[int] = (300, 300, 300)
+    num_workers: int = 1
+    transport: str = "auto"
+    device: str = "cpu"
+    snapshot_mode: str = "last"
+    snapshot_gap: int = 1
+
+
+class Experiment(NamedTuple):
+    """All parts of a run, ready to train."""
+
+    runner: LocalRunner
+    algo: Any
+    env: EnvUpdate
+    evaluator: MetaEvaluator
+
+
+def check_names(algo: str, env: str) -> None:
+    """Error with the nearest names if there is no such algorithm or environment."""
+    if algo not in ALGORITHM_NAMES:
+        raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
+    if env not in family_names():
+        raise unknown_name("environment", env, family_names())
+
+
+def run_options(algo: str) -> list[Option]:
+    """All options of a run of ``algo``, in sections ``run``, ``algorithm`` and ``evaluation``."""
+    own = constructor_options(RunOptions, "run")
+    taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
+    algorithm = constructor_options(_ALGORITHMS[algo], "algorithm", skip=taken)
+    taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
+    return own + algorithm + constructor_options(MetaEvaluator, "evaluation", skip=taken)
+
+
+def resolve(
+    algo: str, env: str, layers: Iterable[tuple[str, Mapping[str, Any]]] = (), command: str = "train"
+) -> dict[str, Any]:
+    """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out."""
+    check_names(algo, env)
+    family = get_family(env)
+    sizes = {
+        "num_train_tasks": family.num_train_tasks,
+        "num_test_tasks": family.num_test_tasks,
+        "max_path_length": family.horizon,
+    }
+    options = run_options(algo)
+    known = {option.name for option in options}
+    base = [("the task family", {k: v for k, v in sizes.items() if k in known}), ("the preset", get_preset(algo, env))]
+    values = merge_layers(options, [*base, *layers])
+    missing = [option for option in options if values[option.name] is MISSING]
+    if missing:
+        flags = ", ".join(option.flag for option in missing)
+        raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
+    for option in options:
+        sections.setdefault(option.section, {})[option.name] = values[option.name]
+    return sections
+
+
+def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
+    """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones."""
+    algorithm, run = config["algorithm"], config["run"]
+    seed = run["seed"] if run["task_seed"] is None else run["task_seed"]
+    family: TaskFamily = get_family(config["env"])
+    held_out = algorithm["num_test_tasks"] if num_test is None else num_test
+    return family.split(algorithm["num_train_tasks"], held_out, seed=seed)
+
+
+def build(
+    config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = (), *, quick_check: bool = True
+) -> Experiment:
+    """Algorithm, environment, evaluator and runner of ``config``; nothing is written before training starts.
+
+    Args:
+        config: A configuration from ``resolve``, or read from ``config.yaml``.
+        run_dir: Folder of the run; ``None`` writes nothing.
+        callbacks: Objects that the runner tells about epochs and evaluations.
+        quick_check: Check first that all values are known (a file may have been edited).
+    """
+    if quick_check:
+        config = resolve(config["algo"], config["env"], [("the configuration", flat_values(config))], config["command"])
+    train_tasks, test_tasks = split_tasks(config)
+    algo = _build_pearl(config, train_tasks, test_tasks)
+    evaluator = build_evaluator(config, test_tasks)
+    run = config["run"]
+    snapshots = SnapshotConfig(str(run_dir), run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None
+    runner = LocalRunner(
+        snapshots,
+        run_dir=run_dir,
+        seed=run["seed"],
+        num_workers=run["num_workers"],
+        transport=run["transport"],
+        evaluator=evaluator,
+        exist_ok=True,
+        callbacks=tuple(callbacks),
+        config=config,
+    )
+    env = train_tasks[0]
+    runner.setup(algo, env)
+    return Experiment(runner, algo, env, evaluator)
+
+
+def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> MetaEvaluator:
+    """The meta-test protocol of ``config`` on ``test_tasks``; ``changes`` replace arguments of the evaluator."""
+    arguments = {
+        **config["evaluation"],
+        "test_task_sampler": FixedTaskSampler(test_tasks),
+        "max_path_length": config["algorithm"]["max_path_length"],
+        "n_test_tasks": len(test_tasks),
+        "seed": mix_seed("evaluation", config["run"]["seed"]),
+    }
+    return MetaEvaluator(**{**arguments, **changes})
+
+
+def _build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], test_tasks: Sequence[EnvUpdate]) -> PEARL:
+    algorithm, run = config["algorithm"], config["run"]
+    latent_dim, sizes = algorithm["latent_dim"], run["hidden_sizes"]
+    environment = train_tasks[0]()
+    try:
+        spec = EnvSpec.from_env(environment)
+    finally:
+        environment.close()
+    augmented = PEARL.augment_env_spec(spec, latent_dim)
+    generator = torch_generator(mix_seed("networks", run["seed"]))
+    algo = PEARL(
+        env=train_tasks,
+        inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, generator=generator),
+        qf=QFunction(augmented, hidden_sizes=sizes, generator=generator),
+        vf=QFunction(PEARL.get_env_spec(spec, latent_dim, "vf"), hidden_sizes=sizes, generator=generator),
+        test_env_sampler=FixedTaskSampler(test_tasks),
+        seed=mix_seed("algorithm", run["seed"]),
+        **algorithm,
+    )
+    algo.to(run["device"])
+    return algo

@@ -1,0 +1,165 @@
+"""What a user sees while a run trains: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from metaroll.cli.outcome import evaluation_values
+
+__all__ = ["EpochRow", "TrainingDisplay", "duration"]
+
+_ROWS_SHOWN = 12
+_COLUMNS = ("epoch", "env steps", "steps/s", "updates/s", "return before", "after", "95 % interval", "elapsed", "left")
+
+
+@dataclass(frozen=True)
+class EpochRow:
+    """One line of the table; rates are over the seconds of this epoch."""
+
+    epoch: int
+    num_epochs: int
+    env_steps: int
+    steps_per_second: float
+    updates_per_second: float
+    before: float | None
+    after: float | None
+    interval: tuple[float, float] | None
+    elapsed: float
+    left: float
+
+    def cells(self) -> tuple[str, ...]:
+        """Texts in the order of the table's columns."""
+        interval = f"[{self.interval[0]:.1f}, {self.interval[1]:.1f}]" if self.interval else ""
+        return (
+            f"{self.epoch}/{self.num_epochs}",
+            f"{self.env_steps:,}",
+            f"{self.steps_per_second:,.0f}",
+            f"{self.updates_per_second:,.0f}",
+            "" if self.before is None else f"{self.before:.1f}",
+            "" if self.after is None else f"{self.after:.1f}",
+            interval,
+            duration(self.elapsed),
+            duration(self.left),
+        )
+
+    def line(self) -> str:
+        """The row as one plain line for logs."""
+        epoch, steps, steps_rate, updates_rate, before, after, interval, elapsed, left = self.cells()
+        returns = f"  return {before} -> {after} {interval}" if after else ""
+        return (
+            f"epoch {epoch}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
+            f"{returns}  {elapsed} elapsed, {left} left"
+        )
+
+
+def duration(seconds: float) -> str:
+    """``m:ss`` or ``h:mm:ss``."""
+    whole = max(0, round(seconds))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class TrainingDisplay:
+    """Callback of a runner that shows one row per epoch; a context manager, since the table owns the terminal.
+
+    Args:
+        console: Where to draw; a terminal gets a live table, anything else one line per epoch.
+        title: Head line of the table.
+        num_epochs: Epoch count of the whole run.
+        updates_per_epoch: Gradient steps per epoch, for the rate.
+        first_epoch: Epochs that were done before (a resumed run).
+    """
+
+    def __init__(
+        self, console: Console, title: str, num_epochs: int, updates_per_epoch: int, first_epoch: int = 0
+    ) -> None:
+        self.last_result: Any = None
+        self._console = console
+        self._title = title
+        self._num_epochs = num_epochs
+        self._updates_per_epoch = updates_per_epoch
+        self._first_epoch = first_epoch
+        self._rows: deque[EpochRow] = deque(maxlen=_ROWS_SHOWN)
+        self._shown: Mapping[str, Any] = {}
+        self._started = self._epoch_started = time.monotonic()
+        self._epoch_seconds: list[float] = []
+        self._env_steps: int | None = None
+        self._spinner = Spinner("dots", text=Text("building", style="dim"))
+        self._live: Live | None = None
+
+    def __enter__(self) -> TrainingDisplay:
+        self._started = self._epoch_started = time.monotonic()
+        if self._console.is_terminal and not self._console.quiet:
+            self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.__exit__(*exception)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the display was opened."""
+        return time.monotonic() - self._started
+
+    def start_from(self, epoch: int, env_steps: int) -> None:
+        """Tell where a resumed run stands, so that rates and epochs count from there."""
+        self._first_epoch, self._env_steps = epoch, env_steps
+
+    def on_evaluation(self, runner: Any, result: Any) -> None:
+        """Keep the newest evaluation for the row of this epoch."""
+        self.last_result = result
+        self._shown = evaluation_values(result)
+
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, Any]) -> None:
+        """Add the row of ``epoch``."""
+        now = time.monotonic()
+        seconds = max(now - self._epoch_started, 1e-9)
+        self._epoch_started = now
+        self._epoch_seconds.append(seconds)
+        env_steps = int(runner.total_env_steps)
+        new_steps, self._env_steps = env_steps - (self._env_steps or 0), env_steps
+        done = epoch + 1
+        # The first epoch holds the warm-up: it says nothing about those to come once there are others.
+        typical = self._epoch_seconds[1:] or self._epoch_seconds
+        row = EpochRow(
+            epoch=done,
+            num_epochs=self._num_epochs,
+            env_steps=env_steps,
+            steps_per_second=new_steps / seconds,
+            updates_per_second=self._updates_per_epoch / seconds,
+            before=self._shown.get("return_before"),
+            after=self._shown.get("return_after"),
+            interval=self._shown.get("return_after_interval"),
+            elapsed=now - self._started,
+            left=(self._num_epochs - done) * sum(typical) / len(typical),
+        )
+        self._rows.append(row)
+        if self._live is None:
+            self._console.print(row.line(), highlight=False, soft_wrap=True)
+
+    def _table(self) -> Group:
+        table = Table(title=self._title, title_style="bold", title_justify="left", expand=False)
+        for name in _COLUMNS:
+            style = {"after": "bold green", "return before": "yellow"}.get(name, "")
+            table.add_column(name, justify="right", style=style, no_wrap=True)
+        for row in self._rows:
+            table.add_row(*row.cells())
+        done = self._rows[-1].epoch if self._rows else self._first_epoch
+        if self._live is None or done >= self._num_epochs:
+            return Group(table)
+        waiting = f"epoch {done + 1} of {self._num_epochs}: {duration(time.monotonic() - self._epoch_started)}"
+        self._spinner.update(text=Text(waiting, style="dim"))
+        return Group(table, self._spinner)

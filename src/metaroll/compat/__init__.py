@@ -1,0 +1,1 @@
+"""The names of each seed document, grouped as that document groups them."""

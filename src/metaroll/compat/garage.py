@@ -1,0 +1,28 @@
+"""Names of seed documents 002 and 003: garage's task samplers and PEARL, and the garage classes that they refer to.
+
+A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
+"""
+
+from __future__ import annotations
+
+from metaroll.compat.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    built={
+        "data.paths": ["TimeStep", "TrajectoryBatch"],
+        "learners.base": ["MetaRLAlgorithm", "RLAlgorithm"],
+        "learners.pearl": ["PEARL"],
+        "policies.context": ["ContextConditionedPolicy"],
+        "policies.networks": ["MLPEncoder"],
+        "rollouts.local_sampler": ["LocalSampler"],
+        "rollouts.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
+        "tasks.task_sampler": ["SetTaskSampler", "TaskSampler"],
+        "tasks.updates": ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
+        "training.meta_evaluator": ["MetaEvaluator"],
+        "training.runner": ["LocalRunner"],
+        "training.snapshots": ["SnapshotConfig", "Snapshotter"],
+        "types": ["EnvSpec", "EnvUpdate", "InOutSpec"],
+    },
+    planned=["ConstructEnvsSampler", "EnvPoolSampler", "MW_TASKS_PER_ENV", "MetaWorldTaskSampler"],
+)

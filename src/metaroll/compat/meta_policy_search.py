@@ -1,0 +1,22 @@
+"""Names of seed document 000: ``meta_policy_search.samplers`` (ProMP).
+
+A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
+"""
+
+from __future__ import annotations
+
+from metaroll.compat.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    built={},
+    planned=[
+        "DiceSampleProcessor",
+        "MetaIterativeEnvExecutor",
+        "MetaParallelEnvExecutor",
+        "MetaSampleProcessor",
+        "MetaSampler",
+        "SampleProcessor",
+        "Sampler",
+    ],
+)

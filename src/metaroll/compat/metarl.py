@@ -1,0 +1,14 @@
+"""Names of seed document 001: ``metarl.np.algos``.
+
+A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
+"""
+
+from __future__ import annotations
+
+from metaroll.compat.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    built={"learners.base": ["MetaRLAlgorithm", "RLAlgorithm"]},
+    planned=["CEM", "CMAES", "NOP", "OffPolicyRLAlgorithm"],
+)

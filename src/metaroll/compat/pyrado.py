@@ -1,0 +1,64 @@
+"""Names of seed document 004: Pyrado's ``sampling`` package.
+
+A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
+"""
+
+from __future__ import annotations
+
+from metaroll.compat.exports import lazy_exports
+
+__getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
+    __name__,
+    built={
+        "data.data_format": ["cat_to_format", "new_tuple", "stack_to_format", "to_format"],
+        "data.step_sequence": ["DictIndexProxy", "Step", "StepSequence"],
+        "functional.returns": ["discounted_reverse_cumsum"],
+        "rollouts.episode": ["rollout"],
+        "rollouts.sampler_pool": ["GlobalNamespace", "SamplerPool"],
+        "types": ["RenderMode"],
+    },
+    planned=[
+        "AllStepsEmbedding",
+        "BayesSimEmbedding",
+        "CVaRSampler",
+        "DeltaStepsEmbedding",
+        "DynamicTimeWarpingEmbedding",
+        "Embedding",
+        "LastStepEmbedding",
+        "ParallelRolloutSampler",
+        "ParameterExplorationSampler",
+        "ParameterSample",
+        "ParameterSamplingResult",
+        "RNNEmbedding",
+        "RealRolloutSamplerForSBI",
+        "RecRolloutSamplerForSBI",
+        "RolloutSamplerForSBI",
+        "SamplerBase",
+        "SimRolloutSamplerForSBI",
+        "after_rollout_query",
+        "bootstrap_ci",
+        "check_act_equal",
+        "check_domain_params",
+        "discounted_value",
+        "discounted_values",
+        "eval_domain_params",
+        "eval_domain_params_with_segmentwise_reset",
+        "eval_nominal_domain",
+        "eval_randomized_domain",
+        "gae_returns",
+        "gen_ordered_batch_idcs",
+        "gen_ordered_batches",
+        "gen_shuffled_batch_idcs",
+        "sample_from_hyper_sphere_surface",
+        "select_cvar",
+        "sequence",
+        "sequence_add_init",
+        "sequence_const",
+        "sequence_nlog2",
+        "sequence_plus_one",
+        "sequence_rec_double",
+        "sequence_rec_sqrt",
+        "sequence_sqrt",
+        "shuffled_ordered_batches",
+    ],
+)

@@ -1,0 +1,96 @@
+"""Bit-exact comparison of rollouts and of nested data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from metaroll.data.step_sequence import StepSequence
+
+__all__ = ["first_difference", "rollouts_equal", "trees_equal"]
+
+
+def trees_equal(a: Any, b: Any) -> bool:
+    """Whether nested data (dicts, tuples, lists, arrays, anything else by ``==``) agrees, arrays bit for bit.
+
+    Arrays must agree in dtype and shape; NaN equals a NaN of the same bits, and 0.0 differs from -0.0.
+    """
+    if a is b:
+        return True
+    if isinstance(a, np.ndarray | np.generic | torch.Tensor):
+        return type(a) is type(b) and _arrays_equal(a, b)
+    if isinstance(a, Mapping):
+        return isinstance(b, Mapping) and a.keys() == b.keys() and all(trees_equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return type(a) is type(b) and len(a) == len(b) and all(map(trees_equal, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return np.float64(a).tobytes() == np.float64(b).tobytes()
+    try:
+        return type(a) is type(b) and bool(a == b)
+    except (TypeError, ValueError):  # == gave an array
+        return False
+
+
+def _arrays_equal(a: Any, b: Any) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if isinstance(a, torch.Tensor):
+        left, right = (x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in (a, b))
+        return torch.equal(left, right)
+    if a.dtype.hasobject:
+        return all(map(trees_equal, np.ravel(a).tolist(), np.ravel(b).tolist()))
+    return a.tobytes() == b.tobytes()
+
+
+def first_difference(a: StepSequence, b: StepSequence, compare_info: bool = True) -> str | None:
+    """What differs between two rollouts, in words (the name of the field first), or ``None`` if nothing does."""
+    if a.data_names != b.data_names:
+        return f"data_names: {a.data_names} and {b.data_names}"
+    if (len(a), a.continuous, a.data_format) != (len(b), b.continuous, b.data_format):
+        return (
+            f"length, continuous, data_format: {(len(a), a.continuous, a.data_format)} "
+            f"and {(len(b), b.continuous, b.data_format)}"
+        )
+    if a.continuous and not np.array_equal(a.rollout_bounds, b.rollout_bounds):
+        return f"rollout_bounds: {a.rollout_bounds} and {b.rollout_bounds}"
+    for name in (*a.data_names, "done", "terminated", "truncated"):
+        if not trees_equal(getattr(a, name), getattr(b, name)):
+            return f"{name}: {_describe(getattr(a, name), getattr(b, name))}"
+    if not _finals_equal(a, b):
+        return "final entries of the sub-rollouts"
+    if compare_info and not trees_equal(a.rollout_info, b.rollout_info):
+        return f"rollout_info: {a.rollout_info!r} and {b.rollout_info!r}"
+    return None
+
+
+def rollouts_equal(a: StepSequence, b: StepSequence, compare_info: bool = True) -> bool:
+    """Whether two rollouts agree bit for bit: names and order of fields, dtypes, values, ends, and ``rollout_info``."""
+    return first_difference(a, b, compare_info) is None
+
+
+def _finals_equal(a: StepSequence, b: StepSequence) -> bool:
+    if a._finals.keys() != b._finals.keys():
+        return False
+    for path, left in a._finals.items():
+        right = b._finals[path]
+        if not np.array_equal(left.present, right.present):
+            return False
+        rows = np.flatnonzero(left.present)  # what stands in the other rows means nothing
+        if not trees_equal(left.values[rows], right.values[rows]):
+            return False
+    return True
+
+
+def _describe(a: Any, b: Any) -> str:
+    if type(a) is not type(b) or not isinstance(a, np.ndarray):
+        return "values or structure differ"
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{a.dtype} {a.shape} and {b.dtype} {b.shape}"
+    if a.dtype.hasobject:
+        return "objects differ"
+    rows = [i for i in range(len(a)) if a[i].tobytes() != b[i].tobytes()]
+    return f"first at entry {rows[0]}: {a[rows[0]]!r} and {b[rows[0]]!r} ({len(rows)} of {len(a)} entries differ)"

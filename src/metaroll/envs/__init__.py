@@ -1,0 +1,1 @@
+"""Environments, one by one or many at once behind the Slots protocol."""

@@ -1,0 +1,289 @@
+"""Any Gymnasium environment with Box or Discrete spaces as ``Slots``: a list of environments, stepped in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.envs.sources import env_source, is_env_instance, make_env
+from metaroll.envs.spaces import check_supported
+from metaroll.errors import ShapeError
+from metaroll.seeding import plan_env_seed
+from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+
+__all__ = ["GymSlots"]
+
+
+class GymSlots:
+    """A list of environments behind the ``Slots`` protocol.
+
+    What a rollout does depends on its plan alone: every reset is seeded from the plan, and an environment that carries
+    an earlier plan's update is put back, or built anew, before the next plan starts. Time limits of Gymnasium stay
+    truncation, endings termination, and nothing resets itself. Observations, actions and infos are copied, since an
+    environment may hand out, or keep, the same memory at every step.
+
+    An exception inside an environment passes through unchanged, with the number of the slot in its attribute
+    ``_metaroll_slot``.
+
+    Args:
+        source: An id, a constructor, or an environment (which is copied for every slot).
+        num_slots: How many environments at most; they are built when they are first needed.
+        share: Use the given environment itself, in the one slot there is.
+    """
+
+    def __init__(self, source: Any, num_slots: int, *, share: bool = False) -> None:
+        if isinstance(num_slots, bool) or not isinstance(num_slots, int | np.integer) or num_slots < 1:
+            raise ValueError(f"num_slots must be a whole number of at least 1, got {num_slots!r}")
+        self.num_slots = int(num_slots)
+        self._fleet = _Fleet(source, self.num_slots, share)
+        env = self._fleet.pristine(0)
+        self.env_spec = EnvSpec.from_env(env)
+        observation_space, action_space = env.observation_space, env.action_space
+        check_supported(observation_space, "observation_space")
+        check_supported(action_space, "action_space")
+        self._space_kinds = [_kind_of(observation_space), _kind_of(action_space)]
+        self._obs_shape: tuple[int, ...] = observation_space.shape or ()
+        self._last = np.zeros((self.num_slots, *self._obs_shape), dtype=observation_space.dtype)
+        self._env_actions = _action_converter(action_space, self.num_slots)
+        self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
+
+    @property
+    def envs(self) -> list[Any]:
+        """The environments as they are now; ``None`` where a slot has not been used."""
+        return list(self._fleet.envs)
+
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> np.ndarray:
+        """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``.
+
+        ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``.
+        """
+        for slot, plan in zip(slots, plans, strict=True):
+            try:
+                self._last[slot] = self._start(slot, plan)
+            except Exception as error:
+                _tag(error, slot)
+                raise
+        return self._last[list(slots)]
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        """Step the environments where ``active (E,)`` is true with their rows of ``actions``."""
+        live = np.asarray(active).nonzero()[0].tolist()
+        rows = self._env_actions(actions, live)
+        observations = self._last.copy()
+        rewards = np.zeros(self.num_slots)
+        terminated = np.zeros(self.num_slots, dtype=bool)
+        truncated = np.zeros(self.num_slots, dtype=bool)
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_slots)]
+        steps, obs_shape, array = self._steps, self._obs_shape, np.ndarray
+        slot, result = -1, None
+        try:
+            for slot in live:  # the hot path: what is added here costs every step of every environment
+                result = None
+                result = steps[slot](rows[slot])
+                observation, reward, terminated[slot], truncated[slot], info = result
+                if observation.__class__ is not array or observation.shape != obs_shape:
+                    observation = _checked_observation(observation, obs_shape)
+                observations[slot] = observation
+                rewards[slot] = reward
+                if info:
+                    infos[slot] = {k: v.copy() if v.__class__ is array else v for k, v in info.items()}
+        except Exception as error:
+            if result is not None:
+                error = _explained(error, result)
+                _tag(error, slot)
+                raise error from None
+            _tag(error, slot)
+            raise
+        np.copyto(self._last, observations)
+        return SlotStep(observations, rewards, terminated, truncated, infos)
+
+    def close(self) -> None:
+        """Close the environments, except those that the caller owns."""
+        self._fleet.close()
+        self._steps = [_not_reset] * self.num_slots
+
+    def _start(self, slot: int, plan: RolloutPlan) -> np.ndarray:
+        if plan.seed is None:
+            raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
+        before = self._fleet.envs[slot]
+        env = self._fleet.prepare(slot, plan.env_update)
+        if env is not before or self._steps[slot] is _not_reset:
+            for name, space, kind in zip(
+                ("observation_space", "action_space"),
+                (env.observation_space, env.action_space),
+                self._space_kinds,
+                strict=True,
+            ):
+                if _kind_of(space) != kind:
+                    raise ShapeError(
+                        f"{name} must stay as the environment was given ({kind}) in every slot, got {space} after "
+                        f"{plan.env_update!r}; roll out environments of different shapes with engines of their own"
+                    )
+            self._steps[slot] = env.step
+        seed = plan_env_seed(plan.seed)
+        if plan.init_state is None:
+            result = env.reset(seed=seed)
+        else:
+            result = env.reset(seed=seed, options={"init_state": np.array(plan.init_state)})
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(
+                f"reset() of {type(env.unwrapped).__name__} must return (observation, info), the Gymnasium API, "
+                f"got {type(result).__name__}"
+            )
+        return _checked_observation(result[0], self._obs_shape)
+
+
+class _Fleet:
+    """The environments of the slots, and which update each of them carries."""
+
+    def __init__(self, source: Any, num_slots: int, share: bool) -> None:
+        self._shared: Any = None
+        self._template: Callable[[], Any] | None = None
+        if share:
+            if not is_env_instance(source) or num_slots != 1:
+                raise ValueError(
+                    f"share=True takes an environment and one slot, got {type(source).__name__} and {num_slots} slots"
+                )
+            self._shared = source
+        else:
+            self._template = env_source(source)
+        self.envs: list[Any] = [None] * num_slots
+        self._carried: list[EnvUpdate | None] = [None] * num_slots
+        self._owned = [False] * num_slots
+
+    def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
+        """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
+        if update is None or type(update) is EnvUpdate:
+            return self.pristine(slot)
+        if getattr(update, "builds_env", False):
+            self._drop(slot)
+            env = update(None)
+        else:
+            carried = self.envs[slot] is not None and self._carried[slot]
+            replaces = getattr(update, "replaces", None)
+            # An update that does not say so may leave traces of the one before: it gets an untouched environment.
+            if carried and replaces is not None and replaces(carried):
+                old = self.envs[slot]
+            else:
+                old = self.pristine(slot)
+            self._keep_template()
+            if isinstance(update, SetTaskUpdate) and not update.reuses(old):
+                self._drop(slot)
+                old = None
+            env = update(old)
+        return self._install(slot, env, update)
+
+    def pristine(self, slot: int) -> Any:
+        """The environment of ``slot`` as the source makes it."""
+        if self.envs[slot] is not None and self._carried[slot] is None:
+            return self.envs[slot]
+        self._drop(slot)
+        if self._template is None:  # the shared environment, which no update has touched
+            return self._install(slot, self._shared, None)
+        return self._install(slot, make_env(self._template), None)
+
+    def close(self) -> None:
+        for slot in range(len(self.envs)):
+            self._drop(slot)
+
+    def _install(self, slot: int, env: Any, update: EnvUpdate | None) -> Any:
+        if not is_env_instance(env):
+            raise TypeError(f"{update!r} must return an environment, got {env!r} of type {type(env).__name__}")
+        mine = not isinstance(update, ExistingEnvUpdate)
+        if self._shared is not None and env.unwrapped is self._shared.unwrapped:
+            mine = False
+        if any(other is env for other in self.envs[:slot] + self.envs[slot + 1 :]):
+            env, mine = copy.deepcopy(env), True  # two slots cannot step one environment
+        self.envs[slot], self._carried[slot], self._owned[slot] = env, update, mine
+        return env
+
+    def _drop(self, slot: int) -> None:
+        env, owned = self.envs[slot], self._owned[slot]
+        self.envs[slot], self._carried[slot], self._owned[slot] = None, None, False
+        if env is not None and owned:
+            env.close()
+
+    def _keep_template(self) -> None:
+        """Before the shared environment is changed: a copy, from which later plans without an update start."""
+        if self._shared is not None and self._template is None:
+            self._template = env_source(self._shared)
+
+
+def _kind_of(space: gymnasium.Space) -> tuple[Any, ...]:
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return "Discrete", int(space.n), int(space.start)
+    return type(space).__name__, space.shape
+
+
+def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[np.ndarray, list[int]], list[Any]]:
+    """How a batch of actions becomes one action per slot, in memory that belongs to the environment."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        n, start = int(space.n), int(space.start)
+
+        def to_choices(actions: np.ndarray, live: list[int]) -> list[Any]:
+            actions = np.asarray(actions)
+            if actions.shape != (num_slots,):
+                raise ShapeError(f"actions must have shape ({num_slots},) for {space}, got {actions.shape}")
+            rows = actions.tolist()
+            for slot in live:
+                index = rows[slot]
+                if index.__class__ is not int and not float(index).is_integer() or not 0 <= index < n:
+                    raise ValueError(f"actions must be indices from 0 to {n - 1}, got {index!r} in slot {slot}")
+                rows[slot] = int(index) + start
+            return rows
+
+        return to_choices
+
+    shape, dtype = (num_slots, *(space.shape or ())), space.dtype
+    size = int(np.prod(shape))
+
+    def to_boxes(actions: np.ndarray, live: list[int]) -> list[Any]:
+        owned = np.array(actions, dtype=dtype)
+        if owned.shape != shape:
+            if owned.size != size or owned.ndim == 0 or owned.shape[0] != num_slots:
+                raise ShapeError(f"actions must have shape {shape} or ({num_slots}, act_dim), got {owned.shape}")
+            owned = owned.reshape(shape)
+        return list(owned)
+
+    return to_boxes
+
+
+def _checked_observation(observation: Any, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.asarray(observation)
+    if array.shape != shape:
+        raise ShapeError(
+            f"the environment must return observations of the shape of its observation_space {shape}, got {array.shape}"
+        )
+    return array
+
+
+def _explained(error: Exception, result: Any) -> Exception:
+    """A clearer error for a step that went through in the environment but returned something else than expected."""
+    if isinstance(error, ShapeError):
+        return error
+    if not isinstance(result, tuple) or len(result) != 5:
+        what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+        cure = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
+        return TypeError(
+            f"step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, got {what}{cure}"
+        )
+    _, reward, terminated, truncated, info = result
+    return TypeError(
+        "step() must return an array, a number, two truth values and a dict, got "
+        f"reward={reward!r}, terminated={terminated!r}, truncated={truncated!r}, info={info!r} ({error})"
+    )
+
+
+def _tag(error: Exception, slot: int) -> None:
+    with contextlib.suppress(AttributeError):
+        error._metaroll_slot = slot  # type: ignore[attr-defined]
+
+
+def _not_reset(action: Any) -> Any:
+    raise gymnasium.error.ResetNeeded("a slot must be reset with a plan before it is stepped")

@@ -1,0 +1,1 @@
+"""Environments simulated by MuJoCo: the one door to the mujoco package."""

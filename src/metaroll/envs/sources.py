@@ -1,0 +1,110 @@
+"""From whatever names an environment (an id, a constructor, an instance) to a picklable recipe that makes one."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from metaroll.envs.registry import family_names, get_family
+from metaroll.errors import UnknownNameError, unknown_name
+
+__all__ = ["env_source", "is_env_instance", "make_env"]
+
+
+def is_env_instance(source: Any) -> bool:
+    """Whether ``source`` is an environment itself, not a recipe for one."""
+    if isinstance(source, type):
+        return False
+    return isinstance(source, gymnasium.Env) or (hasattr(source, "reset") and hasattr(source, "step"))
+
+
+def env_source(env: Any) -> Callable[[], Any]:
+    """A picklable callable that makes environments as ``env`` says.
+
+    Args:
+        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``), a class or function without arguments, or an environment,
+            of which a copy is kept and copies are made.
+    """
+    if isinstance(env, str):
+        return _NamedSource(env)
+    if is_env_instance(env):
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            raise TypeError(f"env must be one environment, got the vector environment {type(env).__name__}")
+        return _CopySource(env)
+    if callable(env):
+        return env
+    raise TypeError(
+        f"env must be an id such as 'point-robot' or 'HalfCheetah-v5', a class or function that makes an environment, "
+        f"or an environment, got {env!r} of type {type(env).__name__}"
+    )
+
+
+def make_env(source: Any) -> Any:
+    """A new environment (``source`` as in ``env_source``), checked to look like one."""
+    env = env_source(source)()
+    if not is_env_instance(env) or not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
+        raise TypeError(
+            f"{source!r} must make an environment with reset, step, observation_space and action_space, "
+            f"got {env!r} of type {type(env).__name__}"
+        )
+    return env
+
+
+class _NamedSource:
+    """Makes the environment of a name: our own task families first, then Gymnasium's ids."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self) -> Any:
+        if self.name in family_names():
+            return get_family(self.name).env_constructor()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
+            try:
+                # The passive checker costs more than many environments do, and only warns.
+                return gymnasium.make(self.name, disable_env_checker=True)
+            except gymnasium.error.DependencyNotInstalled:
+                raise
+            except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, gymnasium.error.Error) as error:
+                raise self._unknown() from error
+            except ModuleNotFoundError as error:
+                if ":" not in self.name or error.name != self.name.partition(":")[0]:
+                    raise
+                raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {error.name!r}") from error
+
+    def _unknown(self) -> UnknownNameError:
+        ours = family_names()
+        near = difflib.get_close_matches(self.name, [*ours, *gymnasium.registry], n=3, cutoff=0.5)
+        return UnknownNameError(f"{unknown_name('environment', self.name, {*ours, *near})}, or any id of Gymnasium")
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+
+class _CopySource:
+    """Makes deep copies of an environment, from a copy of its own that nobody else changes."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = self._copy(env)
+
+    def __call__(self) -> Any:
+        return self._copy(self.env)
+
+    @staticmethod
+    def _copy(env: Any) -> Any:
+        try:
+            return copy.deepcopy(env)
+        except Exception as error:
+            raise TypeError(
+                f"env of type {type(env).__name__} cannot be copied ({error}); "
+                "pass a function that makes it, for instance lambda: MyEnv(...)"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"a copy of {self.env!r}"

@@ -1,0 +1,97 @@
+"""Errors of metaroll; each also is the built-in error that it refines, so plain ``except ValueError`` works."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = [
+    "DataError",
+    "InvalidValueError",
+    "MetarollError",
+    "NotPicklableError",
+    "NotSetupError",
+    "RolloutError",
+    "RunExistsError",
+    "ShapeError",
+    "SnapshotError",
+    "TaskOverlapError",
+    "UnknownNameError",
+    "WorkerLost",
+    "unknown_name",
+]
+
+
+class MetarollError(Exception):
+    """Base of all errors that metaroll defines."""
+
+
+class ShapeError(MetarollError, ValueError):
+    """An array has another shape than expected."""
+
+
+class DataError(MetarollError, KeyError):
+    """A data field is missing or unknown."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownNameError(MetarollError, ValueError):
+    """A name (algorithm, environment, option) is not known; the message lists the nearest ones."""
+
+
+class TaskOverlapError(MetarollError, ValueError):
+    """Held-out tasks occur among the training tasks."""
+
+
+class NotSetupError(MetarollError, RuntimeError):
+    """A runner is used before ``setup`` or ``restore``."""
+
+
+class NotPicklableError(MetarollError, TypeError):
+    """Something cannot be sent to a worker."""
+
+
+class SnapshotError(MetarollError, ValueError):
+    """A snapshot is damaged, or was written by another version, algorithm or configuration."""
+
+
+class RunExistsError(MetarollError, FileExistsError):
+    """A run folder exists already."""
+
+
+class WorkerLost(MetarollError, RuntimeError):
+    """Workers died or fell silent more often than the bounded retries allow; names the plans that were running."""
+
+
+class RolloutError(MetarollError, RuntimeError):
+    """A rollout failed inside an environment or a policy.
+
+    Attributes:
+        plan: The ``RolloutPlan`` that failed, with its seed.
+        step: The step at which it failed (-1: while resetting).
+        worker_traceback: Traceback text from the worker.
+    """
+
+    def __init__(self, message: str, plan: Any = None, step: int = -1, worker_traceback: str = "") -> None:
+        super().__init__(message)
+        self.plan = plan
+        self.step = step
+        self.worker_traceback = worker_traceback
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback)
+
+
+class InvalidValueError(RolloutError, ValueError):
+    """NaN or Inf in an observation, a reward or an action; has the attributes of ``RolloutError``."""
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
+    return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {', '.join(known)}")

@@ -1,0 +1,1 @@
+"""Pure maths on arrays: arrays in, arrays out, no state."""

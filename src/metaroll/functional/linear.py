@@ -1,0 +1,77 @@
+"""Matrix products whose rows do not depend on how many rows there are, where they stand, or how many threads BLAS has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from metaroll.errors import ShapeError
+
+__all__ = ["BLOCK", "block_linear", "block_rows", "matmul_rows"]
+
+BLOCK = 8
+"""Rows per matrix product. BLAS picks another kernel for other heights, and rounds differently."""
+
+# OpenBLAS runs a product on several threads from 4 * 65536 multiplications on, and a matrix-vector product from 4 * 2304
+# on. Threads cut the matrix, a cut matrix is rounded differently, and so the bits of a row would depend on the number of
+# threads. Wider layers are computed in column chunks below these limits; chunks depend on the layer's shape alone.
+_MAX_BLOCK_WEIGHTS = 4 * 65536 // BLOCK
+_MAX_VECTOR_WEIGHTS = 4 * 2304 - 1
+
+
+def block_rows(x: np.ndarray, block: int = BLOCK) -> np.ndarray:
+    """Rows ``x (N, in)`` as contiguous blocks ``(ceil(N / block), block, in)``, the last one padded with zeros."""
+    num_rows, width = x.shape
+    missing = -num_rows % block
+    if missing:
+        padded = np.zeros((num_rows + missing, width), dtype=x.dtype)
+        padded[:num_rows] = x
+        x = padded
+    return np.ascontiguousarray(x).reshape(-1, block, width)
+
+
+def matmul_rows(x: np.ndarray, weight_t: np.ndarray) -> np.ndarray:
+    """Product ``x (..., R, in) @ weight_t (..., in, out)``, fresh memory ``(..., R, out)``; leading axes broadcast.
+
+    A row of the result has the same bits at any place in a block of R rows and among any other blocks, with any number
+    of BLAS threads.
+    """
+    num_in, num_out = weight_t.shape[-2:]
+    num_rows = x.shape[-2]
+    if num_out == 1:
+        # A block times one column would be a matrix-vector product, whose rows differ by their place on some processors;
+        # row by row it is a dot product.
+        return np.matmul(x[..., None, :], weight_t[..., None, :, :])[..., 0]
+    limit = _MAX_VECTOR_WEIGHTS if num_rows == 1 else _MAX_BLOCK_WEIGHTS
+    if num_in * num_out <= limit:
+        return np.matmul(x, weight_t)
+    leading = np.broadcast_shapes(x.shape[:-2], weight_t.shape[:-2])
+    out = np.empty((*leading, num_rows, num_out), dtype=np.result_type(x, weight_t))
+    # At least 2 columns each, so that no chunk becomes a matrix-vector product.
+    num_chunks = min(-(-num_in * num_out // limit), max(num_out // 4, 1))
+    for k in range(num_chunks):
+        columns = slice(k * num_out // num_chunks, (k + 1) * num_out // num_chunks)
+        np.matmul(x, weight_t[..., columns], out=out[..., columns])
+    return out
+
+
+def block_linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, block: int = BLOCK) -> np.ndarray:
+    """Affine map ``y_n = W x_n + b`` of rows, shape ``(N, out)``; every row's bits are independent of the other rows.
+
+    Args:
+        x: Rows, shape ``(N, in)``.
+        weight: ``(out, in)``, or stacked ``(N, out, in)``: another matrix for each row.
+        bias: ``(out,)``, or stacked ``(N, out)``.
+        block: Rows per matrix product of the shared form; N is padded inside.
+
+    Note:
+        The shared and the stacked form differ in the last bits.
+    """
+    if x.ndim != 2 or weight.ndim not in (2, 3) or weight.shape[-1] != x.shape[1]:
+        raise ShapeError(f"x must be (N, in) and weight (out, in) or (N, out, in), got {x.shape} and {weight.shape}")
+    if weight.ndim == 3:
+        if len(weight) != len(x):
+            raise ShapeError(f"stacked weight must have one matrix per row of x ({len(x)}), got shape {weight.shape}")
+        y = matmul_rows(np.ascontiguousarray(x)[:, None], weight.swapaxes(1, 2))[:, 0]
+    else:
+        y = matmul_rows(block_rows(x, block), weight.T).reshape(-1, len(weight))[: len(x)]
+    return y if bias is None else np.add(y, bias, out=y)

@@ -1,0 +1,1 @@
+"""Batches of trajectories in, better policies out."""

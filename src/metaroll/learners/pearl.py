@@ -1,0 +1,447 @@
+"""PEARL: off-policy meta-reinforcement learning with a probabilistic belief about the task."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.errors import InvalidValueError, SnapshotError
+from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.pearl_collect import PEARLCollector
+from metaroll.learners.pearl_config import (
+    PEARLConfig,
+    augmented_spec,
+    check_evaluate_every,
+    check_updates,
+    continuous_spec,
+    count_test_tasks,
+    module_spec,
+)
+from metaroll.learners.pearl_data import RowLayout, TaskBuffers, check_memory, context_rows
+from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers, build_encoder, reinitialised_copy
+from metaroll.learners.pearl_update import METRICS, mean_metrics, update_networks
+from metaroll.policies.context import ContextConditionedPolicy
+from metaroll.policies.networks import MLPEncoder
+from metaroll.seeding import fresh_seed, mix_seed, torch_generator
+from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, Runner
+
+__all__ = ["PEARL"]
+
+
+class PEARL(MetaRLAlgorithm):
+    r"""Probabilistic embeddings for actor-critic reinforcement learning (Rakelly et al. 2019, arXiv:1903.08254).
+
+    An encoder infers a belief q(z|c) about the task from its context c (recent transitions); soft actor-critic
+    (Haarnoja et al. 2018, arXiv:1801.01290) with two Q functions and a value function learns to act given a sample z.
+
+    Args:
+        env: One ``EnvUpdate`` per train task.
+        inner_policy: Acts on observation and latent; built from ``augment_env_spec``.
+        qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
+        vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
+        num_train_tasks: Number of train tasks, ``len(env)``.
+        num_test_tasks: Number of test tasks; ``None`` means all that ``test_env_sampler`` has.
+        latent_dim: Length of z.
+        encoder_hidden_sizes: Hidden layers of the encoder.
+        test_env_sampler: Task sampler of the meta-test.
+        policy_class: Class of the context-conditioned policy.
+        encoder_class: Class of the encoder, built with ``input_dim``, ``output_dim`` and ``hidden_sizes``.
+        policy_lr: Learning rate of the inner policy.
+        qf_lr: Learning rate of both Q functions.
+        vf_lr: Learning rate of the value function.
+        context_lr: Learning rate of the encoder.
+        policy_mean_reg_coeff: Weight of the squared mean (before tanh) in the policy's loss.
+        policy_std_reg_coeff: Weight of the squared log standard deviation.
+        policy_pre_activation_coeff: Weight of the squared action before tanh.
+        soft_target_tau: Share of the value function in each update of its target.
+        kl_lambda: Weight of the KL divergence of the belief from the prior.
+        optimizer_class: Called as ``optimizer_class(parameters, lr=...)`` for each network.
+        use_information_bottleneck: ``False`` makes z the mean of the encoder's outputs, without distribution.
+        use_next_obs_in_context: Whether next observations belong to the context (where dynamics differ by task).
+        meta_batch_size: Tasks per gradient step (drawn with replacement).
+        num_steps_per_epoch: Gradient steps per epoch.
+        num_initial_steps: Environment steps per task before training.
+        num_tasks_sample: Tasks visited for new data per epoch (drawn with replacement).
+        num_steps_prior: Steps per visit with z from the prior.
+        num_steps_posterior: Steps per visit with z from the posterior.
+        num_extra_rl_steps_posterior: Further steps with z from the posterior, for actor and critic only.
+        batch_size: Transitions per task in a gradient step.
+        embedding_batch_size: Context entries per task.
+        embedding_mini_batch_size: Context entries read at a time; equals ``embedding_batch_size`` unless the encoder is
+            recurrent.
+        max_path_length: Most steps of a rollout.
+        discount: Discount factor in [0, 1].
+        replay_buffer_size: Most transitions kept per task and buffer.
+        reward_scale: Factor of the rewards; takes the part of an inverse temperature.
+        update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
+            collected under the prior.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        context_reward_key: Name of an env_info (``'sparse_reward'``) that takes the place of the reward in the context;
+            actor and critic keep the reward.
+        env_spec: Spec of the environment as it is (not augmented); ``None`` builds ``env[0]()`` to read it.
+        qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
+        evaluate_every: Meta-test after every so many epochs; 0 means never.
+        device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
+        memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
+
+    Note:
+        Pickling drops the replay data; a PEARL that was unpickled collects initial data again when it trains.
+    """
+
+    def __init__(
+        self,
+        env: Sequence[EnvUpdate],
+        inner_policy: nn.Module,
+        qf: nn.Module,
+        vf: nn.Module,
+        num_train_tasks: int,
+        num_test_tasks: int | None,
+        latent_dim: int,
+        encoder_hidden_sizes: Sequence[int],
+        test_env_sampler: Any,
+        policy_class: Callable[..., Any] = ContextConditionedPolicy,
+        encoder_class: Callable[..., nn.Module] = MLPEncoder,
+        policy_lr: float = 3e-4,
+        qf_lr: float = 3e-4,
+        vf_lr: float = 3e-4,
+        context_lr: float = 3e-4,
+        policy_mean_reg_coeff: float = 1e-3,
+        policy_std_reg_coeff: float = 1e-3,
+        policy_pre_activation_coeff: float = 0.0,
+        soft_target_tau: float = 0.005,
+        kl_lambda: float = 0.1,
+        optimizer_class: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+        use_information_bottleneck: bool = True,
+        use_next_obs_in_context: bool = False,
+        meta_batch_size: int = 64,
+        num_steps_per_epoch: int = 1000,
+        num_initial_steps: int = 100,
+        num_tasks_sample: int = 100,
+        num_steps_prior: int = 100,
+        num_steps_posterior: int = 0,
+        num_extra_rl_steps_posterior: int = 100,
+        batch_size: int = 1024,
+        embedding_batch_size: int = 1024,
+        embedding_mini_batch_size: int = 1024,
+        max_path_length: int = 1000,
+        discount: float = 0.99,
+        replay_buffer_size: int = 1000000,
+        reward_scale: float = 1,
+        update_post_train: int = 1,
+        *,
+        seed: int | None = None,
+        context_reward_key: str | None = None,
+        env_spec: EnvSpec | None = None,
+        qf2: nn.Module | None = None,
+        evaluate_every: int = 1,
+        device: str | torch.device | None = None,
+        memory_limit: int | None = None,
+    ) -> None:
+        self._config = PEARLConfig.from_arguments(locals())
+        self.seed = fresh_seed() if seed is None else int(seed)
+        self.test_env_sampler = test_env_sampler
+        self.num_test_tasks = count_test_tasks(num_test_tasks, test_env_sampler)
+        self._updates = check_updates(env, num_train_tasks)
+        self._evaluate_every = check_evaluate_every(evaluate_every)
+        self._num_gradient_steps = 0
+
+        self.env_spec = continuous_spec(self._updates[0] if env_spec is None else env_spec)
+        self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context)
+        self._memory_when_full = check_memory(num_train_tasks, replay_buffer_size, self._layout, memory_limit)
+
+        self._policy_class = policy_class
+        encoder = build_encoder(encoder_class, self.env_spec, self._config, encoder_hidden_sizes, self.seed)
+        self._config.batches.check_encoder(bool(getattr(encoder, "recurrent", False)))
+        self._networks = PEARLNetworks(
+            policy=self._make_policy(encoder, inner_policy),
+            encoder=encoder,
+            inner_policy=inner_policy,
+            qf=qf,
+            qf2=reinitialised_copy(qf, self.seed) if qf2 is None else qf2,
+            vf=vf,
+        )
+        self._device = self._default_device = torch.device("cpu" if device is None else device)
+        self._networks.to(self._device)
+        self._networks.check_widths(self.env_spec, self._config, self._device)
+        self._optimisers = PEARLOptimisers(self._networks, optimizer_class, self._config.optimisation)
+
+        self._task_generator = np.random.default_rng(mix_seed("pearl tasks", self.seed))
+        self._batch_generator = np.random.default_rng(mix_seed("pearl batches", self.seed))
+        self._noise = self._make_noise()
+        self._is_resuming = False
+        self._make_buffers()
+        self._reset_belief()
+
+    @classmethod
+    def augment_env_spec(cls, env_spec: Any, latent_dim: int) -> EnvSpec:
+        """Spec (of an environment or spec) with ``latent_dim`` more observations, all flat Boxes on [-1, 1]."""
+        return augmented_spec(env_spec, latent_dim)
+
+    @classmethod
+    def get_env_spec(
+        cls,
+        env_spec: Any,
+        latent_dim: int,
+        module: str,
+        *,
+        use_next_obs: bool = False,
+        use_information_bottleneck: bool = True,
+    ) -> InOutSpec | EnvSpec:
+        """Spec of one of PEARL's networks.
+
+        Args:
+            env_spec: Environment or spec.
+            latent_dim: Length of z.
+            module: ``'encoder'`` gives an ``InOutSpec``; ``'vf'`` an ``EnvSpec`` whose actions are z, so that a Q
+                function's class can serve as V(s, z).
+            use_next_obs: Whether the encoder reads next observations as well.
+            use_information_bottleneck: Whether the encoder puts out mean and variance, or z alone.
+        """
+        return module_spec(env_spec, latent_dim, module, use_next_obs, use_information_bottleneck)
+
+    @property
+    def policy(self) -> Any:
+        """The context-conditioned policy in training."""
+        return self._networks.policy
+
+    @property
+    def networks(self) -> list[nn.Module]:
+        """Encoder, inner policy, context-conditioned policy, Q1, Q2, V, target of V."""
+        return self._networks.as_list()
+
+    def to(self, device: str | torch.device | None = None) -> None:
+        """Move networks and optimiser state to ``device`` (``None``: that of the constructor, else CPU)."""
+        target = self._default_device if device is None else torch.device(device)
+        moved = target != self._device
+        self._device = target
+        self._networks.to(target)
+        self._optimisers.follow_parameters()
+        if moved:
+            self._noise = self._make_noise()
+        self._reset_belief()
+
+    def get_exploration_policy(self) -> Any:
+        """A copy of the policy, with the prior as its belief. It is independent of the policy in training."""
+        return self._view(copy.deepcopy(self._networks.encoder), copy.deepcopy(self._networks.inner_policy))
+
+    def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
+        """A policy whose belief is the posterior given all steps of the trajectories.
+
+        Args:
+            exploration_policy: From ``get_exploration_policy()`` (or from here, for further rounds). The caller gives
+                it up: the result uses its networks.
+            exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task.
+        """
+        rows = context_rows(exploration_trajectories, self._layout, self._config.collection.context_reward_key)
+        adapted = self._view(exploration_policy.context_encoder, exploration_policy.policy)
+        self._infer(adapted, rows[None])
+        return adapted
+
+    def train(self, runner: Runner) -> float | None:
+        """Obtain samples, train and evaluate, for each epoch of ``runner``.
+
+        Returns:
+            Average return of the last meta-test after adaptation; ``None`` where there was none.
+        """
+        average_return: float | None = None
+        for epoch in runner.step_epochs():
+            if self._is_resuming or not self._buffers.filled:
+                self._collector.collect_initial(runner)
+                self._is_resuming = False
+            self._collector.collect_visits(runner, self._draw_tasks())
+            runner.log(self._train_networks())
+            self._reset_belief()
+            if self._evaluate_every and (epoch + 1) % self._evaluate_every == 0:
+                average_return = runner.evaluate(self, self.test_env_sampler)
+        return average_return
+
+    @property
+    def discount(self) -> float:
+        """Discount factor."""
+        return float(self._config.optimisation.discount)
+
+    @property
+    def max_path_length(self) -> int:
+        """Most steps of a rollout."""
+        return int(self._config.collection.max_path_length)
+
+    @property
+    def train_tasks(self) -> list[Any]:
+        """Tasks of the train updates, in order."""
+        return [update.task for update in self._updates]
+
+    @property
+    def context_reward_key(self) -> str | None:
+        """Name of the env_info that is the reward in contexts, or ``None``."""
+        return self._config.collection.context_reward_key
+
+    @property
+    def device(self) -> torch.device:
+        """Where the networks live."""
+        return self._device
+
+    @property
+    def memory_when_full(self) -> int:
+        """Bytes of replay data when every buffer is full (they grow as data arrive)."""
+        return self._memory_when_full
+
+    def fingerprint(self) -> str:
+        """Class, networks and hyperparameters as a short text; a snapshot fits a PEARL with the same one."""
+        text = "\n".join(
+            [self._networks.shapes(), self._config.describe(), getattr(self._policy_class, "__name__", "")]
+        )
+        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, optimisers, generators and counters as nested dicts; replay data apart (``buffers_state_dict``)."""
+        return {
+            "networks": self._networks.state_dict(),
+            "optimisers": self._optimisers.state_dict(),
+            "generators": {
+                "tasks": self._task_generator.bit_generator.state,
+                "batches": self._batch_generator.bit_generator.state,
+                "noise": self._noise.get_state(),
+            },
+            "counters": {"seed": self.seed, "gradient_steps": self._num_gradient_steps},
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict`` bit for bit. Initial data are collected again unless replay data are loaded too."""
+        missing = {"networks", "optimisers", "generators", "counters"} - set(tree)
+        if missing:
+            raise SnapshotError(f"the saved state of PEARL lacks {sorted(missing)}; it was made by another algorithm")
+        self._networks.load_state_dict(tree["networks"])
+        self._optimisers.load_state_dict(tree["optimisers"])
+        self._task_generator.bit_generator.state = tree["generators"]["tasks"]
+        self._batch_generator.bit_generator.state = tree["generators"]["batches"]
+        self._noise.set_state(tree["generators"]["noise"].cpu())
+        self.seed = int(tree["counters"]["seed"])
+        self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
+        self._reset_belief()
+
+    def buffers_state_dict(self) -> dict[str, Any]:
+        """Replay data as nested dicts of arrays."""
+        return self._buffers.state_dict()
+
+    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``buffers_state_dict``."""
+        self._buffers.load_state_dict(tree)
+        self._is_resuming = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        for name in ("_buffers", "_collector"):
+            del state[name]
+        state["_noise"] = self._noise.get_state()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        noise = self._make_noise()
+        noise.set_state(state["_noise"])
+        self._noise = noise
+        self._is_resuming = True
+        self._make_buffers()
+
+    def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
+        return self._policy_class(
+            latent_dim=self._config.latent_dim,
+            context_encoder=encoder,
+            policy=inner_policy,
+            use_information_bottleneck=self._config.use_information_bottleneck,
+            use_next_obs=self._config.use_next_obs,
+        )
+
+    def _make_noise(self) -> torch.Generator:
+        return torch_generator(mix_seed("pearl noise", self._device.type, self.seed), self._device)
+
+    def _make_buffers(self) -> None:
+        config = self._config.collection
+        self._buffers = TaskBuffers(
+            len(self._updates), config.replay_buffer_size, self._layout, config.context_reward_key
+        )
+        self._collector = PEARLCollector(self._updates, self._buffers, config, self._posterior_contexts)
+
+    def _belief_noise(self) -> torch.Generator:
+        """For draws of z that nothing depends on: a new generator, so that they leave training as it is."""
+        return torch_generator(mix_seed("pearl belief", self.seed), self._device)
+
+    def _reset_belief(self) -> None:
+        self.policy.reset_belief(generator=self._belief_noise())
+
+    def _view(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
+        """A policy with a belief of its own (the prior) on these networks."""
+        view = self._make_policy(encoder, inner_policy)
+        view.to(self._device)
+        view.reset_belief(generator=self._belief_noise())
+        return view
+
+    @torch.no_grad()
+    def _infer(self, policy: Any, context: np.ndarray) -> None:
+        """Set the belief of ``policy`` to the posterior of each row of ``context (X, N, context_dim)``."""
+        reset = getattr(policy.context_encoder, "reset", None)
+        if callable(reset):
+            reset()
+        policy.infer_posterior(torch.from_numpy(context).to(self._device), generator=self._belief_noise())
+
+    def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:
+        """Belief about each task given a sample of its context buffer."""
+        size = self._config.batches.embedding_batch_size
+        context = self._buffers.sample_context(tasks, size, self._task_generator)
+        self._infer(self.policy, context)
+        means, variances = (values.detach().cpu().numpy() for values in (self.policy.z_means, self.policy.z_vars))
+        return [{"z_mean": mean.copy(), "z_var": var.copy()} for mean, var in zip(means, variances, strict=True)]
+
+    def _draw_tasks(self) -> list[int]:
+        count = self._config.collection.num_tasks_sample
+        return self._task_generator.integers(len(self._updates), size=count).tolist()
+
+    def _train_networks(self) -> dict[str, float]:
+        """The gradient steps of one epoch; averages of their losses."""
+        batches = self._config.batches
+        total = torch.zeros(len(METRICS), device=self._device)
+        for _ in range(batches.num_steps_per_epoch):
+            tasks = self._batch_generator.integers(len(self._updates), size=batches.meta_batch_size).tolist()
+            total += self._gradient_step(tasks)
+        self._num_gradient_steps += batches.num_steps_per_epoch
+        means = mean_metrics(total, batches.num_steps_per_epoch)
+        if not np.isfinite(list(means.values())).all():
+            raise InvalidValueError(
+                f"the losses are not finite any more after {self._num_gradient_steps} gradient steps ({means}); lower "
+                f"reward_scale (now {self._config.optimisation.reward_scale}) or the learning rates, and resume from "
+                f"the last snapshot"
+            )
+        return means
+
+    def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
+        """Train all networks once on ``tasks`` (once per slice of the context for a recurrent encoder)."""
+        batches, encoder = self._config.batches, self._networks.encoder
+        context = self._to_device(
+            self._buffers.sample_context(tasks, batches.embedding_batch_size, self._batch_generator)
+        )
+        if hasattr(encoder, "reset"):
+            encoder.reset()
+        total = torch.zeros(len(METRICS), device=self._device)
+        for part in context.split(batches.embedding_mini_batch_size, dim=1):
+            rows = self._buffers.sample_transitions(tasks, batches.batch_size, self._batch_generator)
+            total += update_networks(
+                self._networks,
+                self._optimisers,
+                self._layout.split(self._to_device(rows)),
+                part,
+                self._config.optimisation,
+                self._noise,
+                self._config.use_information_bottleneck,
+            )
+            if hasattr(encoder, "detach_hidden"):
+                encoder.detach_hidden()
+        return total / batches.num_context_slices
+
+    def _to_device(self, rows: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(rows).to(self._device)

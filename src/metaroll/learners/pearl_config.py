@@ -1,0 +1,253 @@
+"""PEARL's numbers in checked groups, and the specs of its networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.errors import unknown_name
+from metaroll.types import EnvSpec, EnvUpdate, InOutSpec
+
+__all__ = [
+    "BatchConfig",
+    "CollectionConfig",
+    "OptimisationConfig",
+    "PEARLConfig",
+    "augmented_spec",
+    "check_evaluate_every",
+    "check_updates",
+    "continuous_spec",
+    "count_test_tasks",
+    "module_spec",
+]
+
+
+def _check_count(name: str, value: Any, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+    if value < low:
+        raise ValueError(f"{name} must be at least {low}, got {value}")
+
+
+def _check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    if not math.isfinite(value) or not low <= value <= high or (above_low and value == low):
+        opening = "(" if above_low or low == -math.inf else "["
+        closing = ")" if high == math.inf else "]"
+        raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {value}")
+
+
+@dataclass(frozen=True)
+class OptimisationConfig:
+    """Learning rates and the weights of the losses."""
+
+    policy_lr: float
+    qf_lr: float
+    vf_lr: float
+    context_lr: float
+    policy_mean_reg_coeff: float
+    policy_std_reg_coeff: float
+    policy_pre_activation_coeff: float
+    soft_target_tau: float
+    kl_lambda: float
+    discount: float
+    reward_scale: float
+
+    def __post_init__(self) -> None:
+        for name in ("policy_lr", "qf_lr", "vf_lr", "context_lr"):
+            _check_number(name, getattr(self, name), 0.0, above_low=True)
+        for name in ("policy_mean_reg_coeff", "policy_std_reg_coeff", "policy_pre_activation_coeff", "kl_lambda"):
+            _check_number(name, getattr(self, name), 0.0)
+        _check_number("soft_target_tau", self.soft_target_tau, 0.0, 1.0, above_low=True)
+        _check_number("discount", self.discount, 0.0, 1.0)
+        _check_number("reward_scale", self.reward_scale, 0.0, above_low=True)
+
+
+@dataclass(frozen=True)
+class BatchConfig:
+    """How much data enters a gradient step."""
+
+    meta_batch_size: int
+    num_steps_per_epoch: int
+    batch_size: int
+    embedding_batch_size: int
+    embedding_mini_batch_size: int
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_count(field.name, getattr(self, field.name), 1)
+        if self.embedding_batch_size % self.embedding_mini_batch_size:
+            raise ValueError(
+                f"embedding_batch_size ({self.embedding_batch_size}) must be a multiple of embedding_mini_batch_size "
+                f"({self.embedding_mini_batch_size})"
+            )
+
+    @property
+    def num_context_slices(self) -> int:
+        """Updates per gradient step: 1, or more for a recurrent encoder that reads its context in slices."""
+        return self.embedding_batch_size // self.embedding_mini_batch_size
+
+    def check_encoder(self, recurrent: bool) -> None:
+        """Slices make sense only for an encoder that remembers the ones before."""
+        if not recurrent and self.num_context_slices != 1:
+            raise ValueError(
+                f"embedding_mini_batch_size ({self.embedding_mini_batch_size}) must equal embedding_batch_size "
+                f"({self.embedding_batch_size}) for an encoder that is not recurrent; set both to the same value"
+            )
+
+
+@dataclass(frozen=True)
+class CollectionConfig:
+    """How much data is collected, and how."""
+
+    num_initial_steps: int
+    num_tasks_sample: int
+    num_steps_prior: int
+    num_steps_posterior: int
+    num_extra_rl_steps_posterior: int
+    max_path_length: int
+    update_post_train: int
+    replay_buffer_size: int
+    context_reward_key: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_initial_steps", "num_tasks_sample", "max_path_length", "update_post_train"):
+            _check_count(name, getattr(self, name), 1)
+        for name in ("num_steps_prior", "num_steps_posterior", "num_extra_rl_steps_posterior"):
+            _check_count(name, getattr(self, name), 0)
+        _check_count("replay_buffer_size", self.replay_buffer_size, 1)
+        if self.num_steps_prior + self.num_steps_posterior == 0:
+            raise ValueError(
+                "num_steps_prior + num_steps_posterior must be positive, got 0 + 0: the context of a visited task "
+                "would stay empty; collect at least one episode per visit under the prior or the posterior"
+            )
+        if self.replay_buffer_size < self.max_path_length:
+            raise ValueError(
+                f"replay_buffer_size must hold one rollout of max_path_length={self.max_path_length} steps, "
+                f"got {self.replay_buffer_size}"
+            )
+        if self.context_reward_key is not None and not isinstance(self.context_reward_key, str):
+            raise TypeError(f"context_reward_key must be the name of an env_info, got {self.context_reward_key!r}")
+
+
+@dataclass(frozen=True)
+class PEARLConfig:
+    """All numbers of a PEARL; equal configurations and networks make snapshots interchangeable."""
+
+    optimisation: OptimisationConfig
+    batches: BatchConfig
+    collection: CollectionConfig
+    latent_dim: int
+    num_train_tasks: int
+    use_information_bottleneck: bool
+    use_next_obs: bool
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> PEARLConfig:
+        """Group (and check) the arguments of PEARL's constructor, given by name."""
+
+        def group(kind: type) -> Any:
+            return kind(**{field.name: arguments[field.name] for field in fields(kind)})
+
+        for name in ("latent_dim", "num_train_tasks"):
+            _check_count(name, arguments[name], 1)
+        for name in ("use_information_bottleneck", "use_next_obs_in_context"):
+            if not isinstance(arguments[name], bool):
+                raise TypeError(f"{name} must be True or False, got {arguments[name]!r}")
+        return cls(
+            optimisation=group(OptimisationConfig),
+            batches=group(BatchConfig),
+            collection=group(CollectionConfig),
+            latent_dim=int(arguments["latent_dim"]),
+            num_train_tasks=int(arguments["num_train_tasks"]),
+            use_information_bottleneck=arguments["use_information_bottleneck"],
+            use_next_obs=arguments["use_next_obs_in_context"],
+        )
+
+    def describe(self) -> str:
+        """All values as one line of text, the same on every machine."""
+        return ", ".join(f"{name}={value!r}" for name, value in sorted(_flat(asdict(self)).items()))
+
+
+def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in tree.items():
+        out.update(_flat(value) if isinstance(value, Mapping) else {name: value})
+    return out
+
+
+def _unbounded(width: int) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-np.inf, np.inf, shape=(width,), dtype=np.float32)
+
+
+def _unit(width: int) -> gymnasium.spaces.Box:
+    return gymnasium.spaces.Box(-1.0, 1.0, shape=(width,), dtype=np.float32)
+
+
+def augmented_spec(env_spec: Any, latent_dim: int) -> EnvSpec:
+    """Spec with observations ``(obs_dim + latent_dim,)`` and actions ``(act_dim,)``, both flat Boxes on [-1, 1]."""
+    spec = EnvSpec.from_env(env_spec)
+    _check_count("latent_dim", latent_dim, 1)
+    return EnvSpec(_unit(spec.obs_dim + int(latent_dim)), _unit(spec.act_dim), spec.max_episode_length)
+
+
+def module_spec(
+    env_spec: Any, latent_dim: int, module: str, use_next_obs: bool, use_information_bottleneck: bool
+) -> InOutSpec | EnvSpec:
+    """Spec of ``'encoder'`` (context row -> posterior factor) or of ``'vf'`` (observation, and latent as action)."""
+    spec = EnvSpec.from_env(env_spec)
+    _check_count("latent_dim", latent_dim, 1)
+    if module == "encoder":
+        context_dim = spec.obs_dim + spec.act_dim + 1 + (spec.obs_dim if use_next_obs else 0)
+        return InOutSpec(_unbounded(context_dim), _unbounded(latent_dim * (2 if use_information_bottleneck else 1)))
+    if module == "vf":
+        return EnvSpec(_unit(spec.obs_dim), _unit(latent_dim), spec.max_episode_length)
+    raise unknown_name("module", str(module), ("encoder", "vf"))
+
+
+def count_test_tasks(num_test_tasks: int | None, sampler: Any) -> int:
+    """Number of test tasks; ``None`` means as many as the sampler has."""
+    count = getattr(sampler, "n_tasks", None) if num_test_tasks is None else num_test_tasks
+    if count is None:
+        raise ValueError(
+            f"num_test_tasks must be given, since test_env_sampler ({type(sampler).__name__}) does not say how many "
+            f"tasks it has (its n_tasks is None)"
+        )
+    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+        raise ValueError(f"num_test_tasks must be a positive integer, got {count!r}")
+    return int(count)
+
+
+def check_updates(env: Sequence[EnvUpdate], num_train_tasks: int) -> list[EnvUpdate]:
+    """The updates as a list, one per train task."""
+    updates = list(env) if isinstance(env, Sequence) else []
+    if not updates or not all(callable(update) for update in updates):
+        raise TypeError(
+            f"env must be a list of EnvUpdates, one per train task (as task samplers give), got {type(env).__name__}"
+        )
+    if len(updates) != num_train_tasks:
+        raise ValueError(
+            f"env must hold one EnvUpdate per train task, got {len(updates)} with num_train_tasks={num_train_tasks}"
+        )
+    return updates
+
+
+def check_evaluate_every(value: int) -> int:
+    """Epochs between meta-tests; 0 means never."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ValueError(f"evaluate_every must be a number of epochs, or 0 for never, got {value!r}")
+    return int(value)
+
+
+def continuous_spec(source: Any) -> EnvSpec:
+    """Spec itself, or that of the environment that an update builds (left to be collected: it may be a pool's own)."""
+    spec = source if isinstance(source, EnvSpec) else EnvSpec.from_env(source())
+    if not isinstance(spec.action_space, gymnasium.spaces.Box):
+        raise ValueError(f"PEARL needs continuous actions (a Box), got {spec.action_space}")
+    return spec

@@ -1,0 +1,275 @@
+"""PEARL's data: transitions of every task in growable buffers, batches of them, and contexts from trajectories.
+
+A transition is one float32 row ``observation | action | reward | next observation | terminated``. A context entry is
+the start of such a row (without the ending, and without the next observation unless asked for), so a batch of either
+kind is one gather per task and one copy to the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from torch import Tensor
+
+from metaroll.data.replay import PathBuffer, memory_estimate
+from metaroll.errors import DataError, ShapeError
+from metaroll.types import EnvSpec
+
+__all__ = [
+    "RowLayout",
+    "TaskBuffers",
+    "TransitionBatch",
+    "check_memory",
+    "context_rows",
+    "transition_rows",
+]
+
+_KEY = "transitions"
+
+
+class TransitionBatch(NamedTuple):
+    """Transitions of X tasks, B of each."""
+
+    observations: Tensor
+    actions: Tensor
+    rewards: Tensor
+    next_observations: Tensor
+    terminated: Tensor
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """Which columns of a row hold what."""
+
+    observation_space: gymnasium.Space
+    obs_dim: int
+    act_dim: int
+    use_next_obs: bool
+
+    @classmethod
+    def of(cls, env_spec: EnvSpec, use_next_obs: bool) -> RowLayout:
+        """Layout for the observations and actions of ``env_spec``."""
+        return cls(env_spec.observation_space, env_spec.obs_dim, env_spec.act_dim, use_next_obs)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a transition."""
+        return 2 * self.obs_dim + self.act_dim + 2
+
+    @property
+    def context_width(self) -> int:
+        """Numbers in a context entry."""
+        return self.obs_dim + self.act_dim + 1 + (self.obs_dim if self.use_next_obs else 0)
+
+    def split(self, rows: Tensor) -> TransitionBatch:
+        """Views of the columns of ``rows (..., width)``; reward and ending keep their last axis of length 1."""
+        obs, act = self.obs_dim, self.act_dim
+        return TransitionBatch(
+            rows[..., :obs],
+            rows[..., obs : obs + act],
+            rows[..., obs + act : obs + act + 1],
+            rows[..., obs + act + 1 : -1],
+            rows[..., -1:],
+        )
+
+
+def _flat_observations(observations: Any, space: gymnasium.Space, count: int) -> np.ndarray:
+    """``(count, ...)`` -> ``(count, obs_dim)`` float32."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return np.asarray(observations, dtype=np.float32).reshape(count, -1)
+    return np.stack([gymnasium.spaces.flatten(space, o) for o in observations]).astype(np.float32)
+
+
+def _numpy(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _info_rewards(env_infos: Any, key: str) -> np.ndarray:
+    if not isinstance(env_infos, Mapping) or key not in env_infos:
+        known = ", ".join(sorted(env_infos)) if isinstance(env_infos, Mapping) and env_infos else "none"
+        raise DataError(
+            f"context_reward_key {key!r} is not among the env_infos of the rollouts (they have: {known}); let the "
+            f"environment put it into its info dict, or use context_reward_key=None for the reward itself"
+        )
+    return _numpy(env_infos[key])
+
+
+def _rows_of(
+    observations: np.ndarray, actions: Any, rewards: Any, next_observations: np.ndarray, layout: RowLayout, width: int
+) -> np.ndarray:
+    """Rows ``(T, width)`` filled up to the next observation."""
+    count = len(observations)
+    obs, act = layout.obs_dim, layout.act_dim
+    actions = _numpy(actions).reshape(count, -1)
+    if observations.shape[1] != obs or actions.shape[1] != act:
+        raise ShapeError(
+            f"trajectories must have observations (T, {obs}) and actions (T, {act}), got {observations.shape} and "
+            f"{actions.shape}: they come from another environment than PEARL was built for"
+        )
+    rows = np.empty((count, width), dtype=np.float32)
+    rows[:, :obs] = observations
+    rows[:, obs : obs + act] = actions
+    rows[:, obs + act] = _numpy(rewards).reshape(count)
+    if width > obs + act + 1:
+        rows[:, obs + act + 1 : 2 * obs + act + 1] = next_observations
+    return rows
+
+
+def transition_rows(
+    rollout: Any, layout: RowLayout, context_reward_key: str | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a ``StepSequence``: transitions ``(T, width)`` and context entries ``(T, context_width)``.
+
+    The successor of the last step is the true final observation; only terminations count as endings, time limits do
+    not. With ``context_reward_key`` the context holds that env_info in place of the reward.
+    """
+    count = len(rollout.rewards)
+    if len(rollout.observations) != count + 1:
+        raise ShapeError(
+            f"a rollout must hold the observation after its last step, got {len(rollout.observations)} observations and "
+            f"{count} rewards"
+        )
+    observations = _flat_observations(_numpy(rollout.observations), layout.observation_space, count + 1)
+    rows = _rows_of(observations[:-1], rollout.actions, rollout.rewards, observations[1:], layout, layout.width)
+    rows[:, -1] = _numpy(rollout.terminated)
+    if not np.isfinite(rows).all():
+        step = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        raise DataError(f"a rollout holds NaN or Inf at step {step}: {rows[step]}")
+    context = rows[:, : layout.context_width].copy()
+    if context_reward_key is not None:
+        rewards = _info_rewards(getattr(rollout, "env_infos", None), context_reward_key)
+        context[:, layout.obs_dim + layout.act_dim] = rewards.reshape(count)
+    return rows, context
+
+
+def _parts(trajectories: Any) -> Iterator[Any]:
+    """The trajectory batches and step sequences in ``trajectories``, in order."""
+    if hasattr(trajectories, "observations"):
+        yield trajectories
+    elif isinstance(trajectories, Sequence):
+        for part in trajectories:
+            yield from _parts(part)
+    else:
+        raise TypeError(
+            f"exploration_trajectories must be a TrajectoryBatch, a StepSequence or a sequence of them, got "
+            f"{type(trajectories).__name__}"
+        )
+
+
+def _part_rows(part: Any, layout: RowLayout, reward_key: str | None) -> np.ndarray:
+    count = len(part.rewards)
+    # A StepSequence may hold the observation after the last step as well.
+    flat = _flat_observations(_numpy(part.observations)[:count], layout.observation_space, count)
+    successors = flat
+    if layout.use_next_obs:
+        successors = _flat_observations(_numpy(part.next_observations), layout.observation_space, count)
+    rewards = part.rewards if reward_key is None else _info_rewards(getattr(part, "env_infos", None), reward_key)
+    return _rows_of(flat, part.actions, rewards, successors, layout, layout.context_width)
+
+
+def context_rows(trajectories: Any, layout: RowLayout, context_reward_key: str | None = None) -> np.ndarray:
+    """Context ``(n_steps, context_width)`` of all steps of ``trajectories`` in order.
+
+    Args:
+        trajectories: A ``TrajectoryBatch``, a ``StepSequence``, or a sequence of either, of one task.
+        layout: Columns of the context.
+        context_reward_key: Name of the env_info to use as reward; ``None`` means the reward itself.
+    """
+    rows = [_part_rows(part, layout, context_reward_key) for part in _parts(trajectories)]
+    if not rows or not sum(map(len, rows)):
+        raise ValueError("exploration_trajectories must hold at least one step, got none")
+    return np.concatenate(rows)
+
+
+def check_memory(num_tasks: int, capacity: int, layout: RowLayout, memory_limit: int | None = None) -> int:
+    """Bytes that the buffers of ``num_tasks`` tasks take when full; an error if that exceeds ``memory_limit``."""
+    needed = sum(
+        memory_estimate(num_tasks, capacity, [width], np.float32) for width in (layout.width, layout.context_width)
+    )
+    if memory_limit is not None and needed > memory_limit:
+        fits = max(int(capacity * memory_limit / needed), 0)
+        raise ValueError(
+            f"the replay buffers need {needed:,} bytes when full ({num_tasks} tasks x 2 buffers of {capacity:,} "
+            f"transitions), more than memory_limit={memory_limit:,}; set replay_buffer_size to at most {fits:,}, use "
+            f"fewer tasks, or raise memory_limit"
+        )
+    return needed
+
+
+class TaskBuffers:
+    """Two ring buffers per task: all transitions, and the recent ones that make its context. They stay on the CPU."""
+
+    def __init__(self, num_tasks: int, capacity: int, layout: RowLayout, context_reward_key: str | None) -> None:
+        self.layout = layout
+        self._reward_key = context_reward_key
+        self._transitions = [PathBuffer(capacity) for _ in range(num_tasks)]
+        self._contexts = [PathBuffer(capacity) for _ in range(num_tasks)]
+
+    @property
+    def filled(self) -> bool:
+        """Whether every task has transitions and a context."""
+        return all(buffer.n_transitions_stored > 0 for buffer in (*self._transitions, *self._contexts))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in use."""
+        return sum(buffer.nbytes for buffer in (*self._transitions, *self._contexts))
+
+    def num_transitions(self, task: int) -> int:
+        """Transitions stored for ``task``."""
+        return self._transitions[task].n_transitions_stored
+
+    def num_context(self, task: int) -> int:
+        """Context entries stored for ``task``."""
+        return self._contexts[task].n_transitions_stored
+
+    def add(self, task: int, rollouts: Sequence[Any], *, to_context: bool) -> int:
+        """Store the rollouts of ``task``, and as context if asked; number of steps."""
+        steps = 0
+        for rollout in rollouts:
+            rows, context = transition_rows(rollout, self.layout, self._reward_key if to_context else None)
+            self._transitions[task].add_path({_KEY: rows})
+            if to_context:
+                self._contexts[task].add_path({_KEY: context})
+            steps += len(rows)
+        return steps
+
+    def clear_context(self, task: int) -> None:
+        """Forget the context of ``task``; its transitions are kept."""
+        self._contexts[task].clear()
+
+    def sample_transitions(self, tasks: Sequence[int], count: int, generator: np.random.Generator) -> np.ndarray:
+        """Rows ``(X, count, width)``, uniform with replacement over each task's transitions."""
+        return self._sample(self._transitions, tasks, count, generator, "transitions")
+
+    def sample_context(self, tasks: Sequence[int], count: int, generator: np.random.Generator) -> np.ndarray:
+        """Rows ``(X, count, context_width)``, uniform with replacement over each task's context; also for one task."""
+        return self._sample(self._contexts, tasks, count, generator, "context")
+
+    @staticmethod
+    def _sample(
+        buffers: Sequence[PathBuffer], tasks: Sequence[int], count: int, generator: np.random.Generator, what: str
+    ) -> np.ndarray:
+        for task in tasks:
+            if not buffers[task].n_transitions_stored:
+                raise ValueError(f"task {task} has no {what} yet; collect rollouts in it before sampling")
+        return np.stack([buffers[task].sample_transitions(count, generator)[_KEY] for task in tasks])
+
+    def state_dict(self) -> dict[str, Any]:
+        """All stored data as a tree of arrays."""
+        return {
+            "transitions": {str(i): buffer.state_dict() for i, buffer in enumerate(self._transitions)},
+            "contexts": {str(i): buffer.state_dict() for i, buffer in enumerate(self._contexts)},
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Take over the data of ``state_dict``."""
+        for name, buffers in (("transitions", self._transitions), ("contexts", self._contexts)):
+            if len(tree[name]) != len(buffers):
+                raise ValueError(f"the saved buffers hold {len(tree[name])} tasks, this PEARL has {len(buffers)}")
+            for i, buffer in enumerate(buffers):
+                buffer.load_state_dict(tree[name][str(i)])

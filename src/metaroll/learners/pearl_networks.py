@@ -1,0 +1,280 @@
+"""PEARL's networks and optimisers: built, checked, moved and saved together."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from gymnasium.spaces import flatdim
+from torch import Tensor, nn
+
+from metaroll.errors import ShapeError, SnapshotError
+from metaroll.learners.pearl_config import OptimisationConfig, PEARLConfig, module_spec
+from metaroll.seeding import isolated_rng, mix_seed, torch_generator
+from metaroll.types import EnvSpec
+
+__all__ = [
+    "PEARLNetworks",
+    "PEARLOptimisers",
+    "accepts",
+    "build_encoder",
+    "reinitialised_copy",
+]
+
+
+def accepts(function: Callable[..., Any], argument: str) -> bool:
+    """Whether ``function`` has a parameter called ``argument``."""
+    try:
+        return argument in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def build_encoder(
+    encoder_class: Callable[..., nn.Module],
+    env_spec: EnvSpec,
+    config: PEARLConfig,
+    hidden_sizes: Sequence[int],
+    seed: int,
+) -> nn.Module:
+    """The context encoder, initialised from ``seed`` alone."""
+    spec = module_spec(env_spec, config.latent_dim, "encoder", config.use_next_obs, config.use_information_bottleneck)
+    draws = mix_seed("pearl encoder", seed)
+    options = {"generator": torch_generator(draws)} if accepts(encoder_class, "generator") else {}
+    with isolated_rng(draws):  # foreign encoders draw their weights from the global generator
+        return encoder_class(
+            input_dim=flatdim(spec.input_space),
+            output_dim=flatdim(spec.output_space),
+            hidden_sizes=tuple(hidden_sizes),
+            **options,
+        )
+
+
+def _reinitialise(module: nn.Module, generator: torch.Generator) -> None:
+    """New weights, by the module's own rule where it has one (``reinitialize``; ``reset_parameters``, torch's name)."""
+    own, torchs = getattr(module, "reinitialize", None), getattr(module, "reset_parameters", None)
+    if callable(own):
+        own(generator)
+    elif callable(torchs):
+        torchs()
+    else:
+        for child in module.children():
+            _reinitialise(child, generator)
+
+
+def reinitialised_copy(qf: nn.Module, seed: int) -> nn.Module:
+    """A second Q function: a copy of ``qf`` with weights of its own.
+
+    With equal weights the two would stay equal for ever (same targets, same optimiser), and the minimum of both would
+    do nothing.
+    """
+    second = copy.deepcopy(qf)
+    draws = mix_seed("pearl second q function", seed)
+    with isolated_rng(draws):  # torch's reset_parameters draws from the global generator
+        _reinitialise(second, torch_generator(draws))
+    pairs = zip(qf.parameters(), second.parameters(), strict=True)
+    if all(torch.equal(one, other) for one, other in pairs if one.dim() > 1):
+        raise ValueError(
+            f"qf ({type(qf).__name__}) cannot be re-initialised for the second Q function: give it a method "
+            f"reinitialize(generator), or pass an independent network as qf2"
+        )
+    return second
+
+
+class PEARLNetworks:
+    """The seven networks, under their names."""
+
+    def __init__(
+        self,
+        policy: nn.Module,
+        encoder: nn.Module,
+        inner_policy: nn.Module,
+        qf: nn.Module,
+        qf2: nn.Module,
+        vf: nn.Module,
+    ) -> None:
+        self.policy = policy
+        self.encoder = encoder
+        self.inner_policy = inner_policy
+        self.qf1 = qf
+        self.qf2 = qf2
+        self.vf = vf
+        self.target_vf = copy.deepcopy(vf).requires_grad_(False)
+        shared = {id(p) for p in qf.parameters()} & {id(p) for p in qf2.parameters()}
+        if shared:
+            raise ValueError("qf and qf2 must be two networks without common parameters, got the same ones")
+
+    def as_list(self) -> list[nn.Module]:
+        """Encoder, inner policy, context policy, Q1, Q2, V, target of V."""
+        return [self.encoder, self.inner_policy, self.policy, self.qf1, self.qf2, self.vf, self.target_vf]
+
+    def _saved(self) -> dict[str, nn.Module]:
+        # The context policy holds the encoder, the inner policy and a belief that is reset after each epoch.
+        return {
+            "encoder": self.encoder,
+            "inner_policy": self.inner_policy,
+            "qf1": self.qf1,
+            "qf2": self.qf2,
+            "vf": self.vf,
+            "target_vf": self.target_vf,
+        }
+
+    def to(self, device: torch.device) -> None:
+        """Move all networks."""
+        for network in self.as_list():
+            network.to(device)
+
+    def q_parameters(self) -> list[nn.Parameter]:
+        """Parameters of both Q functions."""
+        return [*self.qf1.parameters(), *self.qf2.parameters()]
+
+    def shapes(self) -> str:
+        """Shapes of all parameters as one line of text."""
+        return "; ".join(
+            f"{name}: " + ",".join("x".join(map(str, p.shape)) or "1" for p in network.parameters())
+            for name, network in self._saved().items()
+        )
+
+    def state_dict(self) -> dict[str, dict[str, Tensor]]:
+        """Copies of the weights by network and name."""
+        return {
+            name: {key: value.detach().clone() for key, value in network.state_dict().items()}
+            for name, network in self._saved().items()
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Copy the weights of ``state_dict`` into the networks (on the device where these are)."""
+        for name, network in self._saved().items():
+            try:
+                network.load_state_dict(dict(tree[name]))
+            except (KeyError, RuntimeError) as error:
+                raise SnapshotError(
+                    f"the saved weights do not fit {name}: {error}; build PEARL with the network sizes of that run"
+                ) from error
+
+    @torch.no_grad()
+    def check_widths(self, env_spec: EnvSpec, config: PEARLConfig, device: torch.device) -> None:
+        """Send one row of zeros through Q, V and the inner policy, and name the network that does not fit."""
+        obs, act, latent = env_spec.obs_dim, env_spec.act_dim, config.latent_dim
+
+        def zeros(width: int) -> Tensor:
+            return torch.zeros(1, width, device=device)
+
+        augmented = f"PEARL.augment_env_spec(env_spec, {latent})"
+        cases = [
+            ("qf", self.qf1, (zeros(obs + act), zeros(latent)), obs + act + latent, 1, augmented),
+            ("qf2", self.qf2, (zeros(obs + act), zeros(latent)), obs + act + latent, 1, augmented),
+            (
+                "vf",
+                self.vf,
+                (zeros(obs), zeros(latent)),
+                obs + latent,
+                1,
+                f"PEARL.get_env_spec(env_spec, {latent}, 'vf')",
+            ),
+            ("inner_policy", self.inner_policy, (zeros(obs + latent),), obs + latent, act, augmented),
+        ]
+        for name, network, inputs, width, out, cure in cases:
+            with isolated_rng(0):  # a policy may draw its action here
+                _check_width(name, network, inputs, width, out, cure)
+
+
+def _check_width(name: str, network: nn.Module, inputs: tuple[Tensor, ...], width: int, out: int, cure: str) -> None:
+    where = f"{name} ({type(network).__name__})"
+    try:
+        result = network(*inputs)
+    except (RuntimeError, ValueError) as error:
+        raise ShapeError(
+            f"{where} does not accept inputs of width {width} (observation, action where it has one, and latent): "
+            f"{error}; build it from {cure}"
+        ) from error
+    first = result if isinstance(result, Tensor) else result[0]
+    if tuple(first.shape) != (1, out):
+        raise ShapeError(f"{where} must return (B, {out}), got {tuple(first.shape)} for B = 1; build it from {cure}")
+
+
+class PEARLOptimisers:
+    """Five optimisers: inner policy, both Q functions, V and the encoder.
+
+    Adam and its kin run fused or multi-tensor where the class offers that; the update is the same.
+    """
+
+    def __init__(
+        self, networks: PEARLNetworks, optimizer_class: Callable[..., torch.optim.Optimizer], config: OptimisationConfig
+    ) -> None:
+        def build(network: nn.Module, lr: float) -> torch.optim.Optimizer:
+            return _fast_optimiser(optimizer_class, list(network.parameters()), lr)
+
+        self.policy = build(networks.inner_policy, config.policy_lr)
+        self.qf1 = build(networks.qf1, config.qf_lr)
+        self.qf2 = build(networks.qf2, config.qf_lr)
+        self.vf = build(networks.vf, config.vf_lr)
+        self.encoder = build(networks.encoder, config.context_lr)
+
+    def _named(self) -> dict[str, torch.optim.Optimizer]:
+        return {"policy": self.policy, "qf1": self.qf1, "qf2": self.qf2, "vf": self.vf, "encoder": self.encoder}
+
+    def follow_parameters(self) -> None:
+        """Move the state of every optimiser to where its parameters are now."""
+        for optimiser in self._named().values():
+            optimiser.load_state_dict(optimiser.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nested dicts of tensors and numbers."""
+        return {name: _optimiser_tree(optimiser) for name, optimiser in self._named().items()}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore what ``state_dict`` saved, bit for bit."""
+        for name, optimiser in self._named().items():
+            try:
+                _load_optimiser(optimiser, tree[name])
+            except (KeyError, ValueError) as error:
+                raise SnapshotError(
+                    f"the saved state does not fit the optimiser of {name}: {error}; use that run's optimizer_class"
+                ) from error
+
+
+def _fast_optimiser(
+    optimizer_class: Callable[..., torch.optim.Optimizer], parameters: list[nn.Parameter], lr: float
+) -> torch.optim.Optimizer:
+    for option in ("fused", "foreach"):
+        if accepts(optimizer_class, option):
+            try:
+                return optimizer_class(parameters, lr=lr, **{option: True})
+            except (TypeError, ValueError, RuntimeError):  # not on this device or for this dtype
+                continue
+    return optimizer_class(parameters, lr=lr)
+
+
+def _optimiser_tree(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    state = optimiser.state_dict()
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]]
+    return {
+        "state": {str(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in state["state"].items()},
+        "groups": {str(i): {k: _saved_value(v) for k, v in group.items()} for i, group in enumerate(groups)},
+    }
+
+
+def _saved_value(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _load_optimiser(optimiser: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
+    current = optimiser.state_dict()
+    saved_groups, own_groups = tree["groups"], current["param_groups"]
+    if len(saved_groups) != len(own_groups):
+        raise ValueError(f"{len(saved_groups)} parameter groups were saved, there are {len(own_groups)}")
+    groups = []
+    for i, own in enumerate(own_groups):
+        saved = saved_groups[str(i)]
+        # How the update is computed follows this machine, not the one of the snapshot.
+        kept = ("fused", "foreach", "capturable")
+        restored = {k: tuple(v) if isinstance(own.get(k), tuple) else v for k, v in saved.items() if k not in kept}
+        groups.append({**own, **restored, "params": own["params"]})
+    state = {int(i): dict(entry) for i, entry in tree["state"].items()}
+    optimiser.load_state_dict({"state": state, "param_groups": groups})

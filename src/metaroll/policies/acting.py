@@ -1,0 +1,237 @@
+"""The NumPy acting path that all own policies share: weights as cached views, rows in blocks, no torch per step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.errors import ShapeError
+from metaroll.functional.linear import block_rows, matmul_rows
+from metaroll.policies.parameters import FlatParameters, ParameterLayout
+from metaroll.seeding import as_generator
+from metaroll.types import Context, EnvSpec, PolicyState
+
+__all__ = ["NUMPY_ACTIVATIONS", "ActingPolicy", "Affine", "check_box", "choose_action", "lay_out", "mlp_rows"]
+
+Affine = tuple[np.ndarray, np.ndarray]
+"""Transposed weight and bias of one layer, laid out to broadcast over blocks of rows."""
+
+
+def _elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    # By tanh, since exp(-x) overflows.
+    x *= np.float32(0.5)
+    np.tanh(x, out=x)
+    x += np.float32(1.0)
+    x *= np.float32(0.5)
+    return x
+
+
+NUMPY_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "tanh": lambda x: np.tanh(x, out=x),
+    "relu": lambda x: np.maximum(x, 0, out=x),
+    "elu": _elu,
+    "sigmoid": _sigmoid,
+    "identity": lambda x: x,
+}
+"""Activations of contiguous arrays; all but elu work in place."""
+
+
+def lay_out(weight: np.ndarray, bias: np.ndarray, parts: int | None = None) -> Affine:
+    """Views of a layer for ``matmul_rows`` on blocks ``(B, R, in)``.
+
+    ``weight (out, in)`` or stacked ``(N, out, in)``; ``bias (out,)`` or ``(N, out)``. With ``parts`` the output is cut in
+    equal parts that come first, ``(parts, B, R, out / parts)``, so that each part is contiguous memory.
+    """
+    *stack, num_out, num_in = weight.shape
+    if parts is not None:
+        weight = weight.reshape(*stack, parts, num_out // parts, num_in)
+        bias = bias.reshape(*stack, parts, 1, num_out // parts)
+        if stack:
+            return weight.transpose(1, 0, 3, 2), bias.swapaxes(0, 1)
+        return weight[:, None].swapaxes(-1, -2), bias[:, None]
+    return weight.swapaxes(-1, -2), (bias[:, None] if stack else bias)
+
+
+def mlp_rows(x: np.ndarray, layers: Sequence[Affine], activation: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Rows ``(B, R, in)`` through a perceptron; ``activation`` between the layers."""
+    last = len(layers) - 1
+    for k, (weight, bias) in enumerate(layers):
+        x = matmul_rows(x, weight)
+        x += bias
+        if k < last:
+            x = activation(x)
+    return x
+
+
+def choose_action(sampled: np.ndarray, mean: np.ndarray, deterministic: np.ndarray) -> np.ndarray:
+    """Rows of ``mean`` where ``deterministic (N,)``, else of ``sampled``."""
+    return np.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
+
+
+class ActingPolicy(FlatParameters, nn.Module, ABC):
+    """Base of own policies: a torch module for training that acts through NumPy (``types.Policy``).
+
+    Subclasses say how weights are laid out (``_arrange``) and how rows become actions (``act``).
+
+    Args:
+        env_spec: Spaces of the environment.
+        noise_dim: Random numbers per row and step.
+    """
+
+    noise_kind: Literal["normal", "uniform"] = "normal"
+    width_independent = True
+    recurrent = False
+
+    def __init__(self, env_spec: EnvSpec, noise_dim: int) -> None:
+        super().__init__()
+        self.env_spec = EnvSpec.from_env(env_spec)
+        self.obs_dim, self.act_dim = self.env_spec.obs_dim, self.env_spec.act_dim
+        self.noise_dim = noise_dim
+        self._layout: ParameterLayout | None = None
+        self._sources: list[tuple[dict[str, Any], str]] = []
+        self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
+        self._live_cache: tuple[Any, Any] = (None, None)
+
+    # -- types.Policy ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``."""
+        raise NotImplementedError
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """No state."""
+        return {}
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters that ``act`` uses, in the order of the flat vector."""
+        return self.parameter_layout().names
+
+    def acting_parameters(self) -> np.ndarray:
+        """Flat float32 copy ``(P,)`` of the parameters that ``act`` uses."""
+        return self.parameter_layout().flatten(self)
+
+    def parameter_layout(self) -> ParameterLayout:
+        """Names and shapes of the acting parameters, for ``torch.func.functional_call`` and stacks."""
+        if self._layout is None:
+            self._layout = ParameterLayout.of(self)
+        return self._layout
+
+    # -- one row, for scripts and foreign loops --------------------------------------------------------------------
+
+    def get_action(
+        self,
+        obs: np.ndarray,
+        deterministic: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Action and infos for one observation, flat or in the shape of the space; noise from ``generator``."""
+        actions, infos = self.get_actions(np.reshape(obs, (1, -1)), deterministic, generator)
+        return actions[0], {name: value[0] for name, value in infos.items()}
+
+    def get_actions(
+        self,
+        observations: np.ndarray,
+        deterministic: bool = False,
+        generator: np.random.Generator | None = None,
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Actions and infos for observations ``(N, obs_dim)``."""
+        if self.recurrent:
+            raise TypeError(f"{type(self).__name__} remembers: call act, which takes and returns its state")
+        obs = np.asarray(observations).reshape(len(observations), -1)
+        random = as_generator(generator)
+        shape = (len(obs), self.noise_dim)
+        noise = random.random(shape) if self.noise_kind == "uniform" else random.standard_normal(shape)
+        action, _, infos = self.act(obs, {}, noise, deterministic)
+        return action, infos
+
+    # -- weights -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        """Lay out parameter views (with a leading axis N if stacked) as ``act`` wants them. Views only, no arithmetic:
+        the arrays may be changed in place later.
+        """
+        raise NotImplementedError
+
+    def _weights(self, parameters: np.ndarray | None) -> Any:
+        """What ``_arrange`` made of ``parameters``, cached by identity; of the live module for ``None``."""
+        if parameters is None:
+            return self._live_weights()
+        if parameters is self._flat_cache[0]:
+            return self._flat_cache[1]
+        flat = np.asarray(parameters)
+        weights = self._arrange(self.parameter_layout().numpy_views(np.ascontiguousarray(flat, dtype=np.float32)))
+        if flat is parameters and flat.dtype == np.float32 and flat.flags.c_contiguous:
+            # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
+            object.__setattr__(self, "_flat_cache", (parameters, weights))
+        return weights
+
+    def _live_weights(self) -> Any:
+        if not self._sources:
+            self._sources = _parameter_slots(self, self.acting_parameter_names())
+        tensors = [owner[name] for owner, name in self._sources]
+        key = [tensor.data_ptr() for tensor in tensors]
+        if key == self._live_cache[0]:
+            return self._live_cache[1]
+        weights = self._arrange([tensor.detach().to("cpu", torch.float32).numpy() for tensor in tensors])
+        if all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors):
+            object.__setattr__(self, "_live_cache", (key, weights))
+        return weights
+
+    def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
+        """Observations ``(N, obs_dim)`` as float32 rows ``(B, 8, obs_dim)``, or ``(N, 1, obs_dim)`` if stacked."""
+        if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
+            raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
+        obs = np.ascontiguousarray(obs, dtype=np.float32)
+        if parameters is None or parameters.ndim == 1:
+            return block_rows(obs)
+        if len(parameters) != len(obs):
+            raise ShapeError(
+                f"stacked parameters must have one row per observation ({len(obs)}, P), got {parameters.shape}"
+            )
+        return obs[:, None]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, nn.Module | nn.Parameter):  # a part was exchanged
+            self.__dict__.update(_layout=None, _sources=[], _flat_cache=(None, None))
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        # Views of this object's memory; the copy makes its own.
+        state.update(_flat_cache=(None, None), _live_cache=(None, None), _sources=[])
+        return state
+
+
+def _parameter_slots(module: nn.Module, names: Sequence[str]) -> list[tuple[dict[str, Any], str]]:
+    slots = []
+    for name in names:
+        path, _, leaf = name.rpartition(".")
+        slots.append((module.get_submodule(path)._parameters, leaf))
+    return slots
+
+
+def check_box(env_spec: EnvSpec, policy: str) -> None:
+    """Raise unless actions are a Box."""
+    if not isinstance(env_spec.action_space, gymnasium.spaces.Box):
+        raise TypeError(f"{policy} needs a Box action space, got {env_spec.action_space}; see CategoricalMLPPolicy")

@@ -1,0 +1,381 @@
+"""A policy conditioned on a latent task variable z, with a Gaussian belief over z inferred from transitions (PEARL)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from metaroll.errors import ShapeError
+from metaroll.functional.distributions import gaussian_kl_to_standard, product_of_gaussians
+from metaroll.policies.parameters import FlatParameters
+from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.types import Context, PolicyState
+
+__all__ = ["ContextConditionedPolicy"]
+
+_INNER = "policy/"
+_BELIEF = ("z", "z_means", "z_vars")
+
+
+class ContextConditionedPolicy(FlatParameters, nn.Module):
+    """Inner policy that sees ``(obs, z)``; ``z`` is drawn from a belief, which an encoder infers from context rows.
+
+    A context row is ``[obs, action, reward(, next_obs)]``, C numbers. The belief is a product of one Gaussian per row
+    (Rakelly et al. 2019, arXiv:1903.08254). For training, use the torch methods; for acting, the engine keeps each
+    slot's z in the state rows (``types.Policy``), so that many beliefs act in one batched call.
+
+    Args:
+        latent_dim: Length L of z.
+        context_encoder: Module ``(X, N, C) -> (X, N, 2 L)``, or ``(X, N, L)`` without bottleneck; may have ``reset()``.
+        policy: Policy on observations ``(obs, z)``, O + L numbers.
+        use_information_bottleneck: Whether z is random with a variance of its own; otherwise z is the mean embedding.
+        use_next_obs: Whether context rows end with the next observation.
+        seed: Seed of the generator that draws where a method gets none; ``None`` means fresh entropy.
+
+    Attributes:
+        z, z_means, z_vars: The belief of ``num_tasks`` tasks, ``(num_tasks, L)`` (buffers, saved with the weights).
+    """
+
+    z: torch.Tensor
+    z_means: torch.Tensor
+    z_vars: torch.Tensor
+
+    def __init__(
+        self,
+        latent_dim: int,
+        context_encoder: nn.Module,
+        policy: Any,
+        use_information_bottleneck: bool,
+        use_next_obs: bool,
+        *,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.latent_dim = int(latent_dim)
+        self.use_information_bottleneck = bool(use_information_bottleneck)
+        self.use_next_obs = bool(use_next_obs)
+        self.context_encoder = context_encoder
+        self.policy = policy
+        self.env_spec = policy.env_spec
+        self.obs_dim = self.env_spec.obs_dim - self.latent_dim
+        self._check_widths()
+        self._generator = torch_generator(fresh_seed() if seed is None else seed)
+        self._context: list[torch.Tensor] = []
+        for name in _BELIEF:
+            self.register_buffer(name, torch.zeros(1, self.latent_dim))
+        self.reset_belief()
+
+    def _check_widths(self) -> None:
+        if self.latent_dim < 1 or self.obs_dim < 0:
+            raise ValueError(
+                f"latent_dim must be at least 1 and part of the inner policy's observation of "
+                f"{self.env_spec.obs_dim} numbers (obs and z), got {self.latent_dim}"
+            )
+        width = getattr(self.context_encoder, "output_dim", None)
+        expected = self.latent_dim * (2 if self.use_information_bottleneck else 1)
+        if width is not None and width != expected:
+            raise ValueError(
+                f"context_encoder must put out {expected} numbers (latent_dim={self.latent_dim}, "
+                f"use_information_bottleneck={self.use_information_bottleneck}), got {width}"
+            )
+
+    # -- belief ------------------------------------------------------------------------------------------------------
+
+    @property
+    def networks(self) -> list[nn.Module]:
+        """Context encoder and inner policy."""
+        return [self.context_encoder, self.policy]
+
+    @property
+    def context(self) -> torch.Tensor | None:
+        """Rows given to ``update_context`` since the belief was reset, ``(1, n, C)``; ``None`` if there are none."""
+        if not self._context:
+            return None
+        self._context = [torch.cat(self._context, dim=1)]
+        return self._context[0]
+
+    def reset_belief(self, num_tasks: int = 1, generator: torch.Generator | None = None) -> None:
+        """Back to the prior for ``num_tasks`` tasks: mean 0 and variance 1 (0 without bottleneck); forget the context."""
+        if num_tasks < 1:
+            raise ValueError(f"num_tasks must be at least 1, got {num_tasks}")
+        shape = (int(num_tasks), self.latent_dim)
+        self.z_means = self.z_means.new_zeros(shape)
+        self.z_vars = self.z_vars.new_full(shape, 1.0 if self.use_information_bottleneck else 0.0)
+        self._context = []
+        self._reset_encoder()
+        self.sample_from_belief(generator)
+
+    def sample_from_belief(self, generator: torch.Generator | None = None) -> None:
+        """Draw ``z = mean + sqrt(var) * eps`` for every task (the mean without bottleneck); gradients reach the encoder."""
+        if self.use_information_bottleneck:
+            self.z = self.z_means + self.z_vars.sqrt() * self._normal(self.z_means.shape, generator)
+        else:
+            self.z = self.z_means
+
+    def posterior(self, context: torch.Tensor | np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Variance 0 without bottleneck."""
+        context = self._as_context(context)
+        self._reset_encoder(len(context))
+        encoded = self.context_encoder(context)
+        if not self.use_information_bottleneck:
+            mean = encoded.mean(dim=1)
+            return mean, torch.zeros_like(mean)
+        means, raw = encoded.split(self.latent_dim, dim=-1)
+        return product_of_gaussians(means, F.softplus(raw))
+
+    def posterior_of_lists(
+        self, contexts: Sequence[torch.Tensor | np.ndarray]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
+
+        Each task's numbers are those that ``posterior`` gives for it alone; without rows they are the prior.
+        """
+        prior_var = 1.0 if self.use_information_bottleneck else 0.0
+        pairs = []
+        for rows in contexts:
+            if len(rows):
+                pairs.append(self.posterior(rows))
+            else:
+                zeros = self.z_means.new_zeros(1, self.latent_dim)
+                pairs.append((zeros, torch.full_like(zeros, prior_var)))
+        if not pairs:
+            raise ValueError("contexts must hold the rows of at least one task, got none")
+        return torch.cat([mean for mean, _ in pairs]), torch.cat([var for _, var in pairs])
+
+    def infer_posterior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> None:
+        """Set the belief to ``posterior(context (X, N, C))`` and draw z from it."""
+        self.z_means, self.z_vars = self.posterior(context)
+        self.sample_from_belief(generator)
+
+    def adapt_from_prior(
+        self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None
+    ) -> ContextConditionedPolicy:
+        """Forget the belief, infer it anew from one task's rows ``(n, C)`` (n = 0: the prior), and return this policy."""
+        self.reset_belief(generator=generator)
+        if np.size(context) if isinstance(context, np.ndarray) else context.numel():
+            with torch.no_grad():
+                self.infer_posterior(context, generator)
+        return self
+
+    def update_context(self, timestep: Any) -> None:
+        """Append one transition: a ``TimeStep``, or a tuple ``(obs, action, reward[, next_obs])``."""
+        if hasattr(timestep, "observation"):
+            parts = [timestep.observation, timestep.action, timestep.reward]
+            if self.use_next_obs:
+                parts.append(timestep.next_observation)
+        else:
+            wanted = 4 if self.use_next_obs else 3
+            parts = list(timestep)[:wanted]
+            if len(parts) < wanted:
+                raise ValueError(f"timestep must be (obs, action, reward, next_obs)[:{wanted}], got {len(parts)} parts")
+        row = np.concatenate([np.asarray(part, dtype=np.float32).reshape(-1) for part in parts])
+        self._context.append(torch.as_tensor(row, device=self.z_means.device)[None, None])
+
+    def compute_kl_div(self) -> torch.Tensor:
+        """``KL(belief || N(0, 1))``, summed over tasks and entries of z; differentiable after ``infer_posterior``."""
+        if not self.use_information_bottleneck:
+            raise ValueError("there is no KL divergence with use_information_bottleneck=False: z is not random")
+        return gaussian_kl_to_standard(self.z_means, self.z_vars)
+
+    # -- training ----------------------------------------------------------------------------------------------------
+
+    def forward(
+        self, obs: torch.Tensor, context: torch.Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Any, torch.Tensor]:
+        """Infer X beliefs, draw one z each, and act on ``obs (X, b, O)`` with it.
+
+        Returns:
+            The inner policy's sample ``(action, mean, log_std, log_prob, pre_tanh)`` with X * b rows, which sees z
+            without gradient, and the z of each row ``(X * b, L)`` with gradient to the encoder.
+        """
+        if obs.ndim != 3 or len(obs) != len(context):
+            raise ShapeError(
+                f"obs must be (X, b, O) and context (X, N, C), got {tuple(obs.shape)} and {tuple(context.shape)}"
+            )
+        generator = self._generator if generator is None else generator
+        self.infer_posterior(context, generator)
+        task_z = self.z.repeat_interleave(obs.shape[1], dim=0)
+        rows = torch.cat((obs.reshape(-1, obs.shape[-1]), task_z.detach()), dim=-1)
+        return self.policy(rows, generator=generator), task_z
+
+    # -- acting ------------------------------------------------------------------------------------------------------
+
+    @property
+    def noise_dim(self) -> int:
+        """Random numbers per row and step."""
+        return self.policy.noise_dim
+
+    @property
+    def noise_kind(self) -> Literal["normal", "uniform"]:
+        """Kind of those numbers."""
+        return self.policy.noise_kind
+
+    @property
+    def width_independent(self) -> bool:
+        """As the inner policy promises."""
+        return self.policy.width_independent
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """One z per rollout, ``{"z": (N, L)}`` and the inner policy's state.
+
+        A context ``{"z": (L,)}`` is taken as it is; from ``{"z_mean", "z_var"}``, or from the prior for ``None``, z is drawn
+        with the rollout's generator.
+        """
+        z = np.empty((len(contexts), self.latent_dim), dtype=np.float32)
+        for row, context, generator in zip(z, contexts, generators, strict=True):
+            row[...] = self._draw_z(context, generator)
+        inner = self.policy.initial_state(contexts, generators)
+        return {"z": z, **{_INNER + name: value for name, value in inner.items()}}
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``, and ``parameters`` are the inner policy's."""
+        if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
+            raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
+        rows = np.empty((len(obs), self.obs_dim + self.latent_dim), dtype=np.float32)
+        rows[:, : self.obs_dim] = obs
+        rows[:, self.obs_dim :] = state["z"]
+        if len(state) == 1:
+            action, _, infos = self.policy.act(rows, {}, noise, deterministic, parameters)
+            return action, state, infos
+        inner = {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
+        action, inner, infos = self.policy.act(rows, inner, noise, deterministic, parameters)
+        return action, {"z": state["z"], **{_INNER + name: value for name, value in inner.items()}}, infos
+
+    def acting_parameters(self) -> np.ndarray:
+        """Flat parameters ``(P,)`` of the inner policy; the encoder does not act."""
+        return self.policy.acting_parameters()
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """Names of these within this module."""
+        return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
+
+    def plan_context(self) -> dict[str, np.ndarray] | None:
+        """The belief of a one-task policy as a plan's context; ``None`` (the prior) if nothing was inferred."""
+        if len(self.z_means) != 1:
+            raise ValueError(f"a plan holds the belief of one task, this policy holds {len(self.z_means)}")
+        mean = self.z_means.detach()[0].cpu().numpy().copy()
+        var = self.z_vars.detach()[0].cpu().numpy().copy()
+        if not mean.any() and (var == (1.0 if self.use_information_bottleneck else 0.0)).all():
+            return None
+        return {"z_mean": mean, "z_var": var}
+
+    def get_action(
+        self, obs: np.ndarray, deterministic: bool = False, generator: torch.Generator | None = None
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Action and infos for one observation under the current z (one task); deterministic: no noise in the action."""
+        if len(self.z) != 1:
+            raise ValueError(f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()")
+        if getattr(self.policy, "recurrent", False):
+            raise TypeError("the inner policy remembers: call act, which takes and returns its state")
+        generator = self._generator if generator is None else generator
+        shape = (1, self.noise_dim)
+        draw = torch.rand if self.noise_kind == "uniform" else torch.randn
+        noise = draw(shape, generator=generator, device=generator.device).cpu().numpy()
+        state = {"z": self.z.detach().cpu().numpy()}
+        flat = np.asarray(obs, dtype=np.float32).reshape(1, -1)
+        action, _, infos = self.act(flat, state, noise, deterministic)
+        return action[0], {name: value[0] for name, value in infos.items()}
+
+    # -- copies ------------------------------------------------------------------------------------------------------
+
+    def fresh_copy(self, seed: int | None = None) -> ContextConditionedPolicy:
+        """A policy at the prior that shares the networks of this one but has belief, context and generator of its own.
+
+        Cheap (no network is copied): it sees later training of the shared networks, and nothing done to it changes this
+        policy. A copy that shall not see it is ``copy.deepcopy``.
+
+        Args:
+            seed: Seed of the copy's generator; ``None`` means fresh entropy.
+        """
+        twin = copy.copy(self)
+        # nn.Module keeps these in dicts, which a shallow copy would share.
+        twin.__dict__.update(
+            _modules=dict(self._modules),
+            _parameters=dict(self._parameters),
+            _buffers=dict(self._buffers),
+            _context=[],
+            _generator=torch_generator(fresh_seed() if seed is None else seed),
+        )
+        twin.reset_belief()
+        return twin
+
+    def get_extra_state(self) -> torch.Tensor:
+        """State of the policy's generator: saved with ``state_dict``, so that a resumed run draws the same numbers."""
+        return self._generator.get_state()
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Counterpart of ``get_extra_state``."""
+        self._generator.set_state(state.cpu())
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        # The belief may have been of another number of tasks when it was saved.
+        for name in _BELIEF:
+            saved = state_dict.get(prefix + name)
+            if saved is not None and saved.ndim == 2 and saved.shape[1] == self.latent_dim:
+                setattr(self, name, getattr(self, name).new_zeros(saved.shape))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        # A belief with gradient cannot be copied, and no copy could use its graph.
+        state["_buffers"] = {name: buffer.detach() for name, buffer in self._buffers.items()}
+        return state
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _normal(self, shape: torch.Size, generator: torch.Generator | None) -> torch.Tensor:
+        generator = self._generator if generator is None else generator
+        # Drawn on the generator's device: the same numbers wherever the policy lives.
+        return torch.randn(shape, generator=generator, device=generator.device).to(self.z_means)
+
+    def _draw_z(self, context: Context | None, generator: np.random.Generator) -> np.ndarray:
+        if context is not None and "z" in context:
+            return self._row(context, "z")
+        if context is not None and "z_mean" in context:
+            mean, var = self._row(context, "z_mean"), self._row(context, "z_var")
+            if not (var >= 0).all():
+                raise ValueError(f"context['z_var'] must not be negative, got {var}")
+        elif not context:
+            mean = np.zeros(self.latent_dim, dtype=np.float32)
+            var = np.ones_like(mean)
+        else:
+            raise ValueError(f"context must hold 'z', or 'z_mean' and 'z_var', or be None, got {sorted(context)}")
+        if not self.use_information_bottleneck:
+            return mean
+        return mean + np.sqrt(var) * generator.standard_normal(self.latent_dim, dtype=np.float32)
+
+    def _row(self, context: Context, name: str) -> np.ndarray:
+        if name not in context:
+            raise ValueError(f"context must hold {name!r} beside {sorted(context)}")
+        row = np.asarray(context[name], dtype=np.float32).reshape(-1)
+        if len(row) != self.latent_dim:
+            raise ShapeError(f"context[{name!r}] must have shape ({self.latent_dim},), got {np.shape(context[name])}")
+        return row
+
+    def _as_context(self, context: torch.Tensor | np.ndarray) -> torch.Tensor:
+        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
+        rows = rows[None] if rows.ndim == 2 else rows
+        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
+        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
+            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
+        return rows
+
+    def _reset_encoder(self, num_tasks: int | None = None) -> None:
+        reset = getattr(self.context_encoder, "reset", None)
+        if reset is not None:
+            reset() if num_tasks is None else reset(num_tasks)

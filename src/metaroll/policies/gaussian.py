@@ -1,0 +1,330 @@
+"""Feed-forward policies: Gaussian, tanh-squashed Gaussian, and categorical for Discrete actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.functional.distributions import gaussian_log_prob, tanh_gaussian_log_prob
+from metaroll.policies.acting import (
+    NUMPY_ACTIVATIONS,
+    ActingPolicy,
+    Affine,
+    check_box,
+    choose_action,
+    lay_out,
+    mlp_rows,
+)
+from metaroll.policies.networks import MLP
+from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.types import EnvSpec, PolicyState
+
+__all__ = [
+    "CategoricalMLPPolicy",
+    "GaussianMLPPolicy",
+    "GaussianSample",
+    "TanhGaussianMLPPolicy",
+    "TanhGaussianSample",
+    "draw_normal",
+]
+
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+
+
+class GaussianSample(NamedTuple):
+    """A reparameterised draw with everything losses need, all differentiable.
+
+    ``action``, ``mean``, ``log_std``, ``pre_tanh`` have shape ``(..., act_dim)``, ``log_prob`` ``(..., 1)``. ``mean`` and
+    ``log_std`` are those of the Gaussian before squashing; without squashing ``pre_tanh`` is the action.
+    """
+
+    action: torch.Tensor
+    mean: torch.Tensor
+    log_std: torch.Tensor
+    log_prob: torch.Tensor
+    pre_tanh: torch.Tensor
+
+
+TanhGaussianSample = GaussianSample
+"""What ``TanhGaussianMLPPolicy`` returns."""
+
+
+def draw_normal(like: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
+    """Standard normal numbers of the shape of ``like``, drawn on the generator's device (``None``: fresh entropy)."""
+    if generator is None:
+        generator = torch_generator(fresh_seed())
+    drawn = torch.randn(like.shape, generator=generator, device=generator.device, dtype=like.dtype)
+    return drawn.to(like.device)
+
+
+class GaussianMLPPolicy(ActingPolicy):
+    """Diagonal Gaussian around an MLP's output; ``log_std`` is a parameter vector that observations do not change.
+
+    Args:
+        env_spec: Spaces; actions are a Box.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        output_nonlinearity: See ``MLP``.
+        learn_std: Whether ``log_std`` is trained.
+        init_std: Initial standard deviation.
+        min_std: Lower bound of the standard deviation, applied wherever it is used (also after adaptation).
+        init: See ``initialise_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_sizes: Sequence[int] = (64, 64),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "tanh",
+        output_nonlinearity: str | Callable[..., Any] | None = None,
+        learn_std: bool = True,
+        init_std: float = 1.0,
+        min_std: float = 1e-6,
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        check_box(spec, type(self).__name__)
+        if not 0.0 < min_std <= init_std:
+            raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
+        super().__init__(spec, noise_dim=spec.act_dim)
+        self.net = MLP(
+            spec.obs_dim,
+            spec.act_dim,
+            hidden_sizes,
+            hidden_nonlinearity,
+            output_nonlinearity,
+            init=init,
+            generator=generator,
+        )
+        self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
+        self.min_log_std = math.log(min_std)
+
+    def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and (clamped) log standard deviation, both ``(..., act_dim)``."""
+        mean = self.net(obs)
+        return mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean)
+
+    def forward(
+        self, obs: torch.Tensor, noise: torch.Tensor | None = None, generator: torch.Generator | None = None
+    ) -> GaussianSample:
+        """Draw ``mean + std * noise`` for ``obs (..., obs_dim)``; ``noise (..., act_dim)`` or drawn from ``generator``."""
+        mean, log_std = self.distribution(obs)
+        noise = draw_normal(mean, generator) if noise is None else noise
+        action = mean + log_std.exp() * noise
+        return GaussianSample(action, mean, log_std, gaussian_log_prob(action, mean, log_std)[..., None], action)
+
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Log-density ``(...)`` of ``action (..., act_dim)``."""
+        return gaussian_log_prob(action, *self.distribution(obs))
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        names = self.acting_parameter_names()
+        log_std = arrays[names.index("log_std")]
+        rest = [array for name, array in zip(names, arrays, strict=True) if name != "log_std"]
+        return _layers(rest), log_std
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are ``mean`` and ``log_std``."""
+        layers, log_std = self._weights(parameters)
+        x = mlp_rows(self._rows(obs, parameters), layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity])
+        x = NUMPY_ACTIVATIONS[self.net.output_nonlinearity](x)
+        mean = x.reshape(-1, self.act_dim)[: len(obs)]
+        log_std = np.maximum(log_std, np.float32(self.min_log_std))
+        infos = {"mean": mean, "log_std": np.broadcast_to(log_std, mean.shape)}
+        if deterministic is True:
+            return mean.copy(), state, infos
+        action = np.exp(log_std) * np.asarray(noise, dtype=np.float32)
+        action += mean
+        if not isinstance(deterministic, bool):
+            action = choose_action(action, mean, np.asarray(deterministic))
+        return action, state, infos
+
+
+class TanhGaussianMLPPolicy(ActingPolicy):
+    """``tanh`` of a diagonal Gaussian whose mean and log standard deviation are both outputs of one MLP.
+
+    Args:
+        env_spec: Spaces; actions are a Box, taken as [-1, 1] in every entry.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        init: See ``initialise_linear``; with ``"oyster"`` the last layer lies within 1e-3.
+        log_std_bounds: ``log_std`` is clamped to these.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_sizes: Sequence[int] = (300, 300, 300),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        *,
+        init: str = "xavier_uniform",
+        log_std_bounds: tuple[float, float] = (LOG_STD_MIN, LOG_STD_MAX),
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        check_box(spec, type(self).__name__)
+        low, high = log_std_bounds
+        if not low < high:
+            raise ValueError(f"log_std_bounds must be (low, high) with low < high, got {log_std_bounds}")
+        super().__init__(spec, noise_dim=spec.act_dim)
+        self.net = MLP(
+            spec.obs_dim,
+            2 * spec.act_dim,
+            hidden_sizes,
+            hidden_nonlinearity,
+            init=init,
+            output_heads=2,
+            last_bound=1e-3,
+            generator=generator,
+        )
+        self.log_std_bounds = (float(low), float(high))
+
+    def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and log standard deviation ``(..., act_dim)`` of the Gaussian before squashing."""
+        mean, log_std = self.net(obs).chunk(2, dim=-1)
+        return mean, log_std.clamp(*self.log_std_bounds)
+
+    def forward(
+        self, obs: torch.Tensor, noise: torch.Tensor | None = None, generator: torch.Generator | None = None
+    ) -> GaussianSample:
+        """Draw ``tanh(mean + std * noise)`` for ``obs (..., obs_dim)``; see ``GaussianMLPPolicy.forward``."""
+        mean, log_std = self.distribution(obs)
+        noise = draw_normal(mean, generator) if noise is None else noise
+        pre_tanh = mean + log_std.exp() * noise
+        log_prob = tanh_gaussian_log_prob(pre_tanh, mean, log_std)[..., None]
+        return GaussianSample(torch.tanh(pre_tanh), mean, log_std, log_prob, pre_tanh)
+
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Log-density ``(...)`` of ``action (..., act_dim)`` in [-1, 1]; the ends count as the nearest number inside."""
+        limit = 1.0 - torch.finfo(action.dtype).eps
+        pre_tanh = torch.atanh(action.clamp(-limit, limit))
+        return tanh_gaussian_log_prob(pre_tanh, *self.distribution(obs))
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return _layers(arrays, last_parts=2)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are ``mean``, the action when deterministic (tanh applied), and ``log_std``."""
+        layers = self._weights(parameters)
+        x = mlp_rows(self._rows(obs, parameters), layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity])
+        heads = x.reshape(2, -1, self.act_dim)
+        pre_mean, log_std = heads[0, : len(obs)], heads[1, : len(obs)]
+        low, high = self.log_std_bounds
+        np.maximum(log_std, np.float32(low), out=log_std)
+        np.minimum(log_std, np.float32(high), out=log_std)
+        mean = np.tanh(pre_mean)
+        infos = {"mean": mean, "log_std": log_std}
+        if deterministic is True:
+            return mean.copy(), state, infos
+        action = np.exp(log_std)
+        action *= np.asarray(noise, dtype=np.float32)
+        action += pre_mean
+        np.tanh(action, out=action)
+        if not isinstance(deterministic, bool):
+            action = choose_action(action, mean, np.asarray(deterministic))
+        return action, state, infos
+
+
+class CategoricalMLPPolicy(ActingPolicy):
+    """Chooses one of the actions of a Discrete space with probabilities ``softmax(MLP(obs))``.
+
+    Noise is one uniform number per row, turned into a choice by the inverse distribution function. Actions are members
+    of the space: they begin at its ``start``.
+
+    Args:
+        env_spec: Spaces; actions are Discrete.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        init: See ``initialise_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    noise_kind: Literal["normal", "uniform"] = "uniform"
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_sizes: Sequence[int] = (32, 32),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "tanh",
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        space = spec.action_space
+        if not isinstance(space, gymnasium.spaces.Discrete):
+            raise TypeError(f"CategoricalMLPPolicy needs a Discrete action space, got {space}; see GaussianMLPPolicy")
+        super().__init__(spec, noise_dim=1)
+        self.first_action = int(space.start)
+        self.net = MLP(
+            spec.obs_dim, spec.act_dim, hidden_sizes, hidden_nonlinearity, init=init, generator=generator
+        )
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities ``(..., num_actions)``."""
+        return torch.log_softmax(self.net(obs), dim=-1)
+
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Log-probability ``(...)`` of integer actions ``(...)``."""
+        index = (action - self.first_action).long()[..., None]
+        return self(obs).gather(-1, index)[..., 0]
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return _layers(arrays)
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; the info is ``prob (N, num_actions)``; deterministic is the likeliest action."""
+        layers = self._weights(parameters)
+        x = mlp_rows(self._rows(obs, parameters), layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity])
+        logits = x.reshape(-1, self.act_dim)[: len(obs)]
+        likeliest = logits.argmax(axis=1)
+        weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+        below = np.cumsum(weight, axis=1)
+        total = below[:, -1:]
+        infos = {"prob": weight / total}
+        if deterministic is True:
+            return likeliest + self.first_action, state, infos
+        threshold = np.asarray(noise, dtype=np.float32) * total
+        # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
+        chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
+        if not isinstance(deterministic, bool):
+            chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
+        return chosen + self.first_action, state, infos
+
+
+def _layers(arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:
+    """Layers from ``[weight, bias, weight, bias, ...]``, the last one cut in parts."""
+    pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
+    layers = [lay_out(weight, bias) for weight, bias in pairs[:-1]]
+    return [*layers, lay_out(*pairs[-1], last_parts)]

@@ -1,0 +1,170 @@
+"""A Gaussian policy with memory: a GRU cell made of linear operations, so that parameters can be stacked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from metaroll.functional.distributions import gaussian_log_prob
+from metaroll.functional.linear import block_rows, matmul_rows
+from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, check_box, choose_action, lay_out
+from metaroll.policies.networks import initialise_linear
+from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.types import Context, EnvSpec, PolicyState
+
+__all__ = ["GRUCell", "GRUGaussianPolicy", "GRUOutput"]
+
+
+class GRUOutput(NamedTuple):
+    """``mean (..., T, act_dim)``, ``log_std (..., T, act_dim)`` and the last ``hidden (..., H)``."""
+
+    mean: torch.Tensor
+    log_std: torch.Tensor
+    hidden: torch.Tensor
+
+
+class GRUCell(nn.Module):
+    """Gated recurrent unit (Cho et al. 2014, arXiv:1406.1078) from linear operations.
+
+    ``r, z = sigmoid(W x + b + U h + c)``, ``n = tanh(W x + b + r (U h + c))``, ``h' = (1 - z) n + z h``; gates are
+    stacked in the order r, z, n, as in ``torch.nn.GRUCell`` (for which ``torch.func.vmap`` has no rule).
+
+    Args:
+        input_size: Width of the input.
+        hidden_size: Width H of the memory.
+        init: See ``initialise_linear``.
+        generator: Source of the initial weights.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, *, init: str, generator: torch.Generator) -> None:
+        super().__init__()
+        self.input_map = nn.utils.skip_init(nn.Linear, input_size, 3 * hidden_size)
+        self.hidden_map = nn.utils.skip_init(nn.Linear, hidden_size, 3 * hidden_size)
+        initialise_linear(self.input_map, generator, init, heads=3)
+        initialise_linear(self.hidden_map, generator, init, heads=3)
+
+    def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        """Next memory ``(..., H)`` of ``x (..., input_size)`` and ``hidden (..., H)``."""
+        x_r, x_z, x_n = self.input_map(x).chunk(3, dim=-1)
+        h_r, h_z, h_n = self.hidden_map(hidden).chunk(3, dim=-1)
+        reset, update = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+        new = torch.tanh(x_n + reset * h_n)
+        return new + update * (hidden - new)
+
+
+class GRUGaussianPolicy(ActingPolicy):
+    """Diagonal Gaussian whose mean is a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
+
+    Args:
+        env_spec: Spaces; actions are a Box.
+        hidden_size: Width H of the memory.
+        learn_std: Whether ``log_std`` is trained.
+        init_std: Initial standard deviation.
+        min_std: Lower bound of the standard deviation.
+        init: See ``initialise_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    recurrent = True
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_size: int = 64,
+        learn_std: bool = True,
+        init_std: float = 1.0,
+        min_std: float = 1e-6,
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        check_box(spec, type(self).__name__)
+        if hidden_size < 1:
+            raise ValueError(f"hidden_size must be at least 1, got {hidden_size}")
+        if not 0.0 < min_std <= init_std:
+            raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
+        super().__init__(spec, noise_dim=spec.act_dim)
+        if generator is None:
+            generator = torch_generator(fresh_seed())
+        self.hidden_size = int(hidden_size)
+        self.cell = GRUCell(spec.obs_dim, self.hidden_size, init=init, generator=generator)
+        self.head = nn.utils.skip_init(nn.Linear, self.hidden_size, spec.act_dim)
+        initialise_linear(self.head, generator, init, last=True)
+        self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
+        self.min_log_std = math.log(min_std)
+
+    def forward(self, obs: torch.Tensor, hidden: torch.Tensor | None = None) -> GRUOutput:
+        """Run over sequences ``obs (..., T, obs_dim)`` from ``hidden (..., H)`` (``None``: zeros)."""
+        if hidden is None:
+            hidden = obs.new_zeros(*obs.shape[:-2], self.hidden_size)
+        memories = []
+        for t in range(obs.shape[-2]):
+            hidden = self.cell(obs[..., t, :], hidden)
+            memories.append(hidden)
+        mean = F.linear(torch.stack(memories, dim=-2), self.head.weight, self.head.bias)
+        return GRUOutput(mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean), hidden)
+
+    def log_prob(
+        self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Log-densities ``(..., T)`` of actions ``(..., T, act_dim)`` along sequences ``obs (..., T, obs_dim)``."""
+        out = self(obs, hidden)
+        return gaussian_log_prob(action, out.mean, out.log_std)
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """An empty memory: ``{"hidden": zeros (N, H)}``."""
+        return {"hidden": np.zeros((len(contexts), self.hidden_size), dtype=np.float32)}
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        named = dict(zip(self.acting_parameter_names(), arrays, strict=True))
+        return (
+            lay_out(named["cell.input_map.weight"], named["cell.input_map.bias"], 3),
+            lay_out(named["cell.hidden_map.weight"], named["cell.hidden_map.bias"], 3),
+            lay_out(named["head.weight"], named["head.bias"]),
+            named["log_std"],
+        )
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are ``mean`` and ``log_std``."""
+        (w_x, b_x), (w_h, b_h), (w_out, b_out), log_std = self._weights(parameters)
+        x = self._rows(obs, parameters)
+        hidden = np.ascontiguousarray(state["hidden"], dtype=np.float32)
+        h = hidden[:, None] if x.shape[1] == 1 else block_rows(hidden)
+        # Gates come first, (3, B, R, H), so that each is contiguous.
+        from_x, from_h = matmul_rows(x, w_x), matmul_rows(h, w_h)
+        from_x += b_x
+        from_h += b_h
+        from_x[:2] += from_h[:2]
+        reset, update = NUMPY_ACTIVATIONS["sigmoid"](from_x[:2])
+        new = np.tanh(from_x[2] + reset * from_h[2])
+        h = new + update * (h - new)
+        mean = matmul_rows(h, w_out)
+        mean += b_out
+        n = len(obs)
+        mean = mean.reshape(-1, self.act_dim)[:n]
+        next_state = {**state, "hidden": h.reshape(-1, self.hidden_size)[:n]}
+        log_std = np.maximum(log_std, np.float32(self.min_log_std))
+        infos = {"mean": mean, "log_std": np.broadcast_to(log_std, mean.shape)}
+        if deterministic is True:
+            return mean.copy(), next_state, infos
+        action = np.exp(log_std) * np.asarray(noise, dtype=np.float32)
+        action += mean
+        if not isinstance(deterministic, bool):
+            action = choose_action(action, mean, np.asarray(deterministic))
+        return action, next_state, infos

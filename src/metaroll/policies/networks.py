@@ -1,0 +1,236 @@
+"""Feed-forward networks that initialise themselves from a generator of their own: MLP, Q function, encoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from metaroll.errors import ShapeError, unknown_name
+from metaroll.policies.parameters import FlatParameters
+from metaroll.seeding import fresh_seed, torch_generator
+from metaroll.types import EnvSpec, InOutSpec
+
+__all__ = ["MLP", "ContinuousMLPQFunction", "MLPEncoder", "QFunction", "activation_name", "initialise_linear"]
+
+_ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "elu": F.elu,
+    "sigmoid": torch.sigmoid,
+    "identity": lambda x: x,
+}
+_INITS = ("xavier_uniform", "oyster")
+
+
+def activation_name(activation: str | Callable[..., Any] | None) -> str:
+    """Our name of an activation given as a name, a torch function, an ``nn`` class or instance, or ``None``."""
+    if activation is None:
+        return "identity"
+    if isinstance(activation, str):
+        name = activation.lower()
+    else:
+        name = str(getattr(activation, "__name__", type(activation).__name__)).lower()
+    if name not in _ACTIVATIONS:
+        raise unknown_name("activation", name, _ACTIVATIONS)
+    return name
+
+
+def initialise_linear(
+    layer: nn.Linear,
+    generator: torch.Generator,
+    init: str = "xavier_uniform",
+    *,
+    last: bool = False,
+    heads: int = 1,
+    last_bound: float = 3e-3,
+) -> None:
+    """Draw the weights of ``layer`` from ``generator``.
+
+    Args:
+        layer: The layer to fill, in place.
+        generator: Source of the draws.
+        init: ``"xavier_uniform"``: weights within ``sqrt(6 / (in + out))``, bias 0 (Glorot and Bengio 2010).
+            ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1; last
+            layer, bias too, within ``last_bound``.
+        last: Whether this is the output layer.
+        heads: Number of equal outputs side by side in the layer, each initialised as a layer of its own.
+        last_bound: See ``init``.
+
+    Note:
+        oyster calls its hidden bound fan-in but reads the first axis of torch's ``(out, in)`` weights; ours is the same.
+    """
+    if init not in _INITS:
+        raise unknown_name("init", init, _INITS)
+    num_out, num_in = layer.weight.shape
+    with torch.no_grad():
+        for weight, bias in zip(layer.weight.chunk(heads), layer.bias.chunk(heads), strict=True):
+            if init == "xavier_uniform":
+                bound = math.sqrt(6.0 / max(num_in + num_out // heads, 1))
+                _uniform(weight, bound, generator)
+                bias.zero_()
+            elif last:
+                _uniform(weight, last_bound, generator)
+                _uniform(bias, last_bound, generator)
+            else:
+                _uniform(weight, 1.0 / math.sqrt(num_out), generator)
+                bias.fill_(0.1)
+
+
+def _uniform(tensor: torch.Tensor, bound: float, generator: torch.Generator) -> None:
+    # Drawn on the generator's device, so that the weights do not depend on where the module lives.
+    values = torch.rand(tensor.shape, generator=generator, device=generator.device)
+    tensor.copy_(values * (2.0 * bound) - bound)
+
+
+class MLP(FlatParameters, nn.Module):
+    """Multi-layer perceptron ``(..., input_dim) -> (..., output_dim)``.
+
+    Args:
+        input_dim: Width of the input.
+        output_dim: Width of the output, all heads together.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: Activation of the hidden layers: a name, torch function or ``nn`` class.
+        output_nonlinearity: Activation of the output; ``None`` for none.
+        init: See ``initialise_linear``.
+        output_heads: Number of equal parts of the output that are initialised apart.
+        last_bound: See ``initialise_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy. Torch's global generator is not used.
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        hidden_sizes: Sequence[int] = (64, 64),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        output_nonlinearity: str | Callable[..., Any] | None = None,
+        *,
+        init: str = "xavier_uniform",
+        output_heads: int = 1,
+        last_bound: float = 3e-3,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = [int(input_dim), *(int(size) for size in hidden_sizes), int(output_dim)]
+        if min(sizes) < 1:
+            raise ValueError(f"input_dim, hidden_sizes and output_dim must be at least 1, got {sizes}")
+        if sizes[-1] % output_heads:
+            raise ValueError(f"output_dim must be a multiple of output_heads={output_heads}, got {output_dim}")
+        self.input_dim, self.output_dim = sizes[0], sizes[-1]
+        self.hidden_nonlinearity = activation_name(hidden_nonlinearity)
+        self.output_nonlinearity = activation_name(output_nonlinearity)
+        self.init, self.output_heads, self.last_bound = init, output_heads, last_bound
+        self.layers = nn.ModuleList(
+            # skip_init: nn.Linear's own initialisation would draw from the global generator.
+            nn.utils.skip_init(nn.Linear, a, b)
+            for a, b in zip(sizes[:-1], sizes[1:], strict=True)
+        )
+        self.reinitialize(generator)
+
+    def reinitialize(self, generator: torch.Generator | None = None) -> None:
+        """Draw all weights anew, in place; ``None`` means fresh entropy."""
+        if generator is None:
+            generator = torch_generator(fresh_seed())
+        for k, layer in enumerate(self.layers):
+            last = k == len(self.layers) - 1
+            heads = self.output_heads if last else 1
+            initialise_linear(layer, generator, self.init, last=last, heads=heads, last_bound=self.last_bound)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs ``(..., output_dim)``."""
+        if x.shape[-1] != self.input_dim:
+            raise ShapeError(f"input must have {self.input_dim} numbers in its last axis, got shape {tuple(x.shape)}")
+        hidden = _ACTIVATIONS[self.hidden_nonlinearity]
+        last = len(self.layers) - 1
+        for k, layer in enumerate(self.layers):
+            x = layer(x)
+            if k < last:
+                x = hidden(x)
+        return _ACTIVATIONS[self.output_nonlinearity](x)
+
+
+class QFunction(MLP):
+    """Q function of an observation and an action: ``qf(obs (..., O), act (..., A)) -> (..., 1)``.
+
+    The parts are concatenated, so a spec whose "action" is a latent serves as V(s, z).
+    """
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_sizes: Sequence[int] = (32, 32),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        output_nonlinearity: str | Callable[..., Any] | None = None,
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        super().__init__(
+            spec.obs_dim + spec.act_dim,
+            1,
+            hidden_sizes,
+            hidden_nonlinearity,
+            output_nonlinearity,
+            init=init,
+            generator=generator,
+        )
+        self.env_spec = spec
+
+    def forward(self, observations: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
+        """Values ``(..., 1)`` of parts that are concatenated along the last axis."""
+        return super().forward(torch.cat((observations, *actions), dim=-1))
+
+
+ContinuousMLPQFunction = QFunction
+"""The name that garage gives to ``QFunction``."""
+
+
+class MLPEncoder(MLP):
+    """Encoder of context rows: ``(X, N, input_dim) -> (X, N, output_dim)``; keeps no memory, so ``reset`` does nothing.
+
+    Args:
+        input_dim: Width of a context row, or an ``InOutSpec`` that gives both widths.
+        output_dim: Width of an embedding; left out with an ``InOutSpec``.
+        hidden_sizes: Widths of the hidden layers.
+        hidden_nonlinearity: See ``MLP``.
+        output_nonlinearity: See ``MLP``.
+        init: See ``initialise_linear``.
+        generator: See ``MLP``.
+    """
+
+    def __init__(
+        self,
+        input_dim: int | InOutSpec,
+        output_dim: int | None = None,
+        hidden_sizes: Sequence[int] = (200, 200, 200),
+        hidden_nonlinearity: str | Callable[..., Any] | None = "relu",
+        output_nonlinearity: str | Callable[..., Any] | None = None,
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if isinstance(input_dim, InOutSpec):
+            spec = input_dim
+            input_dim = int(gymnasium.spaces.flatdim(spec.input_space))
+            output_dim = int(gymnasium.spaces.flatdim(spec.output_space))
+        if output_dim is None:
+            raise TypeError("output_dim is needed unless input_dim is an InOutSpec")
+        super().__init__(
+            input_dim,
+            output_dim,
+            hidden_sizes,
+            hidden_nonlinearity,
+            output_nonlinearity,
+            init=init,
+            generator=generator,
+        )
+
+    def reset(self, do_resets: Any = None) -> None:
+        """Forget what was encoded: nothing to do here, recurrent encoders have."""

@@ -1,0 +1,112 @@
+"""Parameters of modules as one flat vector, and flat vectors (or stacks of them) as views with the parameters' shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.errors import ShapeError
+
+__all__ = ["FlatParameters", "ParameterLayout", "get_flat", "set_flat"]
+
+
+@dataclass(frozen=True)
+class ParameterLayout:
+    """Names and shapes of parameters in the order in which a flat vector ``(P,)`` holds them.
+
+    A stack ``(N, P)`` holds N parameter sets; its views have a leading axis N, as ``torch.func.vmap`` over
+    ``torch.func.functional_call`` wants it.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> ParameterLayout:
+        """Layout of all parameters of ``module``, or of those that are named, in the given order."""
+        parameters = dict(module.named_parameters())
+        chosen = tuple(parameters) if names is None else tuple(names)
+        unknown = [name for name in chosen if name not in parameters]
+        if unknown:
+            raise ValueError(f"names must be parameters of {type(module).__name__}, got {unknown}")
+        return cls(chosen, tuple(tuple(parameters[name].shape) for name in chosen))
+
+    @property
+    def size(self) -> int:
+        """Length P of the flat vector."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def torch_views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Name -> view ``shape`` of ``flat (P,)``, or ``(N, *shape)`` of a stack; gradients flow to ``flat``."""
+        self._check(tuple(flat.shape))
+        leading = flat.shape[:-1]
+        parts = flat.split([math.prod(shape) for shape in self.shapes], dim=-1)
+        return {
+            name: part.reshape(*leading, *shape)
+            for name, shape, part in zip(self.names, self.shapes, parts, strict=True)
+        }
+
+    def numpy_views(self, flat: np.ndarray) -> list[np.ndarray]:
+        """Views ``shape`` of ``flat (P,)``, or ``(N, *shape)`` of a stack, in order; they share its memory."""
+        self._check(flat.shape)
+        views, begin = [], 0
+        for shape in self.shapes:
+            end = begin + math.prod(shape)
+            views.append(flat[..., begin:end].reshape(*flat.shape[:-1], *shape))
+            begin = end
+        return views
+
+    def flatten(self, module: nn.Module) -> np.ndarray:
+        """Flat float32 copy ``(P,)`` on the CPU of these parameters of ``module``."""
+        parameters = dict(module.named_parameters())
+        flat = np.empty(self.size, dtype=np.float32)
+        for view, name in zip(self.numpy_views(flat), self.names, strict=True):
+            view[...] = parameters[name].detach().cpu().numpy()
+        return flat
+
+    def assign(self, module: nn.Module, flat: np.ndarray | torch.Tensor) -> None:
+        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimisers stay attached)."""
+        values = torch.as_tensor(np.array(flat) if isinstance(flat, np.ndarray) else flat).detach()
+        if values.ndim != 1:
+            raise ShapeError(f"flat must have shape ({self.size},), got {tuple(values.shape)}")
+        parameters = dict(module.named_parameters())
+        views = self.torch_views(values)
+        with torch.no_grad():
+            for name in self.names:
+                parameters[name].copy_(views[name])
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        if len(shape) not in (1, 2) or shape[-1] != self.size:
+            raise ShapeError(f"parameters must have shape ({self.size},) or (N, {self.size}), got {tuple(shape)}")
+
+
+def get_flat(module: nn.Module) -> np.ndarray:
+    """All parameters of ``module`` as one float32 vector ``(P,)``, a copy on the CPU."""
+    return ParameterLayout.of(module).flatten(module)
+
+
+def set_flat(module: nn.Module, flat: np.ndarray | torch.Tensor) -> None:
+    """Write a vector from ``get_flat`` into ``module``, in place."""
+    ParameterLayout.of(module).assign(module, flat)
+
+
+class FlatParameters:
+    """Mixin for modules: all parameters as one flat vector."""
+
+    def get_param_values(self) -> np.ndarray:
+        """All parameters of the module, float32 ``(P,)``, a copy."""
+        return get_flat(self._module())
+
+    def set_param_values(self, flat: np.ndarray | torch.Tensor) -> None:
+        """Write ``flat (P,)`` into the parameters, in place."""
+        set_flat(self._module(), flat)
+
+    def _module(self) -> nn.Module:
+        if not isinstance(self, nn.Module):
+            raise TypeError(f"FlatParameters is a mixin for torch modules, got {type(self).__name__}")
+        return self

@@ -1,0 +1,1 @@
+"""Plans in, trajectories out: the one engine that steps environments."""

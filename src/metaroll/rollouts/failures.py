@@ -1,0 +1,66 @@
+"""What is said when a rollout fails: which one, where, and the line that runs it again."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.types import RolloutPlan
+
+__all__ = ["DroppedRollout", "describe_plan", "invalid_value", "replay_line", "rollout_failed"]
+
+
+@dataclass(frozen=True)
+class DroppedRollout:
+    """A rollout left out because of NaN or Inf (``on_invalid="drop"``)."""
+
+    plan: RolloutPlan
+    step: int
+    what: str
+
+
+def describe_plan(plan: RolloutPlan) -> str:
+    """``rollout 7 (task {...}, seed (0, 1, 7))``."""
+    task = "" if plan.task is None else f"task {plan.task}, "
+    return f"rollout {plan.index} ({task}seed {plan.seed})"
+
+
+def replay_line(plan: RolloutPlan) -> str:
+    """One line that runs exactly this rollout again in the calling process."""
+    seeds = dict(zip(("seed", "sub_seed", "sub_sub_seed"), plan.seed or (), strict=False))
+    options = {"max_steps": plan.max_steps, "eval": plan.eval or None, **seeds}
+    text = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
+    if plan.env_update is None and plan.context is None and plan.parameters is None and plan.init_state is None:
+        return f"metaroll.rollout(env, policy, {text})"
+    return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {text}"
+
+
+def rollout_failed(error: Exception, plans: Sequence[RolloutPlan], step: int, where: str) -> Exception:
+    """The error to raise for an exception inside ``where``; one that names its plan already passes unchanged."""
+    if isinstance(error, RolloutError) or not plans:
+        return error
+    names = describe_plan(plans[0])
+    if len(plans) > 1:
+        names = f"one of {len(plans)} rollouts stepped together, the first being {names}"
+    place = "while resetting" if step < 0 else f"at step {step}"
+    text = "".join(traceback.format_exception(error))
+    message = (
+        f"{where} failed {place} of {names}: {type(error).__name__}: {error}\n"
+        f"Run it again here: {replay_line(plans[0])}"
+    )
+    return RolloutError(message, plans[0], step, text)
+
+
+def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) -> InvalidValueError:
+    """The error for NaN or Inf in an observation, a reward or an action."""
+    place = "while resetting" if step < 0 else f"at step {step}"
+    shown = np.array2string(np.atleast_1d(value), threshold=8, precision=4)
+    message = (
+        f"{what} is not finite {place} of {describe_plan(plan)}: {shown}. Pass on_invalid='drop' to leave such rollouts "
+        f"out.\nRun it again here: {replay_line(plan)}"
+    )
+    return InvalidValueError(message, plan, step)

@@ -1,0 +1,116 @@
+"""What goes to and from a worker, and how a command is run; shared by every transport."""
+
+from __future__ import annotations
+
+import mmap
+import pickle
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import cloudpickle
+
+from metaroll.errors import NotPicklableError
+
+__all__ = ["HEADER", "BeatReader", "BeatWriter", "Event", "RemoteFailure", "decode", "encode_command", "run_command"]
+
+HEADER = struct.Struct("<Q")
+"""Length of the message that follows."""
+
+_BEAT = struct.Struct("<dq")
+_PHASES = ("start", "idle", "call", "reset", "step", "send")
+
+
+class Event(NamedTuple):
+    """``kind`` is ``ok`` (payload: pickled result), ``error`` (pickled ``RemoteFailure``) or ``lost`` (text)."""
+
+    worker: int
+    kind: str
+    payload: Any
+
+
+class RemoteFailure(NamedTuple):
+    """An exception on its way back; ``error`` is ``None`` if it cannot be pickled."""
+
+    error: BaseException | None
+    summary: str
+    traceback: str
+
+
+class BeatWriter:
+    """The worker's heartbeat: time and phase in a page of memory that the parent reads; costs no message."""
+
+    def __init__(self, fd: int) -> None:
+        self._page = mmap.mmap(fd, mmap.PAGESIZE)
+
+    def __call__(self, phase: str) -> None:
+        _BEAT.pack_into(self._page, 0, time.monotonic(), _PHASES.index(phase))
+
+
+class BeatReader:
+    """The parent's side of ``BeatWriter``."""
+
+    def __init__(self, fd: int) -> None:
+        self._page = mmap.mmap(fd, mmap.PAGESIZE)
+
+    def read(self) -> tuple[str, float]:
+        """Phase and time (``time.monotonic``, one clock for all processes of a machine) of the last beat."""
+        moment, phase = _BEAT.unpack_from(self._page)
+        return _PHASES[phase if 0 <= phase < len(_PHASES) else 0], moment
+
+    def close(self) -> None:
+        self._page.close()
+
+
+def encode_command(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> bytes:
+    """A command as bytes.
+
+    Raises:
+        NotPicklableError: Something in it cannot be sent; names ``what`` and the cure.
+    """
+    try:
+        return cloudpickle.dumps((func, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception as error:
+        raise NotPicklableError(
+            f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (an "
+            "environment's constructor instead of an instance, say), keep open files, locks and viewers out of it, or use "
+            "num_workers=1"
+        ) from error
+
+
+def run_command(
+    namespace: Any, blob: bytes, beat: Callable[[str], None] | None
+) -> tuple[str, bytes]:
+    """Run an encoded command; ``("ok" | "error", pickled payload)``. Only ``Exception`` is caught."""
+    try:
+        func, args, kwargs = pickle.loads(blob)  # look: ok between our own processes only
+        if getattr(func, "wants_beat", False):
+            kwargs = {**kwargs, "beat": beat}
+        result = func(namespace, *args, **kwargs)
+        try:
+            return "ok", cloudpickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            raise NotPicklableError(f"the result of {func!r} cannot be sent back: {error}") from error
+    except Exception as error:
+        return "error", _encode_failure(error)
+
+
+def _encode_failure(error: BaseException) -> bytes:
+    text = "".join(traceback.format_exception(error))
+    summary = f"{type(error).__name__}: {error}"
+    # The traceback travels as text: frames cannot be pickled and would hold the worker's memory.
+    bare = error.with_traceback(None)
+    bare.__cause__ = bare.__context__ = None
+    try:
+        payload = cloudpickle.dumps(RemoteFailure(bare, summary, text))
+        pickle.loads(payload)  # look: ok some exceptions pickle but do not unpickle
+        return payload
+    except Exception:
+        return cloudpickle.dumps(RemoteFailure(None, summary, text))
+
+
+def decode(payload: bytes) -> Any:
+    """What ``run_command`` encoded."""
+    return pickle.loads(payload)  # look: ok between our own processes only

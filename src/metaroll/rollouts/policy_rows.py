@@ -1,0 +1,179 @@
+"""One policy acting for many slots: state rows, noise rows, parameters, all per slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from metaroll.errors import ShapeError
+from metaroll.seeding import plan_generator
+from metaroll.types import Policy, PolicyState, RolloutPlan
+
+__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
+
+BLOCK = 8
+"""Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
+
+NOISE_BLOCK = 256
+"""Steps of noise drawn at a time, per rollout."""
+
+
+class PolicyRows:
+    """Keeps everything of a policy that differs between slots.
+
+    Noise comes from the generator of each rollout's plan in blocks of 256 steps and lies in a ring indexed by lock-step, so
+    that one step reads one contiguous row block whatever the slots' own times are.
+    """
+
+    def __init__(self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None) -> None:
+        self.policy = policy
+        self._num_slots = num_slots
+        self._width_independent = bool(policy.width_independent)
+        self._only_active = bool(getattr(policy, "row_by_row", False))
+        self._parameters: np.ndarray | None = None
+        self._stacked = False
+        self._own_parameters = False
+        self._state: PolicyState = {}
+        self._deterministic = np.zeros(num_slots, dtype=bool)
+        self._generators: list[np.random.Generator | None] = [None] * num_slots
+        self._noise = np.zeros((NOISE_BLOCK, num_slots, policy.noise_dim), dtype=np.float32)
+        self._next_draw = np.full(num_slots, -1, dtype=np.int64)
+        if parameters is not None:
+            self.set_parameters(parameters)
+
+    def set_parameters(self, parameters: np.ndarray) -> None:
+        """Parameters ``(P,)`` for all slots, or ``(E, P)``, from the next call on."""
+        parameters = np.asarray(parameters)
+        if parameters.ndim == 2 and len(parameters) != self._num_slots:
+            raise ShapeError(
+                f"stacked parameters must have one row per slot ({self._num_slots}, P), got shape {parameters.shape}"
+            )
+        if parameters.ndim not in (1, 2):
+            raise ShapeError(f"parameters must have shape (P,) or (num_slots, P), got {parameters.shape}")
+        if self._own_parameters:
+            raise ValueError("the plans bring their own parameters; parameters cannot be changed from outside as well")
+        self._parameters = parameters
+        self._stacked = parameters.ndim == 2
+
+    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int) -> None:
+        """``plans[i]`` starts in ``slots[i]`` at lock-step ``step``."""
+        seeds = [_seed_of(plan) for plan in plans]
+        rows = self.policy.initial_state(
+            [plan.context for plan in plans], [plan_generator(seed, "policy") for seed in seeds]
+        )
+        self._write_state(slots, rows)
+        for slot, plan, seed in zip(slots, plans, seeds, strict=True):
+            self._deterministic[slot] = plan.acts_deterministically
+            self._generators[slot] = plan_generator(seed, "noise")
+            self._next_draw[slot] = step
+        self._take_plan_parameters(slots, plans)
+
+    def act(
+        self, obs: np.ndarray, active: np.ndarray, step: int
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Actions and infos, one row per slot, for flat observations ``(E, obs_dim)`` at lock-step ``step``."""
+        if self.policy.noise_dim:
+            self._refill(active, step)
+        noise = self._noise[step % NOISE_BLOCK]
+        flags = self._deterministic[active]
+        deterministic: bool | np.ndarray = bool(flags[0]) if (flags == flags[0]).all() else self._deterministic
+        if self._only_active and not active.all():
+            return self._act_on(np.flatnonzero(active), obs, noise, deterministic)
+        if self._width_independent:
+            action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, self._parameters)
+            return action, info
+        return self._act_in_blocks(obs, noise, deterministic)
+
+    def state_copy(self) -> PolicyState:
+        return {name: value.copy() for name, value in self._state.items()}
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _refill(self, active: np.ndarray, step: int) -> None:
+        due = active & (self._next_draw <= step)
+        while due.any():
+            for slot in np.flatnonzero(due).tolist():
+                self._draw_block(slot)
+            due = active & (self._next_draw <= step)
+
+    def _draw_block(self, slot: int) -> None:
+        generator = self._generators[slot]
+        if generator is None:
+            raise RuntimeError(f"slot {slot} is active without a plan")
+        shape = (NOISE_BLOCK, self.policy.noise_dim)
+        if self.policy.noise_kind == "uniform":
+            block = generator.random(shape, dtype=np.float32)
+        else:
+            block = generator.standard_normal(shape, dtype=np.float32)
+        begin = int(self._next_draw[slot]) % NOISE_BLOCK
+        self._noise[begin:, slot] = block[: NOISE_BLOCK - begin]
+        self._noise[:begin, slot] = block[NOISE_BLOCK - begin :]
+        self._next_draw[slot] += NOISE_BLOCK
+
+    def _write_state(self, slots: Sequence[int], rows: PolicyState) -> None:
+        state: PolicyState = {}
+        for name, value in rows.items():
+            value = np.asarray(value)
+            if len(value) != len(slots):
+                raise ShapeError(f"policy state {name!r} must have {len(slots)} rows, got shape {value.shape}")
+            old = self._state.get(name)
+            # Copied, since policies may hand out their state rows as infos too.
+            state[name] = np.zeros((self._num_slots, *value.shape[1:]), value.dtype) if old is None else old.copy()
+            state[name][list(slots)] = value
+        self._state = state
+
+    def _take_plan_parameters(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
+        own = [plan.parameters is not None for plan in plans]
+        if not any(own) and not self._own_parameters:
+            return
+        if not all(own) or (self._parameters is not None and not self._own_parameters):
+            # A shared and a stacked call differ in the last bit, so one loop runs either kind.
+            raise ValueError("either every plan of a unit brings parameters, or none and they are given to the loop")
+        rows = np.stack([np.asarray(plan.parameters, dtype=np.float32) for plan in plans])
+        if self._parameters is None:
+            self._parameters = np.zeros((self._num_slots, rows.shape[1]), dtype=np.float32)
+        else:
+            self._parameters = self._parameters.copy()  # policies cache by identity
+        self._parameters[list(slots)] = rows
+        self._own_parameters = self._stacked = True
+
+    def _act_on(
+        self, rows: np.ndarray, obs: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
+        flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
+        state = {name: value[rows] for name, value in self._state.items()}
+        action, state, info = self.policy.act(obs[rows], state, noise[rows], flags, parameters)
+        for name, value in state.items():
+            self._state[name] = _scatter(value, rows, self._state[name].copy())
+        blank = lambda value: np.zeros((self._num_slots, *value.shape[1:]), value.dtype)  # noqa: E731
+        return _scatter(action, rows, blank(action)), {k: _scatter(v, rows, blank(v)) for k, v in info.items()}
+
+    def _act_in_blocks(
+        self, obs: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Calls with exactly ``BLOCK`` rows, the last one filled up with copies of its first row."""
+        parts = []
+        for begin in range(0, self._num_slots, BLOCK):
+            rows = np.arange(begin, begin + BLOCK)
+            rows[rows >= self._num_slots] = begin
+            parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
+            flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
+            state = {name: value[rows] for name, value in self._state.items()}
+            parts.append(self.policy.act(obs[rows], state, noise[rows], flags, parameters))
+        size = self._num_slots
+        self._state = {k: np.concatenate([p[1][k] for p in parts])[:size] for k in parts[0][1]}
+        infos = {k: np.concatenate([p[2][k] for p in parts])[:size] for k in parts[0][2]}
+        return np.concatenate([p[0] for p in parts])[:size], infos
+
+
+def _scatter(values: np.ndarray, rows: np.ndarray, target: np.ndarray) -> np.ndarray:
+    target[rows] = values
+    return target
+
+
+def _seed_of(plan: RolloutPlan) -> tuple[int, int, int]:
+    if plan.seed is None:
+        raise ValueError("plan.seed is not set; RolloutEngine.run and rollout() set it, a SlotLoop of your own must")
+    return plan.seed

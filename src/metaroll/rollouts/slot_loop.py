@@ -1,0 +1,322 @@
+"""THE step loop: slots, a policy and plans in; finished rollouts out. Nothing else in metaroll steps slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.spaces import flatten_observations
+from metaroll.errors import ShapeError
+from metaroll.rollouts.failures import DroppedRollout, invalid_value, rollout_failed
+from metaroll.rollouts.policy_rows import PolicyRows
+from metaroll.rollouts.recorder import Recorder
+from metaroll.types import Policy, RolloutPlan, Slots
+
+__all__ = ["SlotLoop", "plan_summary"]
+
+_NEVER = np.iinfo(np.int64).max
+
+
+def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
+    """What a rollout remembers of its plan (plain data)."""
+    return {
+        "index": plan.index,
+        "seed": plan.seed,
+        "task": plan.task,
+        "max_steps": plan.max_steps,
+        "eval": plan.eval,
+        "deterministic": plan.acts_deterministically,
+    }
+
+
+class SlotLoop:
+    """Steps all slots together, one batched policy call per step, and refills a slot when its rollout ends.
+
+    A slot without a plan is frozen. The bits of a rollout depend on its plan and the parameters alone: not on the slot, on
+    the number of slots, or on what ran in the slot before.
+
+    Args:
+        slots: The environments.
+        policy: What acts.
+        plans: Plans in the order in which slots are filled; seeds must be set. May be an endless iterator.
+        parameters: Flat policy parameters ``(P,)``, or stacked ``(E, P)``; ``None`` means the policy's own.
+        on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
+        record_infos: Keep the infos of environment and policy.
+        beat: Called with ``"reset"`` or ``"step"`` before each of them (the heartbeat of a worker).
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        policy: Policy,
+        plans: Iterable[RolloutPlan],
+        *,
+        parameters: np.ndarray | None = None,
+        on_invalid: str = "raise",
+        record_infos: bool = True,
+        beat: Callable[[str], None] | None = None,
+    ) -> None:
+        if on_invalid not in ("raise", "drop"):
+            raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
+        self.slots = slots
+        self.num_slots = slots.num_slots
+        self.dropped: list[DroppedRollout] = []
+        self.positions: list[int] = []
+        """Place in the order of plans of each rollout that the last ``advance`` returned."""
+        self.step_count = 0
+        self._spec = slots.env_spec
+        self._plans: Iterator[RolloutPlan] = iter(plans)
+        self._rows = PolicyRows(policy, slots.num_slots, parameters)
+        self._recorder = Recorder(slots.num_slots)
+        self._recorder.start[:] = _NEVER
+        self._on_invalid = on_invalid
+        self._record_infos = record_infos
+        self._beat = beat
+        self._slot_plans: list[RolloutPlan | None] = [None] * slots.num_slots
+        self._slot_positions = [-1] * slots.num_slots
+        self._num_taken = 0
+        self._active = np.zeros(slots.num_slots, dtype=bool)
+        self._lengths = np.zeros(slots.num_slots, dtype=np.int64)
+        self._limits = np.full(slots.num_slots, _NEVER)
+        self._stop_on_done = np.ones(slots.num_slots, dtype=bool)
+        self._obs: np.ndarray | None = None
+        self._exhausted = False
+        self._fill()
+
+    @property
+    def active(self) -> np.ndarray:
+        """Which slots run a rollout, bool ``(E,)`` (a copy)."""
+        return self._active.copy()
+
+    @property
+    def done(self) -> bool:
+        """True when every plan has been run."""
+        return not self._active.any()
+
+    @property
+    def observations(self) -> np.ndarray:
+        """Current observations ``(E, ...)`` (a copy)."""
+        if self._obs is None:
+            raise ValueError("no slot has been given a plan, so there are no observations")
+        return self._obs.copy()
+
+    @property
+    def policy_state(self) -> dict[str, np.ndarray]:
+        """The policy's state, one row per slot (copies)."""
+        return self._rows.state_copy()
+
+    def advance(
+        self,
+        k_steps: int | None = None,
+        parameters: np.ndarray | None = None,
+        *,
+        actions: np.ndarray | None = None,
+        segments: bool = False,
+    ) -> list[StepSequence]:
+        """Take ``k_steps`` lock-steps (``None``: until all plans are done); the rollouts that ended meanwhile.
+
+        Args:
+            k_steps: Number of lock-steps; fewer are taken when the plans run out.
+            parameters: Policy parameters from now on, ``(P,)`` or ``(E, P)``.
+            actions: Given actions ``(E, act_dim)`` for every one of these steps, instead of asking the policy.
+            segments: Also return what rollouts that still run have recorded since it was last returned, as
+                StepSequences with ``complete=False`` (off-policy learning does not wait for a rollout's end).
+
+        Raises:
+            RolloutError: An environment or the policy raised; names plan and step.
+            InvalidValueError: NaN or Inf, with ``on_invalid="raise"``.
+        """
+        if k_steps is not None and k_steps < 0:
+            raise ValueError(f"k_steps must be at least 0 or None, got {k_steps}")
+        if parameters is not None:
+            self._rows.set_parameters(parameters)
+        if actions is not None and len(actions) != self.num_slots:
+            raise ShapeError(f"actions must have one row per slot ({self.num_slots}), got shape {np.shape(actions)}")
+        finished: list[StepSequence] = []
+        self.positions = []
+        taken = 0
+        while (k_steps is None or taken < k_steps) and self._active.any():
+            self._step(finished, actions)
+            taken += 1
+        if segments:
+            for slot in np.flatnonzero(self._active).tolist():
+                if self._recorder.step > self._recorder.start[slot]:
+                    finished.append(self._cut(slot, complete=False))
+        return finished
+
+    # -- one lock-step ---------------------------------------------------------------------------------------------
+
+    def _step(self, finished: list[StepSequence], given: np.ndarray | None) -> None:
+        if self._beat is not None:
+            self._beat("step")
+        observations, active = self._obs, self._active.copy()
+        if observations is None:  # cannot be: an active slot has been reset
+            raise RuntimeError("a slot is active but no slot was reset")
+        actions, policy_infos = self._act(observations, active, given)
+        if not self._check("action", actions, active):
+            active &= self._active
+            if not active.any():
+                self._fill()
+                return
+        try:
+            result = self.slots.step(actions, active)  # the only call of Slots.step
+        except Exception as error:
+            raise self._failure(error, active) from error
+        self._lengths += active
+        truncated = result.truncated | ((self._lengths >= self._limits) & ~result.terminated)
+        self._record(observations, actions, result.rewards, result.terminated, truncated, policy_infos, result.infos, active)
+        self.step_count += int(active.sum())
+        self._obs = result.observations
+        self._check("observation", result.observations, active)
+        self._check("reward", result.rewards, active)
+        over = (result.terminated | truncated) & self._stop_on_done | (self._lengths >= self._limits)
+        ended = np.flatnonzero(over & self._active).tolist()
+        for slot in ended:
+            finished.append(self._cut(slot, complete=True))
+            self._release(slot)
+        if not self._exhausted and not self._active.all():
+            self._fill()
+
+    def _act(
+        self, observations: np.ndarray, active: np.ndarray, given: np.ndarray | None
+    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+        if given is not None:
+            return np.asarray(given), {}
+        try:
+            flat = flatten_observations(self._spec.observation_space, observations)
+            return self._rows.act(flat, active, self._recorder.step)
+        except Exception as error:
+            raise self._failure(error, active, "the policy") from error
+
+    def _record(
+        self,
+        observations: np.ndarray,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        policy_infos: Mapping[str, np.ndarray],
+        infos: Mapping[str, np.ndarray] | Sequence[Mapping[str, Any]],
+        active: np.ndarray,
+    ) -> None:
+        arrays = {
+            "observations": observations,
+            "actions": actions,
+            "rewards": rewards,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+        if self._record_infos:
+            for name, value in policy_infos.items():
+                arrays["policy_infos/" + name] = value
+            if isinstance(infos, Mapping):
+                for name, value in infos.items():
+                    arrays["env_infos/" + name] = value
+            else:
+                self._recorder.write_dicts(infos, active)
+        self._recorder.write(arrays)
+
+    # -- slots -----------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        """Give free slots their next plans; a rollout whose first observation is invalid makes room for the next."""
+        while not self._exhausted and not self._active.all():
+            slots: list[int] = []
+            plans: list[RolloutPlan] = []
+            for slot in np.flatnonzero(~self._active).tolist():
+                plan = next(self._plans, None)
+                if plan is None:
+                    self._exhausted = True
+                    break
+                slots.append(slot)
+                plans.append(plan)
+            if plans:
+                self._start(slots, plans)
+
+    def _start(self, slots: list[int], plans: list[RolloutPlan]) -> None:
+        if self._beat is not None:
+            self._beat("reset")
+        for slot, plan in zip(slots, plans, strict=True):
+            self._slot_plans[slot] = plan
+            self._slot_positions[slot] = self._num_taken
+            self._num_taken += 1
+            self._active[slot] = True
+            self._lengths[slot] = 0
+            limit = self._spec.max_episode_length if plan.max_steps is None else plan.max_steps
+            self._limits[slot] = _NEVER if limit is None or limit == float("inf") else int(limit)
+            self._stop_on_done[slot] = plan.stop_on_done
+        try:
+            rows = self.slots.reset(slots, plans)
+            self._rows.start(slots, plans, self._recorder.step)
+        except Exception as error:
+            starting = np.zeros(self.num_slots, dtype=bool)
+            starting[slots] = True
+            raise self._failure(error, starting, resetting=True) from error
+        if self._obs is None:
+            self._obs = np.zeros((self.num_slots, *rows.shape[1:]), dtype=rows.dtype)
+        else:
+            self._obs = self._obs.copy()
+        self._obs[slots] = rows
+        for slot in slots:
+            self._recorder.begin(slot)
+        starting = np.zeros(self.num_slots, dtype=bool)
+        starting[slots] = True
+        self._check("observation", self._obs, starting)
+
+    def _release(self, slot: int) -> None:
+        self._slot_plans[slot] = None
+        self._active[slot] = False
+        self._recorder.start[slot] = _NEVER
+
+    def _cut(self, slot: int, complete: bool) -> StepSequence:
+        plan = self._slot_plans[slot]
+        obs = self._obs
+        if plan is None or obs is None:
+            raise RuntimeError(f"slot {slot} runs no plan")
+        self.positions.append(self._slot_positions[slot])
+        arrays, env_infos = self._recorder.cut(slot)
+        policy_infos = {}
+        for name in [n for n in arrays if "/" in n]:
+            group, _, key = name.partition("/")
+            (policy_infos if group == "policy_infos" else env_infos)[key] = arrays.pop(name)
+        extras: dict[str, Any] = {}
+        if policy_infos:
+            extras["policy_infos"] = policy_infos
+        if env_infos:
+            extras["env_infos"] = env_infos
+        arrays["observations"] = np.concatenate([arrays["observations"], obs[slot : slot + 1]])
+        info = {"env_name": getattr(self.slots, "name", type(self.slots).__name__), "plan": plan_summary(plan)}
+        return StepSequence(complete=complete, rollout_info=info, **arrays, **extras)
+
+    # -- failures --------------------------------------------------------------------------------------------------
+
+    def _check(self, what: str, values: np.ndarray, active: np.ndarray) -> bool:
+        """False where a rollout was dropped; raises where rollouts must not be."""
+        if values.dtype.kind not in "fc":
+            return True
+        finite = np.isfinite(values)
+        if finite.all():
+            return True
+        bad = active & ~finite.reshape(len(values), -1).all(axis=1)[: self.num_slots] & self._active
+        for slot in np.flatnonzero(bad).tolist():
+            plan = self._slot_plans[slot]
+            if plan is None:
+                continue
+            step = int(self._lengths[slot]) - (0 if what == "action" else 1)
+            if self._on_invalid == "raise":
+                raise invalid_value(what, values[slot], plan, step)
+            self.dropped.append(DroppedRollout(plan, step, what))
+            self._release(slot)
+        return not bad.any()
+
+    def _failure(
+        self, error: Exception, active: np.ndarray, where: str = "the environment", *, resetting: bool = False
+    ) -> Exception:
+        slot = getattr(error, "_metaroll_slot", None)
+        slots = np.flatnonzero(active).tolist() if slot is None else [slot]
+        plans = [plan for s in slots if (plan := self._slot_plans[s]) is not None]
+        step = -1 if resetting or not slots else int(self._lengths[slots[0]])
+        return rollout_failed(error, plans, step, where)

@@ -1,0 +1,274 @@
+"""How messages reach workers: not at all (serial), or over sockets to subprocesses. Ray will be a third class here."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from metaroll.rollouts.messages import HEADER, BeatReader, Event, run_command
+from metaroll.rollouts.namespace import GlobalNamespace
+
+__all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
+
+
+class Health(NamedTuple):
+    """What a worker is known to be doing.
+
+    ``phase`` is ``idle``, ``start``, ``call``, ``reset``, ``step`` or ``send``; ``silent_s`` the seconds since its last sign of life;
+    ``stopped`` whether the operating system says that it is stopped (SIGSTOP); ``pid`` 0 for the process itself.
+    """
+
+    phase: str
+    silent_s: float
+    stopped: bool
+    pid: int
+
+
+class Transport(Protocol):
+    """Commands to numbered workers, and events back. A worker runs one command at a time."""
+
+    num_workers: int
+
+    def send(self, worker: int, blob: bytes) -> None: ...
+
+    def wait(self, timeout: float) -> list[Event]: ...
+
+    def health(self, worker: int) -> Health: ...
+
+    def restart(self, worker: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SerialTransport:
+    """One "worker" that is this process; a command runs when its result is waited for."""
+
+    num_workers = 1
+
+    def __init__(self) -> None:
+        self.namespace = GlobalNamespace()
+        self._queue: deque[bytes] = deque()
+
+    def send(self, worker: int, blob: bytes) -> None:
+        self._queue.append(blob)
+
+    def wait(self, timeout: float) -> list[Event]:
+        if not self._queue:
+            return []
+        return [Event(0, *run_command(self.namespace, self._queue.popleft(), None))]
+
+    def health(self, worker: int) -> Health:
+        return Health("idle", 0.0, False, 0)
+
+    def restart(self, worker: int) -> None:
+        self.namespace = GlobalNamespace()
+        self._queue.clear()
+
+    def close(self) -> None:
+        self.restart(0)
+
+
+class _Child:
+    """One subprocess with its socket, its heartbeat page and half-received bytes."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        self.beat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self.beat_file.write(bytes(mmap.PAGESIZE))
+        self.beat_file.flush()
+        fds = (theirs.fileno(), self.beat_file.fileno())
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "metaroll.rollouts.worker_main", *map(str, fds), str(os.getpid())],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                env=_child_environment(),
+                start_new_session=True,  # Ctrl-C in a terminal is the parent's business
+            )
+        except BaseException:
+            ours.close()
+            self.beat_file.close()
+            raise
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self.socket = ours
+        self.beat = BeatReader(self.beat_file.fileno())
+        self.started = time.monotonic()
+        self.last_sign = self.started
+        self.out: deque[memoryview] = deque()
+        self.incoming = bytearray()
+
+    def kill(self) -> None:
+        self.socket.close()
+        if self.process.poll() is None:
+            # The whole session: an environment may have started processes of its own.
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                self.process.kill()
+        self.process.wait()
+        self.beat.close()
+        self.beat_file.close()
+
+
+class ProcessTransport:
+    """``python -m metaroll.rollouts.worker_main`` subprocesses.
+
+    They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are non-blocking in both
+    directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
+    """
+
+    def __init__(self, num_workers: int) -> None:
+        self.num_workers = num_workers
+        self._selector = selectors.DefaultSelector()
+        self._children: list[_Child | None] = [None] * num_workers
+        self._busy = [False] * num_workers
+        try:
+            for worker in range(num_workers):
+                self._start(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, worker: int, blob: bytes) -> None:
+        child = self._child(worker)
+        child.out.extend((memoryview(HEADER.pack(len(blob))), memoryview(blob)))
+        child.last_sign = time.monotonic()
+        self._busy[worker] = True
+        self._selector.modify(child.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+
+    def wait(self, timeout: float) -> list[Event]:
+        events: list[Event] = []
+        for key, mask in self._selector.select(timeout):
+            worker = key.data
+            try:
+                if mask & selectors.EVENT_WRITE:
+                    self._flush(worker)
+                if mask & selectors.EVENT_READ:
+                    events.extend(self._receive(worker))
+            except (ConnectionError, EOFError):
+                events.append(self._lost(worker))
+        for worker, child in enumerate(self._children):  # a worker may die while something else holds its socket open
+            if child is not None and child.process.poll() is not None and worker not in {e.worker for e in events}:
+                events.append(self._lost(worker))
+        return events
+
+    def health(self, worker: int) -> Health:
+        child = self._child(worker)
+        phase, beat = child.beat.read()
+        if phase == "idle" and self._busy[worker]:
+            phase = "call"  # the command has not been read yet
+        silent = time.monotonic() - max(beat, child.last_sign)
+        return Health(phase, silent, _is_stopped(child.process.pid), child.process.pid)
+
+    def restart(self, worker: int) -> None:
+        self._drop(worker)
+        self._start(worker)
+
+    def close(self) -> None:
+        for worker in range(self.num_workers):
+            self._drop(worker)
+        self._selector.close()
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _child(self, worker: int) -> _Child:
+        child = self._children[worker]
+        if child is None:
+            raise RuntimeError(f"worker {worker} is not running")
+        return child
+
+    def _start(self, worker: int) -> None:
+        child = _Child()
+        self._children[worker] = child
+        self._busy[worker] = False
+        self._selector.register(child.socket, selectors.EVENT_READ, worker)
+
+    def _drop(self, worker: int) -> None:
+        child = self._children[worker]
+        self._children[worker] = None
+        self._busy[worker] = False
+        if child is not None:
+            if child.socket.fileno() >= 0:
+                self._selector.unregister(child.socket)
+            child.kill()
+
+    def _lost(self, worker: int) -> Event:
+        child = self._child(worker)
+        code = child.process.poll()
+        self._drop(worker)
+        return Event(worker, "lost", "its connection ended" if code is None else _exit_text(code))
+
+    def _flush(self, worker: int) -> None:
+        child = self._child(worker)
+        while child.out:
+            view = child.out.popleft()
+            try:
+                sent = child.socket.send(view)
+            except BlockingIOError:
+                child.out.appendleft(view)
+                return
+            child.last_sign = time.monotonic()
+            if sent < len(view):
+                child.out.appendleft(view[sent:])
+                return
+        self._selector.modify(child.socket, selectors.EVENT_READ, worker)
+
+    def _receive(self, worker: int) -> list[Event]:
+        child = self._child(worker)
+        while True:
+            try:
+                data = child.socket.recv(1 << 20)
+            except BlockingIOError:
+                break
+            if not data:
+                raise EOFError
+            child.last_sign = time.monotonic()
+            child.incoming += data
+        events = []
+        while len(child.incoming) >= HEADER.size:
+            (size,) = HEADER.unpack_from(child.incoming)
+            end = HEADER.size + size
+            if len(child.incoming) < end:
+                break
+            body = bytes(memoryview(child.incoming)[HEADER.size : end])
+            del child.incoming[:end]
+            events.append(Event(worker, "ok" if body[:1] == b"o" else "error", body[1:]))
+            self._busy[worker] = False
+        return events
+
+
+def _child_environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    # One thread per worker process: as many busy threads as workers, and the same bits for any number of cores.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = "1"
+    return environment
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False  # no such file system, or the process is gone
+
+
+def _exit_text(code: int) -> str:
+    if code >= 0:
+        return f"it exited with status {code}"
+    try:
+        return f"it was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was killed by signal {-code}"

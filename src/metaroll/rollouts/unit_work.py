@@ -1,0 +1,139 @@
+"""What a worker does for the engine: keeps environments and policy, runs units of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.make_slots import make_slots
+from metaroll.rollouts.failures import DroppedRollout
+from metaroll.rollouts.namespace import GlobalNamespace
+from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.types import Policy, RolloutPlan, Slots
+
+__all__ = ["Unit", "UnitResult", "UnitRunner", "run_unit_in_worker", "set_env", "set_parameters", "set_policy"]
+
+_MOST_KEPT_SLOTS = 4
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A fixed list of plans over a fixed number of slots."""
+
+    plans: Sequence[RolloutPlan]
+    num_slots: int
+    on_invalid: str = "raise"
+    record_infos: bool = True
+
+
+@dataclass
+class UnitResult:
+    """Rollouts in the order of the unit's plans (``None`` where dropped)."""
+
+    rollouts: list[StepSequence | None]
+    dropped: list[DroppedRollout] = field(default_factory=list)
+
+
+class UnitRunner:
+    """Environments, policy and parameters of one engine in one process."""
+
+    def __init__(self) -> None:
+        self.env: Any = None
+        self.policy: Policy | None = None
+        self.parameters: np.ndarray | None = None
+        self._slots: dict[int, Slots] = {}
+
+    def set_env(self, env: Any) -> None:
+        self.close()
+        self.env = env
+
+    def run(self, unit: Unit, beat: Callable[[str], None] | None = None) -> UnitResult:
+        """Run a unit; slots are kept for the next one of the same width."""
+        if self.policy is None:
+            raise RuntimeError("no policy has been set")
+        slots = self._slots_for(unit.num_slots, beat)
+        own = bool(unit.plans) and unit.plans[0].parameters is not None
+        try:
+            with _one_torch_thread(self.policy):
+                loop = SlotLoop(
+                    slots,
+                    self.policy,
+                    unit.plans,
+                    parameters=None if own else self.parameters,
+                    on_invalid=unit.on_invalid,
+                    record_infos=unit.record_infos,
+                    beat=beat,
+                )
+                finished = loop.advance()
+        except BaseException:
+            self._slots.pop(unit.num_slots).close()  # what the failed step left behind must not reach the next unit
+            raise
+        rollouts: list[StepSequence | None] = [None] * len(unit.plans)
+        for position, rollout in zip(loop.positions, finished, strict=True):
+            rollouts[position] = rollout
+        return UnitResult(rollouts, loop.dropped)
+
+    def close(self) -> None:
+        for slots in self._slots.values():
+            slots.close()
+        self._slots.clear()
+
+    def _slots_for(self, num_slots: int, beat: Callable[[str], None] | None) -> Slots:
+        slots = self._slots.get(num_slots)
+        if slots is None:
+            if beat is not None:
+                beat("reset")  # building environments may take long
+            while len(self._slots) >= _MOST_KEPT_SLOTS:
+                self._slots.pop(next(iter(self._slots))).close()
+            slots = self._slots[num_slots] = make_slots(self.env, num_slots)
+        return slots
+
+
+def set_env(namespace: GlobalNamespace, key: str, env: Any) -> None:
+    """Worker side of ``RolloutEngine``: a new environment."""
+    _runner(namespace, key).set_env(env)
+
+
+def set_policy(namespace: GlobalNamespace, key: str, policy: Policy) -> None:
+    """Worker side of ``RolloutEngine``: a new policy."""
+    _runner(namespace, key).policy = policy
+
+
+def set_parameters(namespace: GlobalNamespace, key: str, parameters: np.ndarray | None) -> None:
+    """Worker side of ``RolloutEngine``: new parameters ``(P,)``."""
+    _runner(namespace, key).parameters = parameters
+
+
+def run_unit_in_worker(
+    namespace: GlobalNamespace, key: str, unit: Unit, beat: Callable[[str], None] | None = None
+) -> UnitResult:
+    """Worker side of ``RolloutEngine``: run a unit."""
+    return _runner(namespace, key).run(unit, beat)
+
+
+run_unit_in_worker.wants_beat = True  # type: ignore[attr-defined]
+
+
+def _runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
+    runners = vars(namespace).setdefault("_unit_runners", {})
+    return runners.setdefault(key, UnitRunner())
+
+
+@contextmanager
+def _one_torch_thread(policy: Policy) -> Iterator[None]:
+    """One torch thread for policies that act through torch, as in workers: with more the last bits may differ."""
+    threads = torch.get_num_threads()
+    if policy.width_independent or threads == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,108 @@
+"""Random numbers come from generators derived here; nothing touches a global generator for longer than a ``with``."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = [
+    "as_generator",
+    "fresh_seed",
+    "isolated_rng",
+    "mix_seed",
+    "plan_env_seed",
+    "plan_generator",
+    "seed_sequence",
+    "torch_generator",
+]
+
+
+def fresh_seed() -> int:
+    """A seed from the operating system's entropy; record it, then everything can be replayed."""
+    return secrets.randbits(31)
+
+
+def seed_sequence(seed: int, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> np.random.SeedSequence:
+    """The source of all randomness of the rollout ``(seed, sub_seed, sub_sub_seed)``; ``None`` sub-seeds count as 0."""
+    for name, value in (("seed", seed), ("sub_seed", sub_seed), ("sub_sub_seed", sub_sub_seed)):
+        if value is None and name != "seed":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+        if value < 0:
+            raise ValueError(f"{name} must not be negative, got {value}")
+    return np.random.SeedSequence(int(seed), spawn_key=(int(sub_seed or 0), int(sub_sub_seed or 0)))
+
+
+def mix_seed(*parts: int | str) -> int:
+    """One 31-bit seed from several names and numbers, the same on every machine (SHA-256 of their text)."""
+    text = "\x1f".join(f"{type(p).__name__}:{p}" for p in parts)
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
+
+
+def as_generator(generator: np.random.Generator | int | Sequence[int] | None) -> np.random.Generator:
+    """``generator`` itself, one seeded with it, or (``None``) one with fresh entropy."""
+    if isinstance(generator, np.random.Generator):
+        return generator
+    return np.random.default_rng(generator)
+
+
+def torch_generator(seed: int, device: str | torch.device = "cpu") -> torch.Generator:
+    """A torch generator of its own, seeded."""
+    generator = torch.Generator(device=device)
+    generator.manual_seed(int(seed) & 0x7FFF_FFFF_FFFF_FFFF)
+    return generator
+
+
+@contextmanager
+def isolated_rng(seed: int) -> Iterator[None]:
+    """Seed the global generators of ``random``, NumPy and torch (CPU and CUDA), and give them back as they were.
+
+    For third-party code that draws from them; slow, since three generator states are saved and restored.
+    """
+    python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    cuda_states: list[Any] | None = None
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        cuda_states = torch.cuda.get_rng_state_all()
+    try:
+        random.seed(seed)
+        np.random.seed(seed & 0xFFFF_FFFF)
+        # torch.manual_seed also seeds every CUDA device (lazily where CUDA has not started).
+        torch.default_generator.manual_seed(seed)
+        if cuda_states is not None:
+            torch.cuda.manual_seed_all(seed)
+        yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        torch.set_rng_state(torch_state)
+        if cuda_states is not None:
+            torch.cuda.set_rng_state_all(cuda_states)
+
+
+_ROLES = {"init_state": 0, "env": 1, "noise": 2, "policy": 3}
+
+
+def plan_generator(seed: tuple[int, int, int], role: str) -> np.random.Generator:
+    """Generator of one role of the rollout seeded with ``seed``: ``init_state``, ``env``, ``noise`` or ``policy``.
+
+    Roles have streams of their own, so that drawing more in one (a longer rollout, another environment) changes no other.
+    """
+    return np.random.Generator(np.random.PCG64(_role_sequence(seed, role)))
+
+
+def plan_env_seed(seed: tuple[int, int, int]) -> int:
+    """The integer that seeds a Gymnasium environment's ``reset`` for the rollout seeded with ``seed``."""
+    return int(_role_sequence(seed, "env").generate_state(1)[0]) >> 1
+
+
+def _role_sequence(seed: tuple[int, int, int], role: str) -> np.random.SeedSequence:
+    root = seed_sequence(*seed)
+    return np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, _ROLES[role]))

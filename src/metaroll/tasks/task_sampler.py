@@ -1,0 +1,149 @@
+"""Samplers of tasks: each sample is a list of ``EnvUpdate`` (specs/meta.md 3)."""
+
+from __future__ import annotations
+
+import inspect
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.seeding import as_generator
+from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
+from metaroll.types import EnvUpdate
+
+__all__ = ["FixedTaskSampler", "SetTaskSampler", "TaskSampler", "draw_tasks"]
+
+
+class TaskSampler(ABC):
+    """Draws tasks, as updates that turn an environment into one of that task."""
+
+    @abstractmethod
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """A list of ``n_tasks`` updates.
+
+        Args:
+            n_tasks: How many.
+            with_replacement: Whether a task may be drawn again before all others were.
+        """
+
+    @property
+    def n_tasks(self) -> int | None:
+        """How many tasks there are; ``None`` if unknown or without end."""
+        return None
+
+
+class SetTaskSampler(TaskSampler):
+    """Draws tasks with the environment's own ``sample_tasks`` and sets them with its ``set_task``.
+
+    Args:
+        env_constructor: Class or callable that makes the environment.
+        env: Environment that is asked for tasks; by default one is built at once.
+        wrapper: Called as ``wrapper(env, task)`` around every environment that an update makes or re-uses.
+        generator: Source of randomness, handed to ``sample_tasks`` where that takes a ``generator``; ``None`` means
+            fresh entropy.
+    """
+
+    def __init__(
+        self,
+        env_constructor: EnvConstructor,
+        *,
+        env: Any = None,
+        wrapper: EnvWrapper | None = None,
+        generator: np.random.Generator | int | None = None,
+    ) -> None:
+        for name, value in (("env_constructor", env_constructor), ("wrapper", wrapper)):
+            if not callable(value) and not (name == "wrapper" and value is None):
+                raise TypeError(f"{name} must be a class or function, got {value!r} of type {type(value).__name__}")
+        self._env_constructor = env_constructor
+        self._wrapper = wrapper
+        self._env = env_constructor() if env is None else env
+        self._generator = as_generator(generator)
+        self._made_by = None if isinstance(env_constructor, type) else secrets.token_hex(8)
+
+    @property
+    def n_tasks(self) -> int | None:
+        """The environment's ``num_tasks``, if it has one."""
+        counts = (getattr(layer, "num_tasks", None) for layer in env_layers(self._env))
+        return next((count for count in counts if count is not None), None)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """A list of ``n_tasks`` updates.
+
+        Args:
+            n_tasks: How many.
+            with_replacement: Has no effect: whether tasks repeat is up to the environment.
+        """
+        tasks = draw_tasks(self._env, _checked_count(n_tasks), self._generator)
+        return [SetTaskUpdate(self._env_constructor, task, self._wrapper, made_by=self._made_by) for task in tasks]
+
+
+class FixedTaskSampler(TaskSampler):
+    """Hands out a given list of updates: the first ``n_tasks``, in order, at every call.
+
+    Args:
+        updates: The updates, at least one.
+        generator: Source of randomness for draws with replacement; ``None`` means fresh entropy.
+    """
+
+    def __init__(self, updates: Sequence[EnvUpdate], *, generator: np.random.Generator | int | None = None) -> None:
+        self._updates = list(updates)
+        if not self._updates:
+            raise ValueError("updates must hold at least one EnvUpdate, got none")
+        for position, update in enumerate(self._updates):
+            if not isinstance(update, EnvUpdate):
+                raise TypeError(
+                    f"updates[{position}] must be an EnvUpdate, got {type(update).__name__}; "
+                    "wrap a task as SetTaskUpdate(env_type, task)"
+                )
+        self._generator = as_generator(generator)
+
+    @property
+    def n_tasks(self) -> int:
+        """Length of the list."""
+        return len(self._updates)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """The first ``n_tasks`` updates, or ``n_tasks`` draws from all of them ``with_replacement``."""
+        count = _checked_count(n_tasks)
+        if with_replacement:
+            return [self._updates[i] for i in self._generator.integers(len(self._updates), size=count)]
+        if count > len(self._updates):
+            raise ValueError(
+                f"n_tasks must be at most {len(self._updates)}, the number of given tasks, got {count}; "
+                "ask for fewer, or sample with_replacement=True"
+            )
+        return self._updates[:count]
+
+
+def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list[Any]:
+    """Tasks from ``env.sample_tasks`` (of an environment, or of a class where that is a class method).
+
+    ``generator`` is handed on where the method takes one; other environments draw as they like.
+    """
+    if num_tasks == 0:
+        return []
+    owner = env if isinstance(env, type) else layer_with(env, "sample_tasks")
+    sample_tasks = getattr(owner, "sample_tasks", None)
+    if sample_tasks is None:
+        name = env.__name__ if isinstance(env, type) else type(env).__name__
+        raise TypeError(
+            f"env must have sample_tasks(num_tasks), which {name} lacks; add it, or give FixedTaskSampler a list"
+        )
+    if "generator" in inspect.signature(sample_tasks).parameters:
+        tasks = list(sample_tasks(num_tasks, generator=generator))
+    else:
+        tasks = list(sample_tasks(num_tasks))
+    if len(tasks) != num_tasks:
+        raise ValueError(f"sample_tasks({num_tasks}) must return {num_tasks} tasks, got {len(tasks)}")
+    return tasks
+
+
+def _checked_count(n_tasks: int) -> int:
+    if isinstance(n_tasks, bool) or not isinstance(n_tasks, int | np.integer):
+        raise TypeError(f"n_tasks must be an integer, got {n_tasks!r}")
+    if n_tasks < 0:
+        raise ValueError(f"n_tasks must not be negative, got {n_tasks}")
+    return int(n_tasks)

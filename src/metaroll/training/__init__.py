@@ -1,0 +1,1 @@
+"""What drives a learner: runner, snapshots, evaluation, logs and plots."""

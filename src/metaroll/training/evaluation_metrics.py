@@ -1,0 +1,253 @@
+"""Numbers of an evaluation: statistics of episodes under their usual names, and bootstrap intervals over tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.stats
+import torch
+
+from metaroll.errors import ShapeError
+
+__all__ = [
+    "Interval",
+    "episode_returns",
+    "interval_of_mean",
+    "interval_of_normalised_score",
+    "intervals_of_means",
+    "log_multitask_performance",
+    "log_performance",
+    "normalised_score",
+]
+
+_NUM_RESAMPLES = 10_000
+
+
+class Interval(NamedTuple):
+    """Bounds of a confidence interval; NaN where the data say nothing about it (a single task)."""
+
+    low: float
+    high: float
+
+
+class _Episode(NamedTuple):
+    rewards: np.ndarray
+    terminated: bool
+    env_infos: Mapping[str, Any]
+
+
+# -- statistics of episodes --------------------------------------------------------------------------------------------
+
+
+def episode_returns(rollouts: Any, reward_key: str | None = None) -> np.ndarray:
+    """Undiscounted returns ``(N,)`` of rollouts (or of a ``TrajectoryBatch``).
+
+    Args:
+        rollouts: Sequence of ``StepSequence``, or a ``TrajectoryBatch``.
+        reward_key: Name of an env_info to sum instead of the rewards.
+    """
+    return np.array([_rewards(e, reward_key).sum() for e in _episodes(rollouts)], dtype=np.float64)
+
+
+def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
+    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
+
+    Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
+    CompletionRate (share of episodes that the environment ended) and, where the environment tells ``success``,
+    SuccessRate (share of episodes with success at any step). Without episodes they are NaN.
+
+    Args:
+        itr: Iteration to report.
+        batch: ``TrajectoryBatch``, or sequence of ``StepSequence``.
+        discount: Discount factor of AverageDiscountedReturn.
+        prefix: First part of the names.
+
+    Note:
+        garage's function writes to a global table and returns the list of returns; here it returns what it would
+        write, and ``episode_returns`` gives the list.
+    """
+    return _statistics(itr, list(_episodes(batch)), discount, prefix)
+
+
+def log_multitask_performance(
+    itr: int, batch: Any, discount: float, name_map: Mapping[int, str] | None = None, prefix: str = ""
+) -> dict[str, float]:
+    """``log_performance`` of every task, and of all episodes under the name ``Average``.
+
+    A task's name is the first ``task_name`` of its episodes' env_infos, else the entry of ``name_map`` for their
+    ``task_id`` (``Task #<id>`` without one), else ``__unnamed_task__``. Names of ``name_map`` without episodes are
+    reported as NaN with 0 episodes.
+
+    Args:
+        itr: Iteration to report.
+        batch: ``TrajectoryBatch``, or sequence of ``StepSequence``.
+        discount: Discount factor.
+        name_map: Task id -> name.
+        prefix: Put before the task names, as ``<prefix>/<task>/<name>``.
+    """
+    episodes = list(_episodes(batch))
+    names: dict[str, list[_Episode]] = {name: [] for name in (name_map or {}).values()}
+    for episode in episodes:
+        names.setdefault(_task_name(episode, name_map or {}), []).append(episode)
+    head = f"{prefix}/" if prefix else ""
+    metrics: dict[str, float] = {}
+    for name, members in names.items():
+        metrics.update(_statistics(itr, members, discount, head + name))
+    metrics.update(_statistics(itr, episodes, discount, f"{head}Average"))
+    return metrics
+
+
+def _statistics(itr: int, episodes: Sequence[_Episode], discount: float, prefix: str) -> dict[str, float]:
+    values: dict[str, float] = {"Iteration": itr, "NumTrajs": len(episodes)}
+    returns = np.array([e.rewards.sum() for e in episodes]) if episodes else np.array([math.nan])
+    discounted = [float(np.polynomial.polynomial.polyval(discount, e.rewards)) for e in episodes]
+    values["AverageDiscountedReturn"] = float(np.mean(discounted)) if episodes else math.nan
+    values["AverageReturn"] = float(returns.mean())
+    values["StdReturn"] = float(returns.std())
+    values["MaxReturn"] = float(returns.max())
+    values["MinReturn"] = float(returns.min())
+    values["CompletionRate"] = float(np.mean([e.terminated for e in episodes])) if episodes else math.nan
+    successes = [float(np.any(_array(e.env_infos["success"]))) for e in episodes if "success" in e.env_infos]
+    if successes:
+        values["SuccessRate"] = float(np.mean(successes))
+    return {f"{prefix}/{name}": value for name, value in values.items()}
+
+
+def _task_name(episode: _Episode, name_map: Mapping[int, str]) -> str:
+    infos = episode.env_infos
+    if "task_name" in infos:
+        return str(infos["task_name"][0])
+    if "task_id" in infos:
+        task_id = int(_array(infos["task_id"])[0])
+        return name_map.get(task_id, f"Task #{task_id}")
+    return "__unnamed_task__"
+
+
+def _episodes(batch: Any) -> Iterator[_Episode]:
+    if hasattr(batch, "lengths"):  # a TrajectoryBatch: all steps in one array
+        rewards, terminals = _array(batch.rewards), _array(batch.terminals)
+        stop = 0
+        for length in batch.lengths:
+            start, stop = stop, stop + int(length)
+            infos = {name: values[start:stop] for name, values in batch.env_infos.items()}
+            yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
+        return
+    for rollout in batch:
+        infos = getattr(rollout, "env_infos", None)
+        terminated = getattr(rollout, "terminated", None)
+        yield _Episode(
+            _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
+            terminated is not None and bool(_array(terminated).any()),
+            infos if isinstance(infos, Mapping) else {},
+        )
+
+
+def _rewards(episode: _Episode, key: str | None) -> np.ndarray:
+    if key is None:
+        return episode.rewards
+    if key not in episode.env_infos:
+        known = ", ".join(sorted(map(str, episode.env_infos))) or "none"
+        raise ValueError(f"reward key {key!r} is not among the env_infos of the rollouts (they have: {known})")
+    return _array(episode.env_infos[key]).astype(np.float64).reshape(-1)
+
+
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+# -- intervals over tasks ----------------------------------------------------------------------------------------------
+
+
+def interval_of_mean(
+    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "basic", seed: int = 0
+) -> Interval:
+    """Bootstrap interval of the mean of ``values (M,)``, one per task."""
+    values = np.asarray(values, dtype=np.float64).reshape(-1)
+    low, high = intervals_of_means(
+        values[:, None], confidence=confidence, num_resamples=num_resamples, method=method, seed=seed
+    )
+    return Interval(float(low[0]), float(high[0]))
+
+
+def intervals_of_means(
+    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "basic", seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds ``(K,)``, ``(K,)`` of the means of K columns of ``values (M, K)``; rows (tasks) are resampled.
+
+    Args:
+        values: One row per task.
+        confidence: Level of the intervals.
+        num_resamples: Number of bootstrap samples.
+        method: ``"basic"`` or ``"percentile"``.
+        seed: Seed of the resampling.
+    """
+    values = np.asarray(values, dtype=np.float64)
+    if values.ndim != 2 or not len(values):
+        raise ShapeError(f"values must have shape (M, K) with at least one task, got {values.shape}")
+    if len(values) == 1:
+        nothing = np.full(values.shape[1], math.nan)
+        return nothing, nothing.copy()
+    result = scipy.stats.bootstrap(
+        (values,),
+        np.mean,
+        axis=0,
+        vectorized=True,
+        n_resamples=num_resamples,
+        confidence_level=confidence,
+        method=method,
+        rng=np.random.default_rng(seed),
+    )
+    interval = result.confidence_interval
+    return np.atleast_1d(interval.low), np.atleast_1d(interval.high)
+
+
+def normalised_score(after: Any, floor: Any, oracle: Any) -> float:
+    """``(mean after - mean floor) / (mean oracle - mean floor)`` of returns per task, shape ``(M,)`` each.
+
+    0 is as good as the floor, 1 as good as the oracle; NaN where these two are equal.
+    """
+    return float(_score(*_per_task(after, floor, oracle), axis=-1))
+
+
+def interval_of_normalised_score(
+    after: Any,
+    floor: Any,
+    oracle: Any,
+    *,
+    confidence: float = 0.95,
+    num_resamples: int = _NUM_RESAMPLES,
+    method: str = "basic",
+    seed: int = 0,
+) -> Interval:
+    """Bootstrap interval of ``normalised_score``; the three returns of a task are resampled together."""
+    samples = _per_task(after, floor, oracle)
+    if len(samples[0]) == 1 or math.isnan(_score(*samples, axis=-1)):
+        return Interval(math.nan, math.nan)
+    result = scipy.stats.bootstrap(
+        samples,
+        _score,
+        paired=True,
+        vectorized=True,
+        n_resamples=num_resamples,
+        confidence_level=confidence,
+        method=method,
+        rng=np.random.default_rng(seed),
+    )
+    return Interval(float(result.confidence_interval.low), float(result.confidence_interval.high))
+
+
+def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray, axis: int) -> np.ndarray:
+    base = floor.mean(axis=axis)
+    room = oracle.mean(axis=axis) - base
+    return np.divide(after.mean(axis=axis) - base, room, out=np.full(np.shape(room), math.nan), where=room != 0)
+
+
+def _per_task(after: Any, floor: Any, oracle: Any) -> tuple[np.ndarray, ...]:
+    arrays = tuple(np.asarray(a, dtype=np.float64) for a in (after, floor, oracle))
+    if arrays[0].ndim != 1 or not len(arrays[0]) or len({a.shape for a in arrays}) != 1:
+        shapes = ", ".join(str(a.shape) for a in arrays)
+        raise ShapeError(f"after, floor and oracle must have one return per task, shape (M,) each, got {shapes}")
+    return arrays

@@ -1,0 +1,394 @@
+"""Meta-test: explore in held-out tasks, adapt, act. Which episodes there are is fixed before anything runs."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
+from metaroll.seeding import isolated_rng, mix_seed
+from metaroll.tasks.task_sampler import TaskSampler
+from metaroll.tasks.updates import SetTaskUpdate, task_key
+from metaroll.training.engine_policy import acting_key, use_policy
+from metaroll.training.evaluation_metrics import episode_returns, log_performance
+from metaroll.training.evaluation_result import Cell, EvaluationResult
+from metaroll.training.files import is_tree
+from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
+
+__all__ = ["MetaEvaluator"]
+
+_EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
+
+
+class MetaEvaluator:
+    """Measures how well an algorithm adapts to tasks that it was not trained on.
+
+    Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
+    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm.
+
+    - By default (garage): all exploration episodes under the exploration policy, one adaptation, then
+      ``n_test_rollouts`` adapted episodes.
+    - ``posterior_sampling`` (PEARL, arXiv:1903.08254; oyster): after ``num_prior_episodes`` episodes the policy is
+      adapted again after every episode, from all episodes of the cell so far; the last ``n_test_rollouts`` count as
+      adapted.
+
+    Args:
+        test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
+        max_path_length: Steps per episode at most; ``None`` means the algorithm's.
+        n_exploration_traj: Exploration episodes per task.
+        n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
+        n_test_rollouts: Adapted episodes per task (episodes are counted, not steps).
+        prefix: First part of the names of metrics.
+        test_task_names: Names of the tasks, in the order of the sampler; tasks of one name are reported together.
+        worker_class: Accepted for code written for garage: ``DefaultWorker`` or ``PEARLWorker``, whose behaviour the
+            engine has.
+        worker_args: Of these ``deterministic`` replaces the argument below.
+        repetitions: Independent repetitions of the whole procedure per task.
+        posterior_sampling: See above.
+        num_prior_episodes: Episodes under the prior in that protocol.
+        seed: Seed of all episodes.
+        deterministic: Act with the mean action (a latent z still is sampled).
+        allow_overlap: Do not refuse test tasks that are training tasks.
+        return_reward_key: Name of an env_info to sum instead of the reward.
+    """
+
+    def __init__(
+        self,
+        *,
+        test_task_sampler: TaskSampler | None = None,
+        max_path_length: float | None = None,
+        n_exploration_traj: int = 10,
+        n_test_tasks: int | None = None,
+        n_test_rollouts: int = 1,
+        prefix: str = "MetaTest",
+        test_task_names: Sequence[str] | None = None,
+        worker_class: Any = None,
+        worker_args: Mapping[str, Any] | None = None,
+        repetitions: int = 1,
+        posterior_sampling: bool = False,
+        num_prior_episodes: int = 1,
+        seed: int = 0,
+        deterministic: bool = True,
+        allow_overlap: bool = False,
+        return_reward_key: str | None = None,
+    ) -> None:
+        counts = {"n_exploration_traj": n_exploration_traj, "n_test_rollouts": n_test_rollouts}
+        for name, value in {**counts, "repetitions": repetitions, "num_prior_episodes": num_prior_episodes}.items():
+            _check_count(name, value)
+        if n_test_tasks is not None:
+            _check_count("n_test_tasks", n_test_tasks)
+        if posterior_sampling and num_prior_episodes > n_exploration_traj:
+            raise ValueError(
+                f"num_prior_episodes must be at most n_exploration_traj={n_exploration_traj}, got {num_prior_episodes}"
+            )
+        self.test_task_sampler = test_task_sampler
+        self.max_path_length = max_path_length
+        self.n_exploration_traj = n_exploration_traj
+        self.n_test_tasks = n_test_tasks
+        self.n_test_rollouts = n_test_rollouts
+        self.prefix = prefix
+        self.test_task_names = None if test_task_names is None else list(test_task_names)
+        self.repetitions = repetitions
+        self.posterior_sampling = posterior_sampling
+        self.num_prior_episodes = num_prior_episodes
+        self.seed = seed
+        self.deterministic = _deterministic_of(worker_class, worker_args, deterministic)
+        self.allow_overlap = allow_overlap
+        self.return_reward_key = return_reward_key
+        self._updates: list[EnvUpdate] | None = None
+        self._num_evaluations = 0
+        self._engine: RolloutEngine | None = None
+
+    def bind(
+        self,
+        test_task_sampler: TaskSampler | None = None,
+        max_path_length: float | None = None,
+        n_test_tasks: int | None = None,
+    ) -> None:
+        """Fill in what the constructor was not told."""
+        self.test_task_sampler = self.test_task_sampler or test_task_sampler
+        if self.max_path_length is None:
+            self.max_path_length = max_path_length
+        if self.n_test_tasks is None:
+            self.n_test_tasks = n_test_tasks
+
+    def prepare(self, algo: Any) -> list[EnvUpdate]:
+        """The test tasks, drawn now if that has not happened yet; an error if one of them is a training task.
+
+        Raises:
+            TaskOverlapError: A test task is among ``algo.train_tasks``.
+        """
+        if self._updates is None:
+            self._updates = self._draw_tasks()
+        if not self.allow_overlap:
+            _refuse_overlap(getattr(algo, "train_tasks", None), self._updates)
+        return self._updates
+
+    def evaluate(
+        self, algo: Any, test_rollouts_per_task: int | None = None, *, engine: RolloutEngine | None = None
+    ) -> EvaluationResult:
+        """Run the protocol on ``algo``, which is left as it was.
+
+        Args:
+            algo: Offers ``get_exploration_policy()`` and ``adapt_policy(policy, trajectories)``.
+            test_rollouts_per_task: Adapted episodes per task; ``None`` means ``n_test_rollouts``.
+            engine: Engine to use (its policy may be exchanged); ``None`` means one of the evaluator's own.
+        """
+        num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
+        _check_count("test_rollouts_per_task", num_adapted)
+        updates = self.prepare(algo)
+        limit = self._step_limit(algo)
+        num_cells = len(updates) * self.repetitions
+        with isolated_rng(mix_seed("explore", self.seed)):  # foreign algorithms may draw from global generators
+            policies = [algo.get_exploration_policy() for _ in range(num_cells)]
+        engine = engine or self._own_engine(updates, policies[0])
+        history: list[list[StepSequence]] = [[] for _ in range(num_cells)]
+        for first, last, adapt in self._rounds(num_adapted):
+            if adapt:
+                policies = self._adapt(algo, policies, history, first)
+            self._run_round(engine, policies, history, range(first, last), limit)
+        self._num_evaluations += 1
+        return self._result(algo, updates, history, num_adapted)
+
+    def run_reference(
+        self,
+        policy: Any,
+        contexts_of_task: Callable[[Any], Context | None] | None = None,
+        *,
+        test_rollouts_per_task: int | None = None,
+        engine: RolloutEngine | None = None,
+    ) -> np.ndarray:
+        """Returns of another policy in the very cells of ``evaluate``, e.g. of an oracle or a floor.
+
+        Args:
+            policy: What acts in all cells.
+            contexts_of_task: What the policy is told about a task.
+            test_rollouts_per_task: As in ``evaluate``.
+            engine: As in ``evaluate``.
+
+        Returns:
+            Shape ``(num_tasks, repetitions, num_exploration + num_adapted)``.
+        """
+        num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
+        if self._updates is None:
+            self._updates = self._draw_tasks()
+        updates = self._updates
+        num_cells = len(updates) * self.repetitions
+        engine = engine or self._own_engine(updates, policy)
+        contexts = [
+            None if contexts_of_task is None else contexts_of_task(updates[c // self.repetitions].task)
+            for c in range(num_cells)
+        ]
+        history: list[list[StepSequence]] = [[] for _ in range(num_cells)]
+        episodes = range(self.n_exploration_traj + num_adapted)
+        limit = self._step_limit(None)
+        self._run_round(engine, [policy] * num_cells, history, episodes, limit, contexts)
+        return self._returns(history, len(updates))
+
+    def close(self) -> None:
+        """End the engine that the evaluator made for itself."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Seed, counter and test tasks (where they are plain data)."""
+        tasks = None if self._updates is None else [update.task for update in self._updates]
+        return {
+            "seed": self.seed,
+            "num_evaluations": self._num_evaluations,
+            "tasks": tasks if tasks is not None and is_tree(tasks) else None,
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Go on as the evaluator that gave ``state_dict`` would have: with its seed and test tasks."""
+        self.seed = tree["seed"]
+        self._num_evaluations = tree["num_evaluations"]
+        if tree["tasks"] is not None and self.test_task_sampler is not None:
+            self._updates = _with_tasks(self.test_task_sampler.sample(len(tree["tasks"])), tree["tasks"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engine": None}
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _draw_tasks(self) -> list[EnvUpdate]:
+        sampler = self.test_task_sampler
+        if sampler is None:
+            raise ValueError("test_task_sampler is missing: pass MetaEvaluator(test_task_sampler=...)")
+        count = sampler.n_tasks if self.n_test_tasks is None else self.n_test_tasks
+        if count is None:
+            raise ValueError("n_test_tasks must be given, since test_task_sampler does not say how many tasks it has")
+        updates = list(sampler.sample(count))
+        if not updates:
+            raise ValueError(f"test_task_sampler must give at least one task, got {count}")
+        return updates
+
+    def _step_limit(self, algo: Any) -> int | None:
+        limit = self.max_path_length
+        limit = getattr(algo, "max_path_length", None) if limit is None else limit
+        return None if limit is None or math.isinf(limit) else int(limit)
+
+    def _own_engine(self, updates: Sequence[EnvUpdate], policy: Any) -> RolloutEngine:
+        if self._engine is None:
+            self._engine = RolloutEngine(updates[0], policy)
+        return self._engine
+
+    def _rounds(self, num_adapted: int) -> list[tuple[int, int, bool]]:
+        """``(first episode, last episode + 1, whether the policies are adapted before)`` of each round."""
+        explore, total = self.n_exploration_traj, self.n_exploration_traj + num_adapted
+        if not self.posterior_sampling:
+            return [(0, explore, False), (explore, total, True)]
+        prior = self.num_prior_episodes
+        return [(0, prior, False), *((episode, episode + 1, True) for episode in range(prior, total))]
+
+    def _adapt(
+        self, algo: Any, policies: Sequence[Any], history: Sequence[Sequence[StepSequence]], episode: int
+    ) -> list[Any]:
+        # An exploration policy is given up by whoever adapts it, so each further adaptation starts from a fresh one.
+        with isolated_rng(mix_seed("adapt", self.seed, episode)):
+            if episode > self.num_prior_episodes and self.posterior_sampling:
+                policies = [algo.get_exploration_policy() for _ in policies]
+            pairs = zip(policies, history, strict=True)
+            return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(done)) for policy, done in pairs]
+
+    def _cell(self, cell: int, episode: int) -> Cell:
+        task, repetition = divmod(cell, self.repetitions)
+        seed = (self.seed, task, repetition * _EPISODES_PER_REPETITION + episode)
+        return Cell(task, repetition, episode, seed)
+
+    def _run_round(
+        self,
+        engine: RolloutEngine,
+        policies: Sequence[Any],
+        history: Sequence[list[StepSequence]],
+        episodes: range,
+        limit: int | None,
+        contexts: Sequence[Context | None] | None = None,
+    ) -> None:
+        """Run ``episodes`` of all cells; policies of one build share one run."""
+        updates = self._updates or []
+        groups: dict[Any, list[int]] = {}
+        for cell, policy in enumerate(policies):
+            key = acting_key(policy)
+            groups.setdefault(("object", id(policy)) if key is None else key, []).append(cell)
+        for members in groups.values():
+            shared = use_policy(engine, policies[members[0]])
+            own = [None if shared is None else policies[cell].acting_parameters() for cell in members]
+            if shared is not None and all(np.array_equal(parameters, shared) for parameters in own):
+                own = [None] * len(members)  # the usual case: cells differ in their contexts only
+            plans = []
+            for cell, parameters in zip(members, own, strict=True):
+                context = _plan_context(policies[cell]) if contexts is None else contexts[cell]
+                for episode in episodes:
+                    spot = self._cell(cell, episode)
+                    plans.append(
+                        RolloutPlan(
+                            index=len(plans),
+                            seed=spot.seed,
+                            env_update=updates[spot.task],
+                            parameters=parameters,
+                            context=context,
+                            max_steps=limit,
+                            eval=True,
+                            deterministic=self.deterministic,
+                        )
+                    )
+            rollouts = engine.run(plans, shared)
+            if len(rollouts) != len(plans):
+                raise ValueError("an evaluation needs all its rollouts: use an engine with on_invalid='raise'")
+            for position, rollout in enumerate(rollouts):
+                history[members[position // len(episodes)]].append(rollout)
+
+    def _returns(self, history: Sequence[Sequence[StepSequence]], num_tasks: int) -> np.ndarray:
+        rows = [episode_returns(rollouts, self.return_reward_key) for rollouts in history]
+        return np.stack(rows).reshape(num_tasks, self.repetitions, -1)
+
+    def _result(
+        self, algo: Any, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]], num_adapted: int
+    ) -> EvaluationResult:
+        total = self.n_exploration_traj + num_adapted
+        names = self.test_task_names or [f"task {i}" for i in range(len(updates))]
+        if len(names) != len(updates):
+            raise ValueError(f"test_task_names must name all {len(updates)} test tasks, got {len(names)} names")
+        adapted = [rollouts[self.n_exploration_traj :] for rollouts in history]
+        discount = getattr(algo, "discount", 1.0)
+        itr = self._num_evaluations - 1
+        groups: dict[str, list[StepSequence]] = {}
+        for cell, rollouts in enumerate(adapted):
+            if self.test_task_names is not None:
+                groups.setdefault(names[cell // self.repetitions], []).extend(rollouts)
+        groups["Average"] = [rollout for rollouts in adapted for rollout in rollouts]
+        metrics: dict[str, float] = {}
+        for name, rollouts in groups.items():
+            metrics.update(log_performance(itr, rollouts, discount, f"{self.prefix}/{name}"))
+        return EvaluationResult(
+            returns=self._returns(history, len(updates)),
+            num_exploration=self.n_exploration_traj,
+            tasks=[update.task for update in updates],
+            task_names=names,
+            cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(total)],
+            reward_key=self.return_reward_key,
+            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            metrics=metrics,
+            prefix=self.prefix,
+        )
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+
+
+def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, deterministic: bool) -> bool:
+    if worker_class not in (None, DefaultWorker, PEARLWorker):
+        raise TypeError(
+            f"worker_class must be DefaultWorker or PEARLWorker (evaluations run on the rollout engine), got "
+            f"{worker_class!r}; change the environment or the policy instead"
+        )
+    arguments = dict(worker_args or {})
+    arguments.pop("accum_context", None)  # contexts are kept by the evaluator
+    deterministic = bool(arguments.pop("deterministic", deterministic))
+    if arguments:
+        raise TypeError(f"worker_args may hold deterministic and accum_context, got also {', '.join(arguments)}")
+    return deterministic
+
+
+def _plan_context(policy: Any) -> Context | None:
+    tell = getattr(policy, "plan_context", None)
+    return tell() if isinstance(policy, Policy) and callable(tell) else None
+
+
+def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:
+    known = {task_key(task): i for i, task in enumerate(train_tasks or ()) if task is not None}
+    for position, update in enumerate(updates):
+        same = known.get(task_key(update.task))
+        if update.task is not None and same is not None:
+            raise TaskOverlapError(
+                f"test task {position} is training task {same}: {update.task!r}; split the tasks so that none is in "
+                "both, or pass allow_overlap=True to the MetaEvaluator"
+            )
+
+
+def _with_tasks(updates: Sequence[EnvUpdate], tasks: Sequence[Any]) -> list[EnvUpdate]:
+    """``updates`` if they are for ``tasks``, or copies that are."""
+    result = []
+    for position, (update, task) in enumerate(zip(updates, tasks, strict=True)):
+        if task_key(update.task) != task_key(task):
+            if not isinstance(update, SetTaskUpdate):
+                raise SnapshotError(
+                    f"test task {position} of test_task_sampler is {update.task!r}, the snapshot was made with {task!r}; "
+                    "set up the run with the same sampler"
+                )
+            update = copy.copy(update)
+            update.task = task
+        result.append(update)
+    return result

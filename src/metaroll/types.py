@@ -1,0 +1,292 @@
+"""The nouns that every layer shares: specs, plans, and the contracts of policies, slots and runners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+
+import gymnasium
+import numpy as np
+
+__all__ = [
+    "Baseline",
+    "Context",
+    "EnvSpec",
+    "EnvUpdate",
+    "InOutSpec",
+    "Policy",
+    "PolicyState",
+    "RenderMode",
+    "RolloutPlan",
+    "Runner",
+    "SlotStep",
+    "Slots",
+]
+
+Context = Mapping[str, np.ndarray]
+"""What a policy is told about its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
+
+PolicyState = dict[str, np.ndarray]
+"""What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
+
+
+def _flat_dim(space: gymnasium.Space) -> int:
+    return int(gymnasium.spaces.flatdim(space))
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What an environment shows and accepts.
+
+    Labels name the entries of a flat space (``("x", "theta", "x_dot", "theta_dot")``), for tables, plots and masks.
+    """
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    max_episode_length: int | None = None
+    state_space: gymnasium.Space | None = None
+    observation_labels: tuple[str, ...] | None = None
+    action_labels: tuple[str, ...] | None = None
+    state_labels: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for kind in ("observation", "action", "state"):
+            labels, space = getattr(self, f"{kind}_labels"), getattr(self, f"{kind}_space")
+            if labels is None:
+                continue
+            if space is None or len(labels) != _flat_dim(space):
+                raise ValueError(
+                    f"{kind}_labels must name every entry of {kind}_space {space}, got {len(labels)} labels: {labels}"
+                )
+            if len(set(labels)) != len(labels):
+                raise ValueError(f"{kind}_labels must differ from one another, got {labels}")
+
+    @classmethod
+    def from_env(cls, env: Any) -> EnvSpec:
+        """Spec of a Gymnasium-like environment; a spec (or an object with ``.spec`` of this class) is returned as it is."""
+        if isinstance(env, EnvSpec):
+            return env
+        own = getattr(env, "env_spec", None)
+        if isinstance(own, EnvSpec):
+            return own
+        if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
+            raise TypeError(
+                f"env must have observation_space and action_space (the Gymnasium API), got {type(env).__name__}"
+            )
+        registered = getattr(env, "spec", None)
+        limit = getattr(registered, "max_episode_steps", None)
+        return cls(env.observation_space, env.action_space, limit)
+
+    @property
+    def obs_space(self) -> gymnasium.Space:
+        return self.observation_space
+
+    @property
+    def act_space(self) -> gymnasium.Space:
+        return self.action_space
+
+    @property
+    def obs_dim(self) -> int:
+        """Length of a flattened observation."""
+        return _flat_dim(self.observation_space)
+
+    @property
+    def act_dim(self) -> int:
+        """Length of a flattened action (number of choices for a Discrete space)."""
+        return _flat_dim(self.action_space)
+
+
+@dataclass(frozen=True)
+class InOutSpec:
+    """Input and output space of a network."""
+
+    input_space: gymnasium.Space
+    output_space: gymnasium.Space
+
+
+class RenderMode(NamedTuple):
+    """What ``rollout`` shows while it runs; all off by default."""
+
+    text: bool = False
+    video: bool = False
+    render: bool = False
+
+
+class EnvUpdate:
+    """A change to an environment: a picklable callable ``env -> env`` that knows its ``task``.
+
+    The base class changes nothing. ``task`` is what logs, batched simulators and overlap checks read.
+    """
+
+    task: Any = None
+
+    def __call__(self, old_env: Any = None) -> Any:
+        return old_env
+
+
+SeedTriple = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutPlan:
+    """Everything that can vary in one rollout; equal plans give bit-identical rollouts.
+
+    Attributes:
+        index: Position of the rollout in its batch.
+        seed: ``(seed, sub_seed, sub_sub_seed)``, the source of all randomness of this rollout; ``None`` lets the engine
+            draw (and record) fresh entropy.
+        env_update: Variation of the environment; ``None`` means the environment as it was given.
+        init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
+        parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
+        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
+        max_steps: Truncate after this many steps.
+        eval: Evaluation mode: randomisation of environments is off unless asked for.
+        deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
+        stop_on_done: End at the environment's own ending.
+    """
+
+    index: int = 0
+    seed: SeedTriple | None = None
+    env_update: EnvUpdate | None = None
+    init_state: np.ndarray | None = None
+    parameters: np.ndarray | None = None
+    context: Context | None = None
+    max_steps: int | None = None
+    eval: bool = False
+    deterministic: bool | None = None
+    stop_on_done: bool = True
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def task(self) -> Any:
+        return getattr(self.env_update, "task", None)
+
+    @property
+    def acts_deterministically(self) -> bool:
+        return self.eval if self.deterministic is None else self.deterministic
+
+    def with_(self, **changes: Any) -> RolloutPlan:
+        """A copy with some fields replaced."""
+        return replace(self, **changes)
+
+
+class SlotStep(NamedTuple):
+    """What one step of all slots returns; rows of frozen slots repeat the observation, with reward 0 and no ending.
+
+    ``observations (E, ...)``, ``rewards (E,)`` float64, ``terminated (E,)`` and ``truncated (E,)`` bool, and ``infos``:
+    either name -> array ``(E, ...)`` (batched simulators) or a list of E dicts (lists of environments).
+    The true last observation is in ``observations`` also where an episode ends: nothing resets itself.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: Mapping[str, np.ndarray] | Sequence[Mapping[str, Any]]
+
+
+@runtime_checkable
+class Slots(Protocol):
+    """Many environments that are stepped together; a slot without a plan is frozen."""
+
+    num_slots: int
+    env_spec: EnvSpec
+
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> np.ndarray:
+        """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)`` (fresh memory)."""
+        ...
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        """Step the slots where ``active (E,)`` is true with their rows of ``actions``; arrays returned are fresh memory."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """What acts. All that differs between slots lives in ``state`` (one row per slot), never in the policy.
+
+    ``noise_dim`` numbers per slot and step are drawn for the policy from the generator of the rollout's plan: standard
+    normal or uniform on [0, 1), as ``noise_kind`` says. ``width_independent`` promises that a row of the result does
+    not depend on how many rows there are; otherwise the engine calls the policy with blocks of fixed width.
+    """
+
+    noise_dim: int
+    noise_kind: Literal["normal", "uniform"]
+    width_independent: bool
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """State rows of slots that start a rollout; draws (a latent z, say) come from that rollout's generator."""
+        ...
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``.
+
+        ``obs (N, obs_dim)`` is flat; ``noise (N, noise_dim)``; ``deterministic`` one flag or ``(N,)``; ``parameters``
+        flat ``(P,)``, stacked ``(N, P)`` (a different policy in every slot), or ``None`` for the policy's own.
+        Neither ``state`` nor any other argument is changed.
+        """
+        ...
+
+    def acting_parameters(self) -> np.ndarray:
+        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in memory of their own."""
+        ...
+
+
+class Baseline(Protocol):
+    """Predicts returns from a path dict; fitted on many."""
+
+    def fit(self, paths: Sequence[Mapping[str, Any]], target_key: str = "returns") -> None: ...
+
+    def predict(self, path: Mapping[str, Any]) -> np.ndarray: ...
+
+
+class Runner(Protocol):
+    """All that an algorithm may ask of its driver. Nobody assigns attributes on it."""
+
+    @property
+    def step_itr(self) -> int:
+        """Number of ``obtain_samples`` calls so far."""
+        ...
+
+    @property
+    def total_env_steps(self) -> int: ...
+
+    def step_epochs(self) -> Iterator[int]:
+        """Epochs to run; after each body the runner logs and saves a snapshot."""
+        ...
+
+    def obtain_samples(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,
+        env_update: EnvUpdate | Sequence[EnvUpdate] | None = None,
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        num_rollouts: int | None = None,
+        deterministic: bool = False,
+    ) -> list[Any]:
+        """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
+
+        With one ``env_update`` (or none) the result is a list of StepSequences. With a sequence of M updates (and M
+        ``contexts``) it is a list of M such lists, ``batch_size`` or ``num_rollouts`` holding for each.
+        """
+        ...
+
+    def evaluate(self, algo: Any, task_sampler: Any) -> float:
+        """Run the meta-test protocol of ``algo`` on tasks of ``task_sampler``; average return after adaptation."""
+        ...
+
+    def log(self, metrics: Mapping[str, float]) -> None: ...

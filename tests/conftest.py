@@ -1,0 +1,104 @@
+"""What holds for every test: no global is changed, no process is left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis
+import numpy as np
+import psutil
+import pytest
+import rich.live  # noqa: F401 (loaded here since rich draws from Python's random while it is imported)
+import torch
+
+# The same examples in every run, and no time limit per example: a busy machine is not a failure.
+hypothesis.settings.register_profile("metaroll", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("metaroll")
+
+GRACE_SECONDS = 5.0
+"""How long a process may take to go after the test that started it."""
+
+
+def _numpy_state() -> tuple[Any, ...]:
+    kind, keys, *rest = np.random.get_state()
+    return kind, keys.tobytes(), *rest
+
+
+def _start_method() -> str:
+    # None means "not chosen yet"; asking for the default one fixes it, which changes nothing for anybody.
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+
+
+GLOBALS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "the state of Python's random": (random.getstate, random.setstate),
+    "the state of numpy.random": (
+        _numpy_state,
+        lambda s: np.random.set_state((s[0], np.frombuffer(s[1], "u4"), *s[2:])),
+    ),
+    "the state of torch's generator": (
+        lambda: torch.get_rng_state().numpy().tobytes(),
+        lambda s: torch.set_rng_state(torch.frombuffer(bytearray(s), dtype=torch.uint8)),
+    ),
+    "torch's default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "torch's number of threads": (torch.get_num_threads, torch.set_num_threads),
+    "torch's gradient mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "torch's deterministic mode": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "NumPy's floating-point error handling": (np.geterr, lambda s: np.seterr(**s)),
+    "multiprocessing's start method": (_start_method, lambda s: multiprocessing.set_start_method(s, force=True)),
+}
+"""Name -> (read, restore)."""
+
+
+@pytest.fixture(autouse=True)
+def no_global_is_changed() -> Iterator[None]:
+    """Fails the test that changes a global of torch, NumPy or Python, and puts it back for the next test.
+
+    A test that needs third-party code which draws from global generators (building a ``torch.nn.Linear`` does) wraps
+    it in ``metaroll.isolated_rng(seed)``.
+    """
+    before = {name: read() for name, (read, _) in GLOBALS.items()}
+    yield
+    changed = [name for name, (read, _) in GLOBALS.items() if read() != before[name]]
+    for name in changed:
+        GLOBALS[name][1](before[name])
+    if changed:
+        pytest.fail(f"this test changed {', '.join(changed)}", pytrace=False)
+
+
+def _children() -> dict[tuple[int, float], psutil.Process]:
+    """Living descendants of this process; (pid, start time) is unique where a pid alone may be used again."""
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            # multiprocessing's own helpers live as long as the interpreter, by design.
+            is_helper = any("multiprocessing.resource_tracker" in part for part in process.cmdline())
+            if process.status() != psutil.STATUS_ZOMBIE and not is_helper:
+                found[process.pid, process.create_time()] = process
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left_behind() -> Iterator[None]:
+    """Fails the test after which a process lives that it started, and ends that process."""
+    before = set(_children())
+    yield
+    deadline = time.monotonic() + GRACE_SECONDS
+    while left := {key: process for key, process in _children().items() if key not in before}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    told = []
+    for process in left.values():
+        try:
+            told.append(f"{process.pid} ({' '.join(process.cmdline())[:120]})")
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    if told:
+        pytest.fail(f"this test left processes behind: {', '.join(told)}", pytrace=False)

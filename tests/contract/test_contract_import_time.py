@@ -1,0 +1,48 @@
+"""``import metaroll`` is cheap, its names are lazy, and heavy extras stay behind their doors (design.md 2)."""
+
+from __future__ import annotations
+
+import json
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import metaroll
+
+HEAVY = {"torch", "gymnasium", "scipy", "numba", "mujoco", "matplotlib", "rich", "tyro", "yaml", "safetensors", "ray"}
+BEHIND_A_DOOR = {"mujoco", "matplotlib", "ray", "metaworld", "sbi", "wandb", "minari", "onnx", "envpool", "imageio"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level names of the modules that a fresh interpreter has loaded after ``code``."""
+    code += "\nimport sys, json\nprint(json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert result.returncode == 0, result.stderr
+    return set(json.loads(result.stdout.splitlines()[-1]))
+
+
+def test_importing_metaroll_loads_nothing_heavy() -> None:
+    assert not loaded_by("import metaroll") & HEAVY
+
+
+def test_importing_every_module_opens_no_door() -> None:
+    names = [module.name for module in pkgutil.walk_packages(metaroll.__path__, "metaroll.")]
+    assert len(names) > 30
+    assert not loaded_by("import " + ", ".join(names)) & BEHIND_A_DOOR
+
+
+def test_importing_every_name_opens_no_door() -> None:
+    assert not loaded_by("from metaroll import *") & BEHIND_A_DOOR
+
+
+@pytest.mark.parametrize("name", metaroll.__all__)
+def test_every_public_name_exists(name: str) -> None:
+    assert getattr(metaroll, name) is not None
+    assert name in dir(metaroll)
+
+
+def test_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'PERAL'"):
+        _ = metaroll.PERAL

@@ -1,0 +1,66 @@
+"""Who may import whom (design.md 2), and the shape of modules (style.md 4)."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "metaroll"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULE_LINES, CLASS_LINES = 450, 300
+ENTRY_POINT = PACKAGE / "cli" / "main.py"  # its main() is called by the console script and re-exported nowhere
+LONG_CLASSES = {"StepSequence", "PEARL"}  # their documented surface is that large
+
+
+def test_imports_go_downwards_only() -> None:
+    lint_imports = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    assert lint_imports, "import-linter is missing: pip install -e '.[dev]'"
+    result = subprocess.run(
+        [lint_imports, "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def exported(tree: ast.Module) -> list[str] | None:
+    """The names of a literal ``__all__``, or None if there is none."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names = [n.id for t in targets if t is not None for n in ast.walk(t) if isinstance(n, ast.Name)]
+        if "__all__" in names:
+            value = node.value
+            return [e.value for e in value.elts if isinstance(e, ast.Constant)] if isinstance(value, ast.List) else []
+    return None
+
+
+def flaws_of(path: Path) -> Iterator[str]:
+    """What is wrong with the shape of a module."""
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    if not ast.get_docstring(tree):
+        yield "has no docstring"
+    if len(text.splitlines()) > MODULE_LINES:
+        yield f"has {len(text.splitlines())} lines, at most {MODULE_LINES}: take it apart"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name not in LONG_CLASSES:
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > CLASS_LINES:
+                yield f"class {node.name} has {lines} lines, at most {CLASS_LINES}: take it apart"
+    if path.name == "__init__.py":
+        if path.parent != PACKAGE and len(tree.body) != 1:
+            yield "is more than one docstring, which is all that a sub-package says in its __init__"
+        return
+    names = exported(tree)
+    if names is None:
+        yield "has no __all__"
+    elif path.stem in names and path != ENTRY_POINT:
+        yield "shares its name with something that it exports"
+
+
+def test_shape_of_modules() -> None:
+    flaws = [f"{path.relative_to(PACKAGE)} {flaw}" for path in MODULES for flaw in flaws_of(path)]
+    assert flaws == []

@@ -1,0 +1,107 @@
+"""The command line without training: help, versions, and one clear error per mistake (issue: bad input)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import metaroll
+from metaroll.cli import main as command_line
+from metaroll.cli.main import main
+from metaroll.errors import MetarollError
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, " ".join(captured.err.split())
+
+
+def test_version(capsys):
+    assert run(capsys, "--version") == (0, f"metaroll {metaroll.__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_names_all_commands_and_tuned_environments(capsys, arguments):
+    status, out, err = run(capsys, *arguments)
+    assert (status, err) == (0, "")
+    for word in ("demo", "train ALGO ENV", "resume RUN", "evaluate RUN", "cheetah-vel", "sparse-point-robot"):
+        assert word in out
+
+
+def test_help_does_not_wait_for_torch():
+    code = (
+        "import sys; from metaroll.cli.main import main; main(['--help']); "
+        "print([m for m in ('torch', 'gymnasium', 'mujoco', 'matplotlib', 'tyro') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("command", ["demo", "resume", "evaluate"])
+def test_every_command_has_help(capsys, command):
+    status, out, _ = run(capsys, command, "--help")
+    assert status == 0
+    assert "--json" in out
+    assert "None" not in out  # what happens without an option is said in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+        (["--vresion"], "unknown option '--vresion'; did you mean '--version'?"),
+        (["train"], "both names are missing"),
+        (["train", "pearl"], "the environment is missing"),
+        (["train", "perl", "point-robot"], "unknown algorithm 'perl'; did you mean 'pearl'?"),
+        (["demo", "--epoch", "3"], "unknown option --epoch; did you mean --epochs"),
+        (["demo", "--seed", "one"], "Error parsing --seed"),
+        (["demo", "one"], "unexpected argument 'one'"),
+        (["resume"], "the folder of the run is missing"),
+        (["resume", "no/such/run"], "no/such/run is no run of metaroll"),
+        (["evaluate", "no/such/run"], "no/such/run is no run of metaroll"),
+    ],
+)
+def test_a_mistake_is_one_line_on_standard_error_and_status_2(capsys, arguments, message):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_the_traceback_is_shown_when_asked_for(capsys):
+    status, _, err = run(capsys, "trian", "--traceback")
+    assert status == 2
+    assert "Traceback" in err
+    assert "error: unknown command" in err
+
+
+def test_an_internal_error_keeps_its_traceback_and_has_status_1(capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "_dispatch", lambda arguments: {}["no such key"])
+    status, _, err = run(capsys, "demo")
+    assert status == 1
+    assert "Traceback" in err
+    assert "internal error" in err
+
+
+def test_markup_in_a_message_is_shown_as_it_is(capsys, monkeypatch):
+    def fail(arguments):
+        raise MetarollError("must lie in [red], got [/x]")
+
+    monkeypatch.setattr(command_line, "_dispatch", fail)
+    assert run(capsys, "demo") == (2, "", "error: must lie in [red], got [/x]")
+
+
+def test_ctrl_c_gives_status_130_and_the_command_that_continues(capsys, monkeypatch):
+    def interrupted(arguments):
+        error = KeyboardInterrupt()
+        error.resume_command = "metaroll resume runs/demo"
+        raise error
+
+    monkeypatch.setattr(command_line, "_dispatch", interrupted)
+    status, out, err = run(capsys, "demo")
+    assert (status, out) == (130, "")
+    assert err == "interrupted; continue with: metaroll resume runs/demo"

@@ -1,0 +1,163 @@
+"""Options are derived from documented constructors (design.md 2: no parameter is listed twice)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import pytest
+
+from metaroll.cli.arguments import parse
+from metaroll.cli.options import (
+    MISSING,
+    Option,
+    argument_help,
+    check_value,
+    constructor_options,
+    merge_layers,
+    options_class,
+)
+from metaroll.errors import UnknownNameError
+
+
+class Learner:
+    """A learner.
+
+    Args:
+        env: Environments, one
+            per task.
+        num_tasks: Number of tasks.
+        sizes: Hidden layers, whose
+            widths may differ (``(300, 300)``, say): any.
+        lr: Learning rate.
+        key: Name of an info; ``None``: none.
+        mode: How: fast or slow.
+        low, high: Bounds.
+
+    Note:
+        key: this is no argument.
+    """
+
+    def __init__(
+        self,
+        env: Sequence[Any],
+        num_tasks: int,
+        sizes: Sequence[int] = (3, 2),
+        lr: float = 1,
+        key: str | None = None,
+        mode: Literal["fast", "slow"] = "fast",
+        low: float = 0.0,
+        high: float = 1.0,
+        deterministic: bool = True,
+        network: type = dict,
+        generator: NotImported | None = None,  # noqa: F821
+        *args: int,
+        **more: int,
+    ) -> None:
+        del args, more
+
+
+@pytest.fixture
+def options() -> dict[str, Option]:
+    return {option.name: option for option in constructor_options(Learner, "algorithm")}
+
+
+def test_plain_parameters_become_options_and_objects_do_not(options):
+    assert list(options) == ["num_tasks", "sizes", "lr", "key", "mode", "low", "high", "deterministic"]
+
+
+def test_types_and_defaults_are_those_of_the_signature(options):
+    assert (options["num_tasks"].kind, options["num_tasks"].default) == (int, MISSING)
+    assert (options["sizes"].kind, options["sizes"].many, options["sizes"].default) == (int, True, (3, 2))
+    assert (options["lr"].kind, options["lr"].default) == (float, 1)
+    assert (options["key"].kind, options["key"].optional) == (str, True)
+    assert options["mode"].choices == ("fast", "slow")
+    assert options["deterministic"].kind is bool
+
+
+def test_help_text_comes_from_the_docstring(options):
+    assert options["sizes"].help == "Hidden layers, whose widths may differ ((300, 300), say): any."
+    assert options["key"].help == "Name of an info; None: none."
+    assert options["low"].help == options["high"].help == "Bounds."
+    assert argument_help(Learner)["env"] == "Environments, one per task."
+
+
+def test_flags_have_dashes(options):
+    assert options["num_tasks"].flag == "--num-tasks"
+
+
+def test_skipped_and_chosen_names(options):
+    assert "lr" not in {o.name for o in constructor_options(Learner, "a", skip=("lr",))}
+    assert [o.name for o in constructor_options(Learner, "a", only=("lr",))] == ["lr"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("lr", "3e-4", 3e-4),  # YAML 1.1 reads 3e-4 as a text
+        ("lr", 2, 2.0),
+        ("sizes", [300, 300], (300, 300)),
+        ("sizes", [], ()),
+        ("key", None, None),
+        ("key", "sparse_reward", "sparse_reward"),
+        ("deterministic", False, False),
+    ],
+)
+def test_values_that_fit_are_taken(options, name, value, expected):
+    taken = check_value(options[name], value, "the file")
+    assert taken == expected
+    assert type(taken) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expectation"),
+    [
+        ("num_tasks", 2.5, "an integer"),
+        ("num_tasks", True, "an integer"),
+        ("num_tasks", None, "an integer"),
+        ("lr", "fast", "a number"),
+        ("lr", False, "a number"),
+        ("sizes", 300, "a list with each entry an integer"),
+        ("sizes", [1, "x"], "an integer"),
+        ("deterministic", 1, "true or false"),
+        ("key", 3, r"a text \(or null\)"),
+        ("mode", "quick", "'fast' or 'slow'"),
+    ],
+)
+def test_values_of_another_type_are_refused_with_name_place_and_expectation(options, name, value, expectation):
+    with pytest.raises(ValueError, match=f"{name} in my.yaml must be {expectation}, got"):
+        check_value(options[name], value, "my.yaml")
+
+
+def test_later_layers_override_earlier_ones_and_the_constructor(options):
+    values = merge_layers(options.values(), [("preset", {"lr": 2.0, "num_tasks": 4}), ("file", {"lr": 3.0})])
+    assert (values["lr"], values["num_tasks"], values["low"]) == (3.0, 4, 0.0)
+
+
+def test_unknown_names_are_refused_with_the_nearest_ones(options):
+    with pytest.raises(UnknownNameError, match=r"option \(in my.yaml\) 'num_task'; did you mean 'num_tasks'"):
+        merge_layers(options.values(), [("my.yaml", {"num_task": 3})])
+
+
+def test_the_parser_reads_every_kind_of_option(options):
+    values = merge_layers(options.values(), [("preset", {"num_tasks": 5})])
+    kind = options_class("Algorithm", options.values(), values)
+    assert parse(kind, [], "prog", "about").num_tasks == 5
+    typed = [
+        "--num-tasks",
+        "7",
+        "--sizes",
+        "1",
+        "2",
+        "3",
+        "--lr",
+        "1e-3",
+        "--key",
+        "sparse",
+        "--mode",
+        "slow",
+        "--no-deterministic",
+    ]
+    parsed = parse(kind, typed, "prog", "about")
+    assert (parsed.num_tasks, parsed.sizes, parsed.lr) == (7, (1, 2, 3), 1e-3)
+    assert (parsed.key, parsed.mode, parsed.deterministic) == ("sparse", "slow", False)

@@ -1,0 +1,130 @@
+"""Run folders: what is refused, what is overwritten, what is read back (issue: bad input)."""
+
+from __future__ import annotations
+
+import pytest
+
+from metaroll.cli.run_folder import (
+    clear_run,
+    default_run_dir,
+    find_run,
+    flat_values,
+    package_versions,
+    read_config,
+    read_yaml,
+    refuse_existing,
+    write_config,
+)
+from metaroll.errors import RunExistsError, SnapshotError
+
+CONFIG = {
+    "command": "demo",
+    "algo": "pearl",
+    "env": "point-robot",
+    "run": {"seed": 3, "hidden_sizes": (30, 30), "task_seed": None},
+    "algorithm": {"policy_lr": 3e-4, "discount": 0.99},
+    "evaluation": {"posterior_sampling": True},
+}
+
+
+def test_a_configuration_is_read_back_as_it_was_written(tmp_path):
+    write_config(tmp_path / "deep" / "run", CONFIG)
+    read = read_config(tmp_path / "deep" / "run")
+    assert read["versions"] == package_versions()
+    assert flat_values(read) == {**flat_values(CONFIG), "hidden_sizes": [30, 30]}
+    assert (read["algo"], read["env"], read["command"]) == ("pearl", "point-robot", "demo")
+
+
+def test_a_configuration_is_replaced_by_a_later_one(tmp_path):
+    write_config(tmp_path, CONFIG)
+    write_config(tmp_path, {**read_config(tmp_path), "run": {"seed": 4}})
+    assert read_config(tmp_path)["run"] == {"seed": 4}
+    assert [p.name for p in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_values_may_stand_without_sections():
+    assert flat_values({"algo": "pearl", "epochs": 3, "run": {"seed": 1}}) == {"epochs": 3, "seed": 1}
+
+
+def test_default_folder_names_algorithm_environment_and_seed():
+    assert default_run_dir("pearl", "point-robot", 7).as_posix() == "runs/pearl-point-robot-7"
+
+
+def test_a_new_run_refuses_the_folder_of_another_and_names_both_cures(tmp_path):
+    write_config(tmp_path, CONFIG)
+    with pytest.raises(RunExistsError, match=r"metaroll resume .*--out"):
+        refuse_existing(tmp_path)
+
+
+def test_a_new_run_refuses_any_other_content(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(RunExistsError, match=r"not a run of metaroll.*--out"):
+        refuse_existing(tmp_path)
+    with pytest.raises(RunExistsError, match=r"--out"):
+        refuse_existing(tmp_path / "thesis.tex")
+
+
+def test_a_new_run_takes_a_missing_or_an_empty_folder(tmp_path):
+    refuse_existing(tmp_path)
+    refuse_existing(tmp_path / "new")
+
+
+def test_the_demo_overwrites_its_own_files_and_leaves_all_others(tmp_path):
+    write_config(tmp_path, CONFIG)
+    for name in ("summary.json", "metrics.jsonl", "adaptation_curve.png", "notes.txt"):
+        (tmp_path / name).write_text("x")
+    for name in ("000012", ".tmp-000013", "000014.abandoned", "my_best"):
+        (tmp_path / "snapshots" / name).mkdir(parents=True)
+        (tmp_path / "snapshots" / name / "manifest.json").write_text("{}")
+    clear_run(tmp_path, "demo")
+    left = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
+    assert left == ["notes.txt", "snapshots/my_best/manifest.json"]
+
+
+def test_the_demo_starts_where_nothing_is(tmp_path):
+    clear_run(tmp_path, "demo")
+    clear_run(tmp_path / "new", "demo")
+
+
+@pytest.mark.parametrize("content", ["command: train", "not: ours", "::", ""])
+def test_the_demo_never_touches_what_it_did_not_write(tmp_path, content):
+    if content == "command: train":
+        write_config(tmp_path, {**CONFIG, "command": "train"})
+    else:
+        (tmp_path / "config.yaml").write_text(content)
+    (tmp_path / "summary.json").write_text("{}")
+    with pytest.raises(RunExistsError, match="--out"):
+        clear_run(tmp_path, "demo")
+    assert (tmp_path / "config.yaml").exists()
+    assert (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b\n", "must hold lines"),
+        ("a: [1\n", "not valid YAML"),
+        ("a: 1\n", "must have metaroll_run"),
+        ("metaroll_run: 99\nalgo: pearl\n", "another version"),
+        ("metaroll_run: 1\nalgo: pearl\n", "lacks env, run, algorithm, evaluation"),
+    ],
+)
+def test_a_damaged_configuration_is_one_clear_error(tmp_path, text, message):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(SnapshotError, match=message):
+        read_config(tmp_path)
+
+
+def test_an_empty_file_holds_no_values(tmp_path):
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read_yaml(tmp_path / "empty.yaml") == {}
+
+
+def test_a_missing_run_is_an_error_that_lists_those_nearby(tmp_path):
+    runs = tmp_path / "runs"
+    write_config(runs / "pearl-point-robot-1", CONFIG)
+    assert find_run(runs / "pearl-point-robot-1") == runs / "pearl-point-robot-1"
+    with pytest.raises(FileNotFoundError, match=r"does not exist.*pearl-point-robot-1"):
+        find_run(runs / "pearl-point-robot-2")
+    with pytest.raises(FileNotFoundError, match=r"holds no config.yaml.*pearl-point-robot-1"):
+        find_run(runs)

@@ -1,0 +1,215 @@
+"""specs/sampling.md 10: the pool; and what design.md 4.3 promises about workers that die, stop or raise."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from metaroll.errors import NotPicklableError, WorkerLost
+from metaroll.rollouts.sampler_pool import PoolTimeouts, RemoteError, SamplerPool
+
+
+def double(G, x):
+    return 2 * x
+
+
+def set_base(G, base):
+    G.base = base
+    return os.getpid()
+
+
+def add_base(G, x):
+    return G.base + x
+
+
+def fail_on_three(G, x):
+    if x == 3:
+        raise KeyError("three")
+    return x
+
+
+def pids(G):
+    return os.getpid()
+
+
+def die_once(G, args):
+    """Ends its process the first time that it meets the marker file's name."""
+    x, marker = args
+    if x == 2 and not os.path.exists(marker):
+        open(marker, "w").close()
+        os._exit(7)
+    return x
+
+
+def die_always(G, x):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def slow_large(G, args):
+    size, marker = args
+    if not os.path.exists(marker):
+        with open(marker, "w") as file:
+            file.write(str(os.getpid()))
+    return np.arange(size)
+
+
+def sleepy(G, x):
+    time.sleep(x)
+    return x
+
+
+@pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])
+def test_invoke_all_and_maps(workers, transport):
+    """specs/sampling.md 10: invoke_all in worker order, invoke_all_map one argument per worker, run_map in argument order."""
+    with SamplerPool(workers, transport=transport) as pool:
+        assert pool.invoke_all_map(double, list(range(workers))) == [2 * i for i in range(workers)]
+        assert len(set(pool.invoke_all(set_base, 10))) == workers
+        assert pool.run_map(add_base, [1, 2, 3, 4, 5]) == [11, 12, 13, 14, 15]
+        assert pool.run_map(add_base, []) == []
+
+
+def test_arguments_are_copies_in_every_transport():
+    data = [1, 2]
+
+    def spoil(G, x):
+        x.append(3)
+        return len(x)
+
+    with SamplerPool(1) as pool:
+        assert pool.run_map(spoil, [data]) == [3]
+    assert data == [1, 2]
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_number_of_workers_is_checked(workers):
+    with pytest.raises(ValueError, match="num_threads must be at least 1"):
+        SamplerPool(workers)
+    with pytest.raises(TypeError, match="integer"):
+        SamplerPool(1.5)
+
+
+def test_one_argument_per_worker_is_required():
+    with SamplerPool(1) as pool, pytest.raises(ValueError, match="one entry per worker"):
+        pool.invoke_all_map(double, [1, 2])
+
+
+@pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (2, "process")])
+def test_an_exception_names_the_argument_and_the_pool_stays_usable(workers, transport):
+    with SamplerPool(workers, transport=transport) as pool:
+        with pytest.raises(KeyError) as caught:
+            pool.run_map(fail_on_three, list(range(8)))
+        note = "\n".join(caught.value.__notes__)
+        assert "argument 3" in note and "fail_on_three" in note
+        assert pool.run_map(double, [1, 2, 3]) == [2, 4, 6]
+
+
+def test_what_cannot_be_sent_is_an_error_before_anything_runs():
+    lock = threading.Lock()
+    with SamplerPool(2) as pool:
+        with pytest.raises(NotPicklableError, match="cannot be sent to a worker"):
+            pool.run_map(lambda G, x: lock, [1])
+        assert pool.run_map(double, [4]) == [8]
+
+
+def test_an_exception_that_cannot_be_sent_arrives_as_text():
+    def raise_local(G, x):
+        class Odd(Exception):
+            def __init__(self, a, b):
+                super().__init__("odd")
+
+        raise Odd(1, 2)
+
+    with SamplerPool(1, transport="process") as pool, pytest.raises(RemoteError, match="odd"):
+        pool.run_map(raise_local, [0])
+
+
+def test_a_dead_worker_is_replaced_and_its_work_done_again(tmp_path):
+    marker = str(tmp_path / "died")
+    with SamplerPool(2) as pool:
+        pool.keep("base", set_base, 100)
+        assert pool.run_map(die_once, [(i, marker) for i in range(6)]) == list(range(6))
+        assert os.path.exists(marker)
+        assert pool.run_map(add_base, [1, 2, 3, 4]) == [101, 102, 103, 104]  # the new worker got what was kept
+
+
+def test_work_that_kills_every_worker_ends_in_worker_lost():
+    with SamplerPool(2, max_retries=1) as pool:
+        with pytest.raises(WorkerLost, match="die_always, argument 0"):
+            pool.run_map(die_always, [0])
+        assert pool.run_map(double, [5]) == [10]
+
+
+def test_a_worker_killed_while_idle_is_replaced():
+    with SamplerPool(2) as pool:
+        for pid in pool.invoke_all(pids):
+            os.kill(pid, signal.SIGKILL)
+        assert pool.run_map(double, [1, 2, 3]) == [2, 4, 6]
+
+
+def test_a_stopped_worker_is_given_up_after_the_timeout():
+    with SamplerPool(2, timeouts=PoolTimeouts(step_s=1.0)) as pool:
+        victim = pool.invoke_all(pids)[0]
+        os.kill(victim, signal.SIGSTOP)
+        begun = time.monotonic()
+        assert pool.run_map(double, [1, 2, 3, 4]) == [2, 4, 6, 8]
+        assert time.monotonic() - begun < 30
+        assert victim not in pool.invoke_all(pids)
+
+
+def test_a_worker_stopped_while_it_sends_a_large_result_does_not_stop_the_parent(tmp_path):
+    marker = tmp_path / "pid"
+    size = 30_000_000  # 240 MB: far more than a socket holds
+
+    def stop_it():
+        while not (marker.exists() and marker.read_text()):
+            time.sleep(0.001)
+        time.sleep(0.25)
+        os.kill(int(marker.read_text()), signal.SIGSTOP)
+
+    with SamplerPool(2, timeouts=PoolTimeouts(step_s=1.0)) as pool:
+        pool.invoke_all(pids)
+        thread = threading.Thread(target=stop_it)
+        thread.start()
+        results = pool.run_map(slow_large, [(size, str(marker))])
+        thread.join()
+        assert np.array_equal(results[0], np.arange(size))
+
+
+def test_the_users_own_functions_may_take_their_time():
+    with SamplerPool(2, timeouts=PoolTimeouts(step_s=0.2, reset_s=0.2)) as pool:
+        assert pool.run_map(sleepy, [0.7, 0.0]) == [0.7, 0.0]
+
+
+def test_ctrl_c_leaves_no_process_and_the_pool_usable():
+    with SamplerPool(2) as pool:
+        workers = pool.invoke_all(pids)
+        timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.run_map(sleepy, [60, 60])
+        timer.join()
+        assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+        assert pool.run_map(double, [1]) == [2]
+
+
+def test_collected_pools_leave_no_process():
+    pool = SamplerPool(2)
+    workers = pool.invoke_all(pids)
+    del pool
+    gc.collect()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+
+
+def test_a_pool_is_not_pickled():
+    import pickle
+
+    with SamplerPool(1) as pool, pytest.raises(RuntimeError, match="cannot be pickled"):
+        pickle.dumps(pool)
+    with pytest.raises(RuntimeError, match="stopped"):
+        pool.invoke_all(pids)
