@@ -33,15 +33,17 @@ CLAIMED = [item for item in DOCUMENTED if item["name"] in tool.DONE.get(item["se
 PEARL_TESTS = "tests/unit/test_learners_pearl.py"
 WORKER_TESTS = "tests/unit/test_rollouts_workers.py"
 BEHAVIOUR_TESTS = {
-    "PEARL": f"{PEARL_TESTS}::test_constructor_checks_its_arguments",
-    "PEARL.adapt_policy": f"{PEARL_TESTS}::test_adapt_policy_gives_the_posterior_of_the_trajectories",
-    "PEARL.augment_env_spec": f"{PEARL_TESTS}::test_augment_env_spec_adds_the_latent_to_the_observation",
-    "PEARL.get_env_spec": f"{PEARL_TESTS}::test_get_env_spec_of_encoder_and_value_function",
-    "PEARL.get_exploration_policy": f"{PEARL_TESTS}::test_get_exploration_policy_is_independent_and_under_the_prior",
-    "PEARL.networks": f"{PEARL_TESTS}::test_networks_lists_every_network",
-    "PEARL.policy": f"{PEARL_TESTS}::test_policy_is_the_context_conditioned_policy",
-    "PEARL.to": f"{PEARL_TESTS}::test_to_moves_every_network",
-    "PEARL.train": f"{PEARL_TESTS}::test_train_samples_updates_and_evaluates_every_epoch",
+    "PEARL": f"{PEARL_TESTS}::test_documented_order_and_defaults",
+    "PEARL.adapt_policy": f"{PEARL_TESTS}::test_adapt_policy_infers_the_posterior_of_all_steps",
+    "PEARL.augment_env_spec": f"{PEARL_TESTS}::test_augment_env_spec_appends_the_latent",
+    "PEARL.get_env_spec": f"{PEARL_TESTS}::test_get_env_spec_of_the_encoder",
+    "PEARL.get_exploration_policy": (
+        f"{PEARL_TESTS}::test_exploration_policies_are_independent_and_begin_with_the_prior"
+    ),
+    "PEARL.networks": f"{PEARL_TESTS}::test_policy_and_networks",
+    "PEARL.policy": f"{PEARL_TESTS}::test_policy_and_networks",
+    "PEARL.to": f"{PEARL_TESTS}::test_to_moves_networks_and_optimiser_state",
+    "PEARL.train": f"{PEARL_TESTS}::test_train_logs_evaluates_and_returns_the_last_meta_test_return",
     "PEARLWorker": f"{WORKER_TESTS}::test_pearl_worker_checks_its_arguments",
     "PEARLWorker.agent": f"{WORKER_TESTS}::test_pearl_worker_holds_agent_and_env",
     "PEARLWorker.env": f"{WORKER_TESTS}::test_pearl_worker_holds_agent_and_env",

@@ -165,9 +165,13 @@ def global_randomness(tree: ast.Module, where: str) -> Iterator[str]:
     if where == "seeding.py":
         return
     aliases = aliases_of(tree)
+    finals = {n for t in ast.walk(tree) if isinstance(t, ast.Try) for s in t.finalbody for n in ast.walk(s)}
     for call in calls(tree):
+        name = dotted(call.func, aliases)
+        if name == "random.getstate" or (name == "random.setstate" and call in finals):
+            continue  # shelters Python's generator from third-party code, where torch is not to be loaded
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        if _global_draw(dotted(call.func, aliases), method, call):
+        if _global_draw(name, method, call):
             yield f"line {call.lineno}: {ast.unparse(call.func)}(...) uses a global generator"
 
 
@@ -248,6 +252,7 @@ PLANTED = [
     (global_randomness, "envs/x.py", "from numpy.random import rand\nrand(3)"),
     (global_randomness, "envs/x.py", "import numpy.random as npr\nnpr.seed(0)"),
     (global_randomness, "envs/x.py", "import random\nrandom.shuffle(tasks)"),
+    (global_randomness, "envs/x.py", "import random\nrandom.setstate(state)"),
     (global_randomness, "policies/x.py", "import torch\ntorch.randn(3)"),
     (global_randomness, "policies/x.py", "import torch\ntorch.randn(3, generator=None)"),
     (global_randomness, "policies/x.py", "import torch\ntorch.randn_like(x)"),
@@ -273,6 +278,11 @@ RIGHT = [
     (global_randomness, "envs/x.py", "rng.normal(size=3)\nsampler.sample(4)"),
     (global_randomness, "policies/x.py", "import torch\ntorch.randn(3, generator=generator)"),
     (global_randomness, "policies/x.py", "weight.uniform_(-1, 1, generator=generator)"),
+    (
+        global_randomness,
+        "x.py",
+        "import random\ns = random.getstate()\ntry:\n    f()\nfinally:\n    random.setstate(s)",
+    ),
     (global_randomness, "seeding.py", "import numpy as np\nnp.random.seed(0)"),
     (global_switches, OWN_PROCESS, "import torch\ntorch.set_num_threads(1)"),
     (global_switches, "x.py", "import warnings\nwith warnings.catch_warnings():\n    warnings.simplefilter('ignore')"),

@@ -109,4 +109,4 @@ def _first_sentence(box: str) -> str:
             blocks[-1].append(text)
     filled = [" ".join(block) for block in blocks if block]
     position = 0 if "│" in box else 1
-    return filled[position] if position < len(filled) else " ".join(filled) or "the arguments make no sense"
+    return filled[position].rstrip(".") if position < len(filled) else " ".join(filled) or "the arguments make no sense"

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from metaroll.cli.experiments import build_evaluator, resolve, split_tasks
-from metaroll.functional.scores import normalised_score, normalised_score_interval
+from metaroll.envs.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import mix_seed
+from metaroll.training.evaluation_metrics import interval_of_normalised_score, normalised_score
+from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.types import EnvSpec
 
 __all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator"]
 
@@ -36,7 +39,6 @@ DEMO_VALUES: Mapping[str, Any] = {
 """What differs from the preset of point-robot: smaller numbers, the same classes."""
 
 _FINAL_REPETITIONS = 4
-_STEP = 0.1  # how far an action of 1 moves the robot
 
 
 def demo_config(overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,16 +51,12 @@ def final_evaluator(config: Mapping[str, Any]) -> MetaEvaluator:
     return build_evaluator(config, split_tasks(config)[1], repetitions=_FINAL_REPETITIONS)
 
 
-def _towards(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
-    return np.clip((target - obs) / _STEP, -1.0, 1.0).astype(np.float32)
+def _to_origin(obs: np.ndarray, context: Mapping[str, np.ndarray]) -> np.ndarray:
+    return go_to(np.zeros_like(obs), obs)
 
 
-def _to_origin(obs: np.ndarray, context: Any) -> np.ndarray:
-    return _towards(np.zeros_like(obs), obs)
-
-
-def _to_goal(obs: np.ndarray, context: Any) -> np.ndarray:
-    return _towards(context["goal"], obs)
+def _to_goal(obs: np.ndarray, context: Mapping[str, np.ndarray]) -> np.ndarray:
+    return go_to(context["goal"], obs)
 
 
 def _goal_of(task: Any) -> dict[str, np.ndarray]:
@@ -66,31 +64,25 @@ def _goal_of(task: Any) -> dict[str, np.ndarray]:
 
 
 def compare_with_references(
-    result: Any, evaluator: MetaEvaluator, env_spec: Any, seed: int
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Summary entries and plot lines of the floor and the oracle on the very cells of ``result``.
+    result: EvaluationResult, evaluator: MetaEvaluator, env_spec: EnvSpec, seed: int
+) -> dict[str, float]:
+    """Summary entries of the floor and the oracle, and of the score between them, on the very cells of ``result``.
 
     The floor goes to the origin: for goals uniform on a square around it nothing better is possible without adapting.
-    The oracle is told the goal and goes there straight. Both act in the cells of the adapted episodes.
+    The oracle is told the goal and goes there straight. Both count in the cells of the adapted episodes.
     """
-    adapted = slice(evaluator.n_exploration_traj, None)
-
-    def per_task(returns: np.ndarray) -> np.ndarray:
-        return np.asarray(returns, dtype=np.float64)[:, :, adapted].mean(axis=(1, 2))
-
-    floor = per_task(evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec), None))
-    oracle = per_task(evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of))
-    after = per_task(result.returns)
-    generator = np.random.default_rng(mix_seed("normalised score", seed))
-    low, high = normalised_score_interval(after, floor, oracle, generator)
-    entries = {
+    adapted = slice(result.num_exploration, None)
+    returns = {
+        "floor": evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec)),
+        "oracle": evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of),
+    }
+    floor, oracle = (cells[:, :, adapted].mean(axis=(1, 2)) for cells in returns.values())
+    after = result.after_per_task
+    low, high = interval_of_normalised_score(after, floor, oracle, seed=mix_seed("normalised score", seed))
+    return {
         "return_floor": float(floor.mean()),
         "return_oracle": float(oracle.mean()),
         "normalised_score": normalised_score(after, floor, oracle),
         "normalised_score_ci_low": low,
         "normalised_score_ci_high": high,
-    }
-    return entries, {
-        "floor: go to the origin": entries["return_floor"],
-        "oracle: told the goal": entries["return_oracle"],
     }

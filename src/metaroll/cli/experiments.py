@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import torch
 
 from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.cli.presets import ALGORITHM_NAMES, get_preset
@@ -19,7 +21,7 @@ from metaroll.seeding import mix_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.runner import LocalRunner
-from metaroll.training.snapshots import SnapshotConfig
+from metaroll.training.snapshots import SnapshotConfig, SnapshotMode
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
@@ -49,9 +51,9 @@ class RunOptions:
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
         num_workers: Processes that collect rollouts; results do not depend on it.
-        transport: How workers are reached: auto, serial or processes.
+        transport: How rollouts are run: in this process, in processes, or as the number of workers suggests.
         device: Where gradient steps run, e.g. cpu or cuda.
-        snapshot_mode: Snapshots to keep: last, all, gap, gap_overwrite, gap_and_last or none.
+        snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
     """
 
@@ -60,10 +62,23 @@ class RunOptions:
     epochs: int = 500
     hidden_sizes: Sequence[int] = (300, 300, 300)
     num_workers: int = 1
-    transport: str = "auto"
+    transport: Literal["auto", "serial", "process"] = "auto"
     device: str = "cpu"
-    snapshot_mode: str = "last"
+    snapshot_mode: SnapshotMode = "last"
     snapshot_gap: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low in (("seed", 0), ("epochs", 1), ("num_workers", 1)):
+            if getattr(self, name) < low:
+                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if self.task_seed is not None and self.task_seed < 0:
+            raise ValueError(f"task_seed must be at least 0, got {self.task_seed}")
+        try:
+            kind = torch.device(self.device).type
+        except RuntimeError as error:
+            raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {self.device!r}") from error
+        if kind == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device {self.device!r} is not there: torch sees no CUDA device; use --device cpu")
 
 
 class Experiment(NamedTuple):
@@ -111,6 +126,7 @@ def resolve(
     if missing:
         flags = ", ".join(option.flag for option in missing)
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
+    RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from metaroll.cli.outcome import evaluation_values
+from metaroll.training.evaluation_result import EvaluationResult
 
 __all__ = ["EpochRow", "TrainingDisplay", "duration"]
 
@@ -77,28 +77,33 @@ class TrainingDisplay:
         title: Head line of the table.
         num_epochs: Epoch count of the whole run.
         updates_per_epoch: Gradient steps per epoch, for the rate.
-        first_epoch: Epochs that were done before (a resumed run).
+        clock: Seconds since some moment.
     """
 
     def __init__(
-        self, console: Console, title: str, num_epochs: int, updates_per_epoch: int, first_epoch: int = 0
+        self,
+        console: Console,
+        title: str,
+        num_epochs: int,
+        updates_per_epoch: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.last_result: Any = None
+        self.last_result: EvaluationResult | None = None
         self._console = console
         self._title = title
         self._num_epochs = num_epochs
         self._updates_per_epoch = updates_per_epoch
-        self._first_epoch = first_epoch
+        self._clock = clock
+        self._first_epoch = 0
         self._rows: deque[EpochRow] = deque(maxlen=_ROWS_SHOWN)
-        self._shown: Mapping[str, Any] = {}
-        self._started = self._epoch_started = time.monotonic()
+        self._started = self._epoch_started = clock()
         self._epoch_seconds: list[float] = []
         self._env_steps: int | None = None
         self._spinner = Spinner("dots", text=Text("building", style="dim"))
         self._live: Live | None = None
 
     def __enter__(self) -> TrainingDisplay:
-        self._started = self._epoch_started = time.monotonic()
+        self._started = self._epoch_started = self._clock()
         if self._console.is_terminal and not self._console.quiet:
             self._live = Live(get_renderable=self._table, console=self._console, refresh_per_second=4)
             self._live.__enter__()
@@ -112,26 +117,25 @@ class TrainingDisplay:
     @property
     def seconds(self) -> float:
         """Seconds since the display was opened."""
-        return time.monotonic() - self._started
+        return self._clock() - self._started
 
     def start_from(self, epoch: int, env_steps: int) -> None:
         """Tell where a resumed run stands, so that rates and epochs count from there."""
         self._first_epoch, self._env_steps = epoch, env_steps
 
-    def on_evaluation(self, runner: Any, result: Any) -> None:
+    def on_evaluation(self, runner: Any, result: EvaluationResult) -> None:
         """Keep the newest evaluation for the row of this epoch."""
         self.last_result = result
-        self._shown = evaluation_values(result)
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, Any]) -> None:
         """Add the row of ``epoch``."""
-        now = time.monotonic()
+        now = self._clock()
         seconds = max(now - self._epoch_started, 1e-9)
         self._epoch_started = now
         self._epoch_seconds.append(seconds)
         env_steps = int(runner.total_env_steps)
         new_steps, self._env_steps = env_steps - (self._env_steps or 0), env_steps
-        done = epoch + 1
+        done, result = epoch + 1, self.last_result
         # The first epoch holds the warm-up: it says nothing about those to come once there are others.
         typical = self._epoch_seconds[1:] or self._epoch_seconds
         row = EpochRow(
@@ -140,9 +144,9 @@ class TrainingDisplay:
             env_steps=env_steps,
             steps_per_second=new_steps / seconds,
             updates_per_second=self._updates_per_epoch / seconds,
-            before=self._shown.get("return_before"),
-            after=self._shown.get("return_after"),
-            interval=self._shown.get("return_after_interval"),
+            before=result.return_before if result else None,
+            after=result.return_after if result else None,
+            interval=result.return_after_interval if result else None,
             elapsed=now - self._started,
             left=(self._num_epochs - done) * sum(typical) / len(typical),
         )
@@ -155,11 +159,11 @@ class TrainingDisplay:
         for name in _COLUMNS:
             style = {"after": "bold green", "return before": "yellow"}.get(name, "")
             table.add_column(name, justify="right", style=style, no_wrap=True)
-        for row in self._rows:
+        for row in tuple(self._rows):  # this runs in the thread of the live display
             table.add_row(*row.cells())
         done = self._rows[-1].epoch if self._rows else self._first_epoch
         if self._live is None or done >= self._num_epochs:
             return Group(table)
-        waiting = f"epoch {done + 1} of {self._num_epochs}: {duration(time.monotonic() - self._epoch_started)}"
+        waiting = f"epoch {done + 1} of {self._num_epochs}: {duration(self._clock() - self._epoch_started)}"
         self._spinner.update(text=Text(waiting, style="dim"))
         return Group(table, self._spinner)

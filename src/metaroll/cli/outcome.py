@@ -11,32 +11,50 @@ from typing import Any
 from rich.console import Console
 from rich.panel import Panel
 
+from metaroll.training.evaluation_result import EvaluationResult
+from metaroll.training.files import to_plain
+
 __all__ = ["closing_panel", "draw_pictures", "evaluation_values", "print_json"]
 
 
-def evaluation_values(result: Any) -> dict[str, Any]:
-    """The numbers of an ``EvaluationResult`` that tables and summaries show."""
+_VALUES = (
+    "return_before",
+    "return_after",
+    "return_after_interval",
+    "gain",
+    "gain_ci_low",
+    "gain_ci_high",
+    "n_test_tasks",
+    "n_exploration_episodes",
+    "reward_key",
+    "adaptation_curve",
+)
+
+
+def evaluation_values(result: EvaluationResult) -> dict[str, Any]:
+    """The numbers of an evaluation that tables and summaries show."""
     values = result.to_dict()
-    return {
-        "return_before": values["return_before"],
-        "return_after": values["return_after"],
-        "return_after_interval": tuple(values["return_after_interval"]),
-        "gain": values["gain"],
-        "gain_ci_low": values["gain_ci_low"],
-        "gain_ci_high": values["gain_ci_high"],
-        "adaptation_curve": values["adaptation_curve"],
-    }
+    return {name: values[name] for name in _VALUES}
 
 
 def draw_pictures(
-    run_dir: Path, result: Any, console: Console, references: Mapping[str, Any] | None = None, learning: bool = True
+    run_dir: Path,
+    result: EvaluationResult,
+    console: Console,
+    references: Mapping[str, float],
+    learning: bool = True,
 ) -> list[Path]:
     """Draw the adaptation curve (and the learning curve) of a run; without matplotlib say so and go on."""
     from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
 
+    lines = {
+        text: references[key]
+        for key, text in (("return_floor", "floor: go to the origin"), ("return_oracle", "oracle: told the goal"))
+        if key in references
+    }
     try:
         picture = run_dir / "adaptation_curve.png"
-        plot_adaptation_curve(result, picture, references=references)
+        plot_adaptation_curve(result, picture, references=lines)
         pictures = [picture]
         if learning:
             pictures.append(Path(plot_learning_curve(run_dir)))
@@ -48,7 +66,7 @@ def draw_pictures(
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Write ``values`` to standard output as one JSON document."""
-    sys.stdout.write(json.dumps(values, indent=2) + "\n")
+    sys.stdout.write(json.dumps(to_plain(values), indent=2) + "\n")
     sys.stdout.flush()
 
 

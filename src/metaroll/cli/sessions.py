@@ -67,19 +67,16 @@ def evaluate_run(
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config, None)
         restored = experiment.runner.restore(str(folder))
-    with contextlib.closing(experiment.runner):
+    with contextlib.closing(experiment.runner), contextlib.closing(evaluator):
         result = evaluator.evaluate(experiment.algo)
-    values = evaluation_values(result)
     summary = {
         **_identity(config),
         "epoch": restored.start_epoch,
-        **values,
-        "n_test_tasks": len(test_tasks),
-        "n_exploration_episodes": evaluator.n_exploration_traj,
+        **evaluation_values(result),
         "versions": package_versions(),
     }
     write_json(folder / "evaluation.json", summary)
-    pictures = draw_pictures(folder, result, console, learning=False)
+    pictures = draw_pictures(folder, result, console, {}, learning=False)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder}"))
     if as_json:
         print_json(summary)
@@ -130,24 +127,21 @@ def _finish(
     as_json: bool,
 ) -> None:
     """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
-    references: dict[str, float] | None = None
-    extra: dict[str, float] = {}
-    evaluator = experiment.evaluator
+    result, references = display.last_result, {}
     if config["command"] == "demo":
         evaluator = demo.final_evaluator(config)
-        result = evaluator.evaluate(experiment.algo)
-        seed = config["run"]["seed"]
-        extra, references = demo.compare_with_references(result, evaluator, experiment.env, seed)
-    else:
-        result = display.last_result or evaluator.evaluate(experiment.algo)
+        with contextlib.closing(evaluator):
+            result = evaluator.evaluate(experiment.algo)
+            spec = experiment.algo.env_spec
+            references = demo.compare_with_references(result, evaluator, spec, config["run"]["seed"])
+    elif result is None:  # nothing was left to train
+        result = experiment.evaluator.evaluate(experiment.algo)
     pictures = draw_pictures(folder, result, console, references)
     summary = {
         **_identity(config),
         "epochs": config["run"]["epochs"],
         **evaluation_values(result),
-        **extra,
-        "n_test_tasks": len(result.returns),
-        "n_exploration_episodes": evaluator.n_exploration_traj,
+        **references,
         "env_steps": int(experiment.runner.total_env_steps),
         "seconds": round(display.seconds, 2),
         "versions": package_versions(),

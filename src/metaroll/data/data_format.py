@@ -51,7 +51,7 @@ def to_format(data: Any, data_format: str, data_type: Any = None) -> Array:
     Args:
         data: Array, tensor, number or (nested) list.
         data_format: "numpy" or "torch".
-        data_type: NumPy or torch dtype to cast to; ``None`` keeps it (lists of Python floats get torch's default dtype).
+        data_type: NumPy or torch dtype to cast to; ``None`` keeps it (Python floats get torch's default dtype).
     """
     if check_data_format(data_format) == "numpy":
         return _to_numpy(data, data_type)
@@ -154,7 +154,7 @@ def _check_keys(items: list[Any]) -> None:
 def _stack(items: list[Any], data_format: str) -> Array:
     try:
         if isinstance(items[0], torch.Tensor):
-            stacked: Any = torch.stack([to_format(item, "torch") for item in items])
+            stacked: Any = torch.stack([_to_torch(item, None) for item in items])
         elif isinstance(items[0], np.ndarray):
             stacked = np.stack([to_format(item, "numpy") for item in items])
         else:
@@ -211,8 +211,8 @@ def refuse_gradients(name: str, value: Any) -> None:
 def to_tree(value: Any, data_format: str, length: int) -> Any:
     """One field of step data as a tree of arrays.
 
-    Arrays are taken as they are (converted if need be), lists are stacked, structures go element by element. Scalars in a
-    dict are repeated ``length`` times. A plain tuple of scalars is a sequence of steps, any other tuple a structure.
+    Arrays are taken as they are (converted if need be), lists are stacked, structures go element by element. Scalars in
+    a dict are repeated ``length`` times. A plain tuple of scalars is a sequence of steps, any other tuple a structure.
     """
     if type(value) is np.ndarray and data_format == "numpy":
         return value

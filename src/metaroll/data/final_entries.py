@@ -45,8 +45,8 @@ def select_range(
 ) -> tuple[Array, FinalEntries | None]:
     """Steps ``start`` to ``stop`` of a leaf, with the entry after them wherever it truly exists.
 
-    The entry after the last step is the last row of the result if it is stored there (``stop`` lies inside a rollout, or at
-    the end of the sequence), or, with ``append_final``, if the result is (the end of) one sub-rollout.
+    The entry after the last step is the last row of the result if it is stored there (``stop`` lies inside a rollout,
+    or at the end of the sequence), or, with ``append_final``, if the result is (the end of) one sub-rollout.
     """
     length = int(bounds[-1])
     if finals is None and len(leaf) == length:
@@ -98,7 +98,7 @@ def successor_rows(leaf: Array, finals: FinalEntries | None, bounds: np.ndarray)
     entries = final_rows(leaf, finals, bounds)
     rows = select_rows(leaf, np.minimum(np.arange(1, length + 1), len(leaf) - 1))
     ends = bounds[1:][entries.present] - 1
-    values = select_rows(entries.values, np.flatnonzero(entries.present))
+    values: Any = select_rows(entries.values, np.flatnonzero(entries.present))
     rows[torch.from_numpy(ends) if isinstance(rows, torch.Tensor) else ends] = values
     return rows, ~entries.present
 

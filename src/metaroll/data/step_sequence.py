@@ -24,8 +24,8 @@ class StepSequence(StepStorage, Sequence[Step]):
 
     Every field holds one entry per step, N in all. Fields that are known after the last step too (observations, states)
     may hold N + 1; slices and concatenations keep these successors, so that ``next_observations`` (and ``next_<field>``
-    for any other field) is exact and never comes from another rollout. A concatenation (``concat``) holds N rows of them
-    and keeps the final entries of its sub-rollouts apart; ``get_rollout`` puts them back in place.
+    for any other field) is exact and never comes from another rollout. A concatenation (``concat``) holds N rows of
+    them and keeps the final entries of its sub-rollouts apart; ``get_rollout`` puts them back in place.
 
     Arrays are used as they are, not copied.
 
@@ -40,8 +40,8 @@ class StepSequence(StepStorage, Sequence[Step]):
         rewards: ``(N,)``; determines the number of steps.
         observations: ``(N+1, ...)``, or ``(N, ...)`` if the last one is not known.
         actions: ``(N, ...)``.
-        **data: More fields of N or N + 1 entries (N if not continuous): arrays, lists of steps, dicts or tuples of such,
-            lists of those. ``terminated`` and ``truncated``, bool ``(N,)``, tell endings from time limits
+        **data: More fields of N or N + 1 entries (N if not continuous): arrays, lists of steps, dicts or tuples of
+            such, lists of those. ``terminated`` and ``truncated``, bool ``(N,)``, tell endings from time limits
             (Gymnasium's meaning). If one is absent, it is ``done`` without the other; if both are, every ``done`` step
             counts as terminated.
 

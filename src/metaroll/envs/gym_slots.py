@@ -133,7 +133,7 @@ class GymSlots:
             result = env.reset(seed=seed, options={"init_state": np.array(plan.init_state)})
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(
-                f"reset() of {type(env.unwrapped).__name__} must return (observation, info), the Gymnasium API, "
+                f"reset() of {type(env).__name__} must return (observation, info), the Gymnasium API, "
                 f"got {type(result).__name__}"
             )
         return _checked_observation(result[0], self._obs_shape)

@@ -204,8 +204,8 @@ class PointRobotSlots:
                     f"batched {type(self._env).__name__} takes SetTaskUpdate({type(self._env).__name__}, task) without a "
                     f"wrapper, got {plan.env_update!r}; step a list of environments: make_slots(..., plans=plans)"
                 )
-            task = plan.task
-            self._goal[slot] = self._own_goal if task is None else goal_of(task)
+            update = plan.env_update
+            self._goal[slot] = goal_of(update.task) if isinstance(update, SetTaskUpdate) else self._own_goal
             if plan.init_state is not None:
                 self._position[slot] = _checked_point("init_state", plan.init_state)
             else:

@@ -69,9 +69,9 @@ class _NamedSource:
             try:
                 # The passive checker costs more than many environments do, and only warns.
                 return gymnasium.make(self.name, disable_env_checker=True)
-            except gymnasium.error.DependencyNotInstalled:
-                raise
-            except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv, gymnasium.error.Error) as error:
+            except gymnasium.error.Error as error:
+                if self.name.rpartition(":")[2] in gymnasium.registry:  # known, but for instance a package is missing
+                    raise
                 raise self._unknown() from error
             except ModuleNotFoundError as error:
                 if ":" not in self.name or error.name != self.name.partition(":")[0]:

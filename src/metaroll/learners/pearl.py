@@ -24,7 +24,7 @@ from metaroll.learners.pearl_config import (
     module_spec,
 )
 from metaroll.learners.pearl_data import RowLayout, TaskBuffers, check_memory, context_rows
-from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers, build_encoder, reinitialised_copy
+from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers, accepts, build_encoder, reinitialised_copy
 from metaroll.learners.pearl_update import METRICS, mean_metrics, update_networks
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
@@ -155,7 +155,7 @@ class PEARL(MetaRLAlgorithm):
         self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context)
         self._memory_when_full = check_memory(num_train_tasks, replay_buffer_size, self._layout, memory_limit)
 
-        self._policy_class = policy_class
+        self._policy_class, self._num_policies = policy_class, 0
         encoder = build_encoder(encoder_class, self.env_spec, self._config, encoder_hidden_sizes, self.seed)
         self._config.batches.check_encoder(bool(getattr(encoder, "recurrent", False)))
         self._networks = PEARLNetworks(
@@ -325,9 +325,9 @@ class PEARL(MetaRLAlgorithm):
         self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
         self._reset_belief()
 
-    def buffers_state_dict(self) -> dict[str, Any]:
-        """Replay data as nested dicts of arrays."""
-        return self._buffers.state_dict()
+    def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """Replay data as nested dicts of arrays; ``copy=False`` gives views, for writing them to a file at once."""
+        return self._buffers.state_dict(copy)
 
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``buffers_state_dict``."""
@@ -342,7 +342,7 @@ class PEARL(MetaRLAlgorithm):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
         noise = self._make_noise()
         noise.set_state(state["_noise"])
         self._noise = noise
@@ -350,12 +350,17 @@ class PEARL(MetaRLAlgorithm):
         self._make_buffers()
 
     def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
+        # A policy that acts by itself (get_action) draws from a generator of its own.
+        self._num_policies += 1
+        seeded = accepts(self._policy_class, "seed")
+        options = {"seed": mix_seed("pearl policy", self.seed, self._num_policies)} if seeded else {}
         return self._policy_class(
             latent_dim=self._config.latent_dim,
             context_encoder=encoder,
             policy=inner_policy,
             use_information_bottleneck=self._config.use_information_bottleneck,
             use_next_obs=self._config.use_next_obs,
+            **options,
         )
 
     def _make_noise(self) -> torch.Generator:

@@ -23,6 +23,7 @@ __all__ = [
     "check_updates",
     "continuous_spec",
     "count_test_tasks",
+    "encoder_spec",
     "module_spec",
 ]
 
@@ -197,16 +198,22 @@ def augmented_spec(env_spec: Any, latent_dim: int) -> EnvSpec:
     return EnvSpec(_unit(spec.obs_dim + int(latent_dim)), _unit(spec.act_dim), spec.max_episode_length)
 
 
+def encoder_spec(env_spec: EnvSpec, latent_dim: int, use_next_obs: bool, use_information_bottleneck: bool) -> InOutSpec:
+    """Context row -> mean and (untransformed) variance of one factor of the posterior, or z itself."""
+    _check_count("latent_dim", latent_dim, 1)
+    context_dim = env_spec.obs_dim + env_spec.act_dim + 1 + (env_spec.obs_dim if use_next_obs else 0)
+    return InOutSpec(_unbounded(context_dim), _unbounded(latent_dim * (2 if use_information_bottleneck else 1)))
+
+
 def module_spec(
     env_spec: Any, latent_dim: int, module: str, use_next_obs: bool, use_information_bottleneck: bool
 ) -> InOutSpec | EnvSpec:
     """Spec of ``'encoder'`` (context row -> posterior factor) or of ``'vf'`` (observation, and latent as action)."""
-    spec = EnvSpec.from_env(env_spec)
-    _check_count("latent_dim", latent_dim, 1)
     if module == "encoder":
-        context_dim = spec.obs_dim + spec.act_dim + 1 + (spec.obs_dim if use_next_obs else 0)
-        return InOutSpec(_unbounded(context_dim), _unbounded(latent_dim * (2 if use_information_bottleneck else 1)))
+        return encoder_spec(EnvSpec.from_env(env_spec), latent_dim, use_next_obs, use_information_bottleneck)
     if module == "vf":
+        spec = EnvSpec.from_env(env_spec)
+        _check_count("latent_dim", latent_dim, 1)
         return EnvSpec(_unit(spec.obs_dim), _unit(latent_dim), spec.max_episode_length)
     raise unknown_name("module", str(module), ("encoder", "vf"))
 

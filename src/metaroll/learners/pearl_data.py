@@ -81,7 +81,8 @@ def _flat_observations(observations: Any, space: gymnasium.Space, count: int) ->
     """``(count, ...)`` -> ``(count, obs_dim)`` float32."""
     if isinstance(space, gymnasium.spaces.Box):
         return np.asarray(observations, dtype=np.float32).reshape(count, -1)
-    return np.stack([gymnasium.spaces.flatten(space, o) for o in observations]).astype(np.float32)
+    rows = [np.asarray(gymnasium.spaces.flatten(space, o), dtype=np.float32) for o in observations]
+    return np.stack(rows)
 
 
 def _numpy(values: Any) -> np.ndarray:
@@ -130,8 +131,8 @@ def transition_rows(
     count = len(rollout.rewards)
     if len(rollout.observations) != count + 1:
         raise ShapeError(
-            f"a rollout must hold the observation after its last step, got {len(rollout.observations)} observations and "
-            f"{count} rewards"
+            f"a rollout must hold the observation after its last step, got {len(rollout.observations)} observations "
+            f"and {count} rewards"
         )
     observations = _flat_observations(_numpy(rollout.observations), layout.observation_space, count + 1)
     rows = _rows_of(observations[:-1], rollout.actions, rollout.rewards, observations[1:], layout, layout.width)
@@ -259,11 +260,11 @@ class TaskBuffers:
                 raise ValueError(f"task {task} has no {what} yet; collect rollouts in it before sampling")
         return np.stack([buffers[task].sample_transitions(count, generator)[_KEY] for task in tasks])
 
-    def state_dict(self) -> dict[str, Any]:
-        """All stored data as a tree of arrays."""
+    def state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """All stored data as a tree of arrays; ``copy=False`` gives views, which change with the buffers."""
         return {
-            "transitions": {str(i): buffer.state_dict() for i, buffer in enumerate(self._transitions)},
-            "contexts": {str(i): buffer.state_dict() for i, buffer in enumerate(self._contexts)},
+            "transitions": {str(i): buffer.state_dict(copy) for i, buffer in enumerate(self._transitions)},
+            "contexts": {str(i): buffer.state_dict(copy) for i, buffer in enumerate(self._contexts)},
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:

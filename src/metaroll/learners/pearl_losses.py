@@ -101,4 +101,5 @@ def policy_loss(
 @torch.no_grad()
 def soft_update(target: Iterable[Tensor], source: Iterable[Tensor], tau: float) -> None:
     """Move ``target`` towards ``source`` in place: ``t <- (1 - tau) t + tau s`` (Haarnoja 2018, algorithm 1)."""
-    torch._foreach_lerp_(list(target), [tensor.detach() for tensor in source], tau)
+    # One call for all tensors: a loop would cost more than the arithmetic.
+    torch._foreach_lerp_(list(target), [tensor.detach() for tensor in source], tau)  # pyright: ignore[reportPrivateImportUsage]

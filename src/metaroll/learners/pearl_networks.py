@@ -12,7 +12,7 @@ from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, SnapshotError
-from metaroll.learners.pearl_config import OptimisationConfig, PEARLConfig, module_spec
+from metaroll.learners.pearl_config import OptimisationConfig, PEARLConfig, encoder_spec
 from metaroll.seeding import isolated_rng, mix_seed, torch_generator
 from metaroll.types import EnvSpec
 
@@ -41,7 +41,7 @@ def build_encoder(
     seed: int,
 ) -> nn.Module:
     """The context encoder, initialised from ``seed`` alone."""
-    spec = module_spec(env_spec, config.latent_dim, "encoder", config.use_next_obs, config.use_information_bottleneck)
+    spec = encoder_spec(env_spec, config.latent_dim, config.use_next_obs, config.use_information_bottleneck)
     draws = mix_seed("pearl encoder", seed)
     options = {"generator": torch_generator(draws)} if accepts(encoder_class, "generator") else {}
     with isolated_rng(draws):  # foreign encoders draw their weights from the global generator
@@ -89,8 +89,8 @@ class PEARLNetworks:
 
     def __init__(
         self,
-        policy: nn.Module,
-        encoder: nn.Module,
+        policy: Any,
+        encoder: Any,
         inner_policy: nn.Module,
         qf: nn.Module,
         qf2: nn.Module,

@@ -108,7 +108,9 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
         self.z_means = self.z_means.new_zeros(shape)
         self.z_vars = self.z_vars.new_full(shape, 1.0 if self.use_information_bottleneck else 0.0)
         self._context = []
-        self._reset_encoder()
+        reset_encoder = getattr(self.context_encoder, "reset", None)
+        if reset_encoder is not None:
+            reset_encoder()
         self.sample_from_belief(generator)
 
     def sample_from_belief(self, generator: torch.Generator | None = None) -> None:
@@ -121,7 +123,6 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
     def posterior(self, context: torch.Tensor | np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Variance 0 without bottleneck."""
         context = self._as_context(context)
-        self._reset_encoder(len(context))
         encoded = self.context_encoder(context)
         if not self.use_information_bottleneck:
             mean = encoded.mean(dim=1)
@@ -374,8 +375,3 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
         if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
             raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
         return rows
-
-    def _reset_encoder(self, num_tasks: int | None = None) -> None:
-        reset = getattr(self.context_encoder, "reset", None)
-        if reset is not None:
-            reset() if num_tasks is None else reset(num_tasks)

@@ -130,7 +130,9 @@ class GaussianMLPPolicy(ActingPolicy):
         names = self.acting_parameter_names()
         log_std = arrays[names.index("log_std")]
         rest = [array for name, array in zip(names, arrays, strict=True) if name != "log_std"]
-        return _layers(rest), log_std
+        # Activations come along, since looking up a submodule costs as much as a small ufunc.
+        hidden, output = NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity], self.net.output_nonlinearity
+        return _layers(rest), log_std, hidden, None if output == "identity" else NUMPY_ACTIVATIONS[output]
 
     def act(
         self,
@@ -141,12 +143,15 @@ class GaussianMLPPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are ``mean`` and ``log_std``."""
-        layers, log_std = self._weights(parameters)
-        x = mlp_rows(self._rows(obs, parameters), layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity])
-        x = NUMPY_ACTIVATIONS[self.net.output_nonlinearity](x)
+        layers, log_std, hidden, output = self._weights(parameters)
+        x = mlp_rows(self._rows(obs, parameters), layers, hidden)
+        if output is not None:
+            x = output(x)
         mean = x.reshape(-1, self.act_dim)[: len(obs)]
         log_std = np.maximum(log_std, np.float32(self.min_log_std))
-        infos = {"mean": mean, "log_std": np.broadcast_to(log_std, mean.shape)}
+        log_stds = np.empty_like(mean)
+        log_stds[...] = log_std
+        infos = {"mean": mean, "log_std": log_stds}
         if deterministic is True:
             return mean.copy(), state, infos
         action = np.exp(log_std) * np.asarray(noise, dtype=np.float32)
@@ -218,7 +223,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         return tanh_gaussian_log_prob(pre_tanh, *self.distribution(obs))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return _layers(arrays, last_parts=2)
+        return _layers(arrays, last_parts=2), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 
     def act(
         self,
@@ -229,8 +234,8 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are ``mean``, the action when deterministic (tanh applied), and ``log_std``."""
-        layers = self._weights(parameters)
-        x = mlp_rows(self._rows(obs, parameters), layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity])
+        layers, hidden = self._weights(parameters)
+        x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         heads = x.reshape(2, -1, self.act_dim)
         pre_mean, log_std = heads[0, : len(obs)], heads[1, : len(obs)]
         low, high = self.log_std_bounds
@@ -294,7 +299,7 @@ class CategoricalMLPPolicy(ActingPolicy):
         return self(obs).gather(-1, index)[..., 0]
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return _layers(arrays)
+        return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
 
     def act(
         self,
@@ -305,8 +310,8 @@ class CategoricalMLPPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; the info is ``prob (N, num_actions)``; deterministic is the likeliest action."""
-        layers = self._weights(parameters)
-        x = mlp_rows(self._rows(obs, parameters), layers, NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity])
+        layers, hidden = self._weights(parameters)
+        x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         logits = x.reshape(-1, self.act_dim)[: len(obs)]
         likeliest = logits.argmax(axis=1)
         weight = np.exp(logits - logits.max(axis=1, keepdims=True))

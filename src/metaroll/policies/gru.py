@@ -160,7 +160,9 @@ class GRUGaussianPolicy(ActingPolicy):
         mean = mean.reshape(-1, self.act_dim)[:n]
         next_state = {**state, "hidden": h.reshape(-1, self.hidden_size)[:n]}
         log_std = np.maximum(log_std, np.float32(self.min_log_std))
-        infos = {"mean": mean, "log_std": np.broadcast_to(log_std, mean.shape)}
+        log_stds = np.empty_like(mean)
+        log_stds[...] = log_std
+        infos = {"mean": mean, "log_std": log_stds}
         if deterministic is True:
             return mean.copy(), next_state, infos
         action = np.exp(log_std) * np.asarray(noise, dtype=np.float32)

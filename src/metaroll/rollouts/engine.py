@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import Any
 
 import cloudpickle
+import gymnasium
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.make_slots import env_kind, env_source
+from metaroll.envs.make_slots import env_kind, env_source, make_env
 from metaroll.errors import RolloutError, ShapeError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.failures import DroppedRollout
@@ -30,7 +31,7 @@ from metaroll.rollouts.unit_work import (
 )
 from metaroll.rollouts.units import cut, slots_of_unit, unit_size
 from metaroll.seeding import fresh_seed
-from metaroll.types import Context, EnvUpdate, RolloutPlan
+from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, Slots
 
 __all__ = ["RolloutEngine", "resolve_plans"]
 
@@ -98,8 +99,11 @@ class RolloutEngine:
         Raises:
             NotPicklableError: It cannot be sent to the workers.
         """
+        if not isinstance(env, type | gymnasium.Env) and isinstance(env, Slots):
+            raise TypeError("env must make environments; step Slots of your own with metaroll.rollouts.slot_loop.SlotLoop")
         source = env_source(env)
         self._kind = env_kind(env)
+        self._env_source = source
         if self._pool.is_serial:
             self._local.set_env(source)
         else:
@@ -108,8 +112,7 @@ class RolloutEngine:
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
-        env_spec = getattr(self.env, "env_spec", None)
-        self.policy = as_policy(policy, env_spec)
+        self.policy = policy if isinstance(policy, Policy) else as_policy(policy, self._read_spec())
         self._sent_policy = self._sent_parameters = None
         self._local.policy = self.policy
 
@@ -213,6 +216,13 @@ class RolloutEngine:
         self.close()
 
     # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _read_spec(self) -> EnvSpec:
+        env = make_env(self._env_source)
+        try:
+            return EnvSpec.from_env(env)
+        finally:
+            env.close()
 
     def _run_here(self, units: Sequence[Unit], parameters: np.ndarray) -> list[UnitResult]:
         self._local.parameters = parameters

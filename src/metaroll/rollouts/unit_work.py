@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.make_slots import make_slots
+from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.make_slots import env_kind, make_env, make_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.namespace import GlobalNamespace
 from metaroll.rollouts.slot_loop import SlotLoop
@@ -47,7 +48,8 @@ class UnitRunner:
         self.env: Any = None
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
-        self._slots: dict[int, Slots] = {}
+        self._example: Any = None
+        self._slots: dict[tuple[int, str], Slots] = {}
 
     def set_env(self, env: Any) -> None:
         self.close()
@@ -57,7 +59,8 @@ class UnitRunner:
         """Run a unit; slots are kept for the next one of the same width."""
         if self.policy is None:
             raise RuntimeError("no policy has been set")
-        slots = self._slots_for(unit.num_slots, beat)
+        key = (unit.num_slots, self._kind(unit, beat))
+        slots = self._slots_for(key, beat)
         own = bool(unit.plans) and unit.plans[0].parameters is not None
         try:
             with _one_torch_thread(self.policy):
@@ -72,7 +75,7 @@ class UnitRunner:
                 )
                 finished = loop.advance()
         except BaseException:
-            self._slots.pop(unit.num_slots).close()  # what the failed step left behind must not reach the next unit
+            self._slots.pop(key).close()  # what the failed step left behind must not reach the next unit
             raise
         rollouts: list[StepSequence | None] = [None] * len(unit.plans)
         for position, rollout in zip(loop.positions, finished, strict=True):
@@ -83,15 +86,28 @@ class UnitRunner:
         for slots in self._slots.values():
             slots.close()
         self._slots.clear()
+        if self._example is not None:
+            self._example.close()
+            self._example = None
 
-    def _slots_for(self, num_slots: int, beat: Callable[[str], None] | None) -> Slots:
-        slots = self._slots.get(num_slots)
-        if slots is None:
+    def _kind(self, unit: Unit, beat: Callable[[str], None] | None) -> str:
+        """Whether the environment's own simulator can run all plans of the unit (the bits are the same either way)."""
+        if self._example is None:
             if beat is not None:
                 beat("reset")  # building environments may take long
+            self._example = make_env(self.env)
+        return env_kind(self._example, unit.plans)
+
+    def _slots_for(self, key: tuple[int, str], beat: Callable[[str], None] | None) -> Slots:
+        slots = self._slots.pop(key, None)
+        if slots is None:
+            if beat is not None:
+                beat("reset")
             while len(self._slots) >= _MOST_KEPT_SLOTS:
                 self._slots.pop(next(iter(self._slots))).close()
-            slots = self._slots[num_slots] = make_slots(self.env, num_slots)
+            num_slots, kind = key
+            slots = make_slots(self._example, num_slots) if kind == "batched" else GymSlots(self.env, num_slots)
+        self._slots[key] = slots  # last used, last in the order
         return slots
 
 

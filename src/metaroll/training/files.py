@@ -143,7 +143,9 @@ def load_tree(folder: str | Path, name: str) -> Any:
     arrays_path, json_path = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.json"
     for path in (json_path, arrays_path):
         if not path.is_file():
-            raise SnapshotError(f"{path} is missing: the snapshot is incomplete; choose another one with from_epoch=...")
+            raise SnapshotError(
+                f"{path} is missing: the snapshot is incomplete; choose another one with from_epoch=..."
+            )
     document = read_json(json_path)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         found = document.get("format") if isinstance(document, dict) else document

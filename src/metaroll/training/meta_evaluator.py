@@ -16,7 +16,7 @@ from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.task_sampler import TaskSampler
-from metaroll.tasks.updates import SetTaskUpdate, task_key
+from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate, task_key
 from metaroll.training.engine_policy import acting_key, use_policy
 from metaroll.training.evaluation_metrics import episode_returns, log_performance
 from metaroll.training.evaluation_result import Cell, EvaluationResult
@@ -119,6 +119,14 @@ class MetaEvaluator:
             self.max_path_length = max_path_length
         if self.n_test_tasks is None:
             self.n_test_tasks = n_test_tasks
+
+    def for_sampler(self, test_task_sampler: TaskSampler) -> MetaEvaluator:
+        """The same protocol on all tasks of another sampler."""
+        other = copy.copy(self)
+        other.test_task_sampler, other.test_task_names = test_task_sampler, None
+        other.n_test_tasks = self.n_test_tasks if test_task_sampler.n_tasks is None else None
+        other._updates, other._engine, other._num_evaluations = None, None, 0
+        return other
 
     def prepare(self, algo: Any) -> list[EnvUpdate]:
         """The test tasks, drawn now if that has not happened yet; an error if one of them is a training task.
@@ -370,6 +378,8 @@ def _plan_context(policy: Any) -> Context | None:
 def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:
     known = {task_key(task): i for i, task in enumerate(train_tasks or ()) if task is not None}
     for position, update in enumerate(updates):
+        if isinstance(update, NewEnvUpdate) and isinstance(update.task, str):
+            continue  # the name of a constructor: two lambdas share one without being the same
         same = known.get(task_key(update.task))
         if update.task is not None and same is not None:
             raise TaskOverlapError(

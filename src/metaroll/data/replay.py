@@ -1,0 +1,213 @@
+"""Replay memory: a ring of transitions that grows as it fills, and remembers which paths are still whole."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.errors import DataError, ShapeError
+from metaroll.seeding import as_generator
+
+__all__ = ["PathBuffer", "memory_estimate"]
+
+_FIRST_CHUNK = 1024
+
+Generator = np.random.Generator | int | None
+
+
+def memory_estimate(
+    num_buffers: int, capacity: int, widths: Mapping[str, int] | Sequence[int] | int, dtype: Any = np.float32
+) -> int:
+    """Bytes that full buffers take.
+
+    Args:
+        num_buffers: Number of buffers.
+        capacity: Transitions in each.
+        widths: Numbers per transition: of every key, or in all.
+        dtype: dtype of all of them, or a dict from keys to dtypes.
+    """
+    if isinstance(widths, Mapping):
+        types = dtype if isinstance(dtype, Mapping) else dict.fromkeys(widths, dtype)
+        per_transition = sum(int(width) * np.dtype(types[key]).itemsize for key, width in widths.items())
+    else:
+        total = int(widths) if isinstance(widths, int | np.integer) else sum(int(width) for width in widths)
+        per_transition = total * np.dtype(dtype).itemsize
+    return int(num_buffers) * int(capacity) * per_transition
+
+
+class PathBuffer:
+    """A ring buffer of transitions that come in whole paths.
+
+    Every key has rows of constant width and keeps the dtype of its first path. Memory grows by doubling up to the
+    capacity; what is sampled depends on what was added and on the generator, not on how the memory grew. Old
+    transitions are overwritten one by one: what is left of a path can still be sampled as transitions, but no
+    longer as a path.
+
+    Args:
+        capacity_in_transitions: Number of transitions after which the oldest are overwritten.
+    """
+
+    def __init__(self, capacity_in_transitions: int) -> None:
+        if isinstance(capacity_in_transitions, bool) or not isinstance(capacity_in_transitions, int | np.integer):
+            raise TypeError(f"capacity_in_transitions must be an integer, got {capacity_in_transitions!r}")
+        if capacity_in_transitions < 1:
+            raise ValueError(f"capacity_in_transitions must be at least 1, got {capacity_in_transitions}")
+        self._capacity = int(capacity_in_transitions)
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, and free the memory."""
+        self._arrays: dict[str, np.ndarray] = {}
+        self._num_added = 0  # transitions that ever came in; transition k lies in row k % capacity
+        self._paths: deque[tuple[int, int]] = deque()  # (number of the first transition, length) of the whole paths
+
+    @property
+    def capacity(self) -> int:
+        """Largest number of transitions."""
+        return self._capacity
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys of the paths, in the order of the first one."""
+        return tuple(self._arrays)
+
+    @property
+    def n_transitions_stored(self) -> int:
+        """Number of transitions that can be sampled."""
+        return min(self._num_added, self._capacity)
+
+    @property
+    def n_paths_stored(self) -> int:
+        """Number of paths of which nothing has been overwritten."""
+        return len(self._paths)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that are allocated now."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def add_path(self, path: Mapping[str, Any]) -> None:
+        """Add a path: arrays ``(T, width)`` of the same T; the keys, widths and dtypes of the first path are kept."""
+        arrays = {key: np.asarray(value) for key, value in path.items()}
+        length = self._check_path(arrays)
+        self._reserve(arrays, min(self._num_added + length, self._capacity))
+        start = self._num_added % self._capacity
+        head = min(length, self._capacity - start)  # the rest goes to the beginning of the ring
+        for key, array in arrays.items():
+            memory = self._arrays[key]
+            memory[start : start + head] = array[:head]
+            memory[: length - head] = array[head:]
+        self._paths.append((self._num_added, length))
+        self._num_added += length
+        oldest = self._num_added - self.n_transitions_stored
+        while self._paths[0][0] < oldest:
+            self._paths.popleft()
+
+    def _check_path(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Number of transitions of a path that fits; nothing is changed if it does not."""
+        if not arrays:
+            raise ValueError("path must have at least one key, got an empty dict")
+        for key, array in arrays.items():
+            if array.ndim != 2:
+                cure = "; use array.reshape(-1, 1)" if array.ndim == 1 else ""
+                raise ShapeError(f"path[{key!r}] must have shape (T, width), got {array.shape}{cure}")
+            if array.dtype.hasobject:
+                raise TypeError(f"path[{key!r}] must hold numbers, got dtype {array.dtype}")
+        lengths = {key: len(array) for key, array in arrays.items()}
+        length = next(iter(lengths.values()))
+        if len(set(lengths.values())) > 1:
+            raise ShapeError(f"all arrays of a path must have the same length, got {lengths}")
+        if length == 0:
+            raise ShapeError("path must have at least one transition, got none")
+        if length > self._capacity:
+            raise ValueError(
+                f"a path of {length} transitions does not fit into a buffer of {self._capacity}; raise its capacity"
+            )
+        if self._arrays:
+            self._check_against_first(arrays)
+        return length
+
+    def _check_against_first(self, arrays: Mapping[str, np.ndarray]) -> None:
+        missing, unknown = self._arrays.keys() - arrays.keys(), arrays.keys() - self._arrays.keys()
+        if missing or unknown:
+            # ValueError, as buffers of other libraries raise it; a KeyError would hide in code that looks up tasks.
+            raise ValueError(
+                f"every path must have the keys of the first one {list(self._arrays)}: "
+                f"missing {sorted(missing)}, unknown {sorted(unknown)}"
+            )
+        for key, array in arrays.items():
+            memory = self._arrays[key]
+            if array.shape[1] != memory.shape[1]:
+                raise ShapeError(f"path[{key!r}] must have width {memory.shape[1]}, got {array.shape[1]}")
+            if not np.can_cast(array.dtype, memory.dtype, casting="same_kind"):
+                raise TypeError(f"path[{key!r}] must fit into {memory.dtype}, got {array.dtype}")
+
+    def _reserve(self, arrays: Mapping[str, np.ndarray], num_rows: int) -> None:
+        """Memory for ``num_rows`` rows of every key; what is stored stays in its row."""
+        have = len(next(iter(self._arrays.values()))) if self._arrays else 0
+        if have >= num_rows:
+            return
+        rows = min(self._capacity, max(num_rows, 2 * have, _FIRST_CHUNK))
+        for key, array in arrays.items():
+            old = self._arrays.get(key)
+            memory = np.empty((rows, array.shape[1]), dtype=array.dtype if old is None else old.dtype)
+            if old is not None:
+                memory[:have] = old
+            self._arrays[key] = memory
+
+    def _require_data(self) -> None:
+        if not self._num_added:
+            raise ValueError("the buffer is empty; add a path before sampling from it")
+
+    def sample_transitions(self, n: int, generator: Generator = None) -> dict[str, np.ndarray]:
+        """``n`` transitions drawn uniformly with replacement: for every key a new array ``(n, width)``."""
+        self._require_data()
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}")
+        rows = as_generator(generator).integers(self.n_transitions_stored, size=n)
+        return {key: array.take(rows, axis=0) for key, array in self._arrays.items()}
+
+    def sample_path(self, generator: Generator = None) -> dict[str, np.ndarray]:
+        """A path drawn uniformly from those that are still whole: for every key a new array ``(T, width)``."""
+        self._require_data()
+        start, length = self._paths[int(as_generator(generator).integers(len(self._paths)))]
+        rows = np.arange(start, start + length) % self._capacity
+        return {key: array.take(rows, axis=0) for key, array in self._arrays.items()}
+
+    def state_dict(self, copy: bool = True) -> dict[str, Any]:
+        """All that the buffer holds, as arrays and integers.
+
+        Args:
+            copy: False gives views, which change with the buffer: for writing to a file at once without taking the
+                memory a second time.
+        """
+        stored = self.n_transitions_stored
+        return {
+            "capacity": self._capacity,
+            "num_added": self._num_added,
+            "paths": np.array(self._paths, dtype=np.int64).reshape(-1, 2),
+            "data": {key: array[:stored].copy() if copy else array[:stored] for key, array in self._arrays.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put the buffer into the state that ``state_dict`` returned: it samples the same, bit for bit."""
+        missing = {"capacity", "num_added", "paths", "data"} - state.keys()
+        if missing:
+            raise DataError(f"this is not the state of a PathBuffer: {sorted(missing)[0]!r} is missing")
+        if int(state["capacity"]) != self._capacity:
+            raise ValueError(f"the state is of a buffer of {state['capacity']} transitions, this has {self._capacity}")
+        num_added = int(state["num_added"])
+        stored = min(num_added, self._capacity)
+        arrays = {str(key): np.array(array) for key, array in state["data"].items()}
+        for key, array in arrays.items():
+            if array.ndim != 2 or len(array) != stored:
+                raise ShapeError(f"data[{key!r}] must have {stored} rows, got shape {array.shape}")
+        if bool(arrays) != bool(num_added):
+            raise ShapeError(f"num_added is {num_added}, but there are {len(arrays)} arrays")
+        paths = np.asarray(state["paths"]).reshape(-1, 2).tolist()
+        self.clear()
+        self._arrays, self._num_added = arrays, num_added
+        self._paths.extend((int(start), int(length)) for start, length in paths)

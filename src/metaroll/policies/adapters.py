@@ -1,0 +1,267 @@
+"""Foreign policies behind ``types.Policy``: callables, objects with ``get_action``, torch modules, scripted functions."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.errors import ShapeError
+from metaroll.policies.parameters import ParameterLayout
+from metaroll.seeding import isolated_rng
+from metaroll.types import Context, EnvSpec, Policy, PolicyState
+
+__all__ = ["ForeignPolicy", "ScriptedPolicy", "as_policy"]
+
+
+def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
+    """``policy`` as ``types.Policy``: itself if it is one, else wrapped in a ``ForeignPolicy``.
+
+    Args:
+        policy: A ``Policy``; an object with ``get_action(obs) -> (action, infos)``; a torch module or callable
+            ``obs -> action``.
+        env_spec: Spaces of the environment.
+    """
+    if isinstance(policy, type):
+        raise TypeError(f"policy must be an instance, got the class {policy.__name__}; construct it first")
+    if isinstance(policy, Policy):
+        return policy
+    if hasattr(policy, "get_action") or callable(policy):
+        return ForeignPolicy(policy, env_spec)
+    raise TypeError(
+        f"policy must have act (metaroll.types.Policy) or get_action, or be callable, got {type(policy).__name__}"
+    )
+
+
+class ForeignPolicy:
+    """Runs a foreign policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.
+
+    So it acts the same in every slot and worker, also if it draws from global generators; the price is speed (``slow``).
+    A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
+    deep copy of it, reset.
+
+    Args:
+        policy: See ``as_policy``.
+        env_spec: Spaces of the environment.
+    """
+
+    # Two, since one float32 holds 24 random bits, too few to seed each of a million steps differently.
+    noise_dim = 2
+    noise_kind: Literal["normal", "uniform"] = "uniform"
+    width_independent = True
+    slow = True
+    row_by_row = True
+
+    def __init__(self, policy: Any, env_spec: EnvSpec) -> None:
+        self.policy = policy
+        self.env_spec = EnvSpec.from_env(env_spec)
+        call = policy.get_action if hasattr(policy, "get_action") else policy
+        self._takes_deterministic = _has_parameter(call, "deterministic")
+        self._remembers = callable(getattr(policy, "reset", None))
+        self._layout = ParameterLayout.of(policy) if isinstance(policy, nn.Module) else None
+        self._twin: tuple[np.ndarray | None, Any] = (None, None)
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """A reset copy of the object for every rollout, ``{"agent": (N,) objects}``, if it has ``reset``."""
+        if not self._remembers:
+            return {}
+        agents = np.empty(len(contexts), dtype=object)
+        for row, generator in enumerate(generators):
+            agents[row] = copy.deepcopy(self.policy)
+            with isolated_rng(int(generator.integers(2**32))):
+                agents[row].reset()
+        return {"agent": agents}
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``. Copies in ``state`` remember by themselves: they change in place."""
+        flags = np.broadcast_to(np.asarray(deterministic, dtype=bool).reshape(-1), (len(obs),))
+        actions, infos = [], []
+        self._twin = (None, self._twin[1])  # the vector may have been changed in place since the last call
+        for row in range(len(obs)):
+            own = parameters[row] if parameters is not None and parameters.ndim == 2 else parameters
+            agent = self._agent(state, row, own)
+            with isolated_rng(_seed_from(noise[row])), torch.no_grad():
+                action, info = self._call(agent, obs[row], bool(flags[row]))
+            actions.append(self._flat_action(action))
+            infos.append(info)
+        return np.stack(actions), state, _stack_infos(infos)
+
+    def acting_parameters(self) -> np.ndarray:
+        """Flat parameters of a torch module, float32 ``(P,)``; of anything else none, ``(0,)``."""
+        if self._layout is None:
+            return np.zeros(0, dtype=np.float32)
+        return self._layout.flatten(self.policy)
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _agent(self, state: PolicyState, row: int, parameters: np.ndarray | None) -> Any:
+        agent = state["agent"][row] if self._remembers else self.policy
+        if parameters is None or (self._layout is None and parameters.size == 0):
+            return agent
+        if self._layout is None:
+            raise ValueError(
+                f"parameters cannot be given to a {type(self.policy).__name__}: only torch modules take flat vectors"
+            )
+        if self._remembers:
+            self._layout.assign(agent, parameters)
+            return agent
+        known, twin = self._twin
+        if twin is None or known is not parameters:
+            # A copy, since the caller's module may be in training.
+            twin = copy.deepcopy(self.policy) if twin is None else twin
+            self._layout.assign(twin, parameters)
+            self._twin = (parameters, twin)
+        return twin
+
+    def _call(self, agent: Any, row: np.ndarray, deterministic: bool) -> tuple[Any, Mapping[str, Any]]:
+        obs = self._shaped_obs(row)
+        extra = {"deterministic": deterministic} if self._takes_deterministic else {}
+        if hasattr(agent, "get_action"):
+            result = agent.get_action(obs, **extra)
+        elif isinstance(agent, nn.Module):
+            batch = torch.as_tensor(obs)[None]
+            reference = next(agent.parameters(), None)
+            if reference is not None:
+                batch = batch.to(reference)
+            result = agent(batch, **extra)
+        else:
+            result = agent(obs, **extra)
+        action, info = result if _is_pair(result) else (result, {})
+        if isinstance(action, torch.distributions.Distribution):
+            action = _likely(action) if deterministic else action.sample()
+        elif deterministic and not self._takes_deterministic and "mean" in info:
+            action = info["mean"]
+        return action, info
+
+    def _shaped_obs(self, row: np.ndarray) -> Any:
+        space = self.env_spec.observation_space
+        if isinstance(space, gymnasium.spaces.Box):
+            return row.astype(space.dtype).reshape(space.shape)
+        return gymnasium.spaces.unflatten(space, row)
+
+    def _flat_action(self, action: Any) -> np.ndarray:
+        if isinstance(action, torch.Tensor):
+            action = action.detach().cpu().numpy()
+        space = self.env_spec.action_space
+        if isinstance(space, gymnasium.spaces.Discrete):
+            values = np.asarray(action).reshape(-1)
+            if values.size != 1:
+                raise ShapeError(f"policy must return one action of {space}, got shape {np.shape(action)}")
+            return np.asarray(values[0], dtype=np.int64)
+        dtype = np.float64 if space.dtype == np.float64 else np.float32
+        flat = np.array(action, dtype=dtype).reshape(-1)
+        if flat.size != self.env_spec.act_dim:
+            raise ShapeError(f"policy must return {self.env_spec.act_dim} numbers per action, got {np.shape(action)}")
+        return flat
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_twin": (None, None)}
+
+
+class ScriptedPolicy:
+    """Acts by a function of observations and contexts: oracles, floors, experts.
+
+    Args:
+        function: ``function(obs (N, obs_dim), contexts) -> actions (N, act_dim)`` (``(N,)`` for Discrete), row by row
+            independent. ``contexts`` maps each name in the rollouts' contexts to an array ``(N, ...)``, ``{"goal": (N, 2)}``
+            say; it is empty where rollouts have no context.
+        env_spec: Spaces of the environment; with it, shapes of actions are checked.
+    """
+
+    noise_dim = 0
+    noise_kind: Literal["normal", "uniform"] = "normal"
+    width_independent = True
+
+    def __init__(
+        self,
+        function: Callable[[np.ndarray, dict[str, np.ndarray]], np.ndarray],
+        env_spec: EnvSpec | None = None,
+    ) -> None:
+        if not callable(function):
+            raise TypeError(f"function must be callable as function(obs, contexts), got {type(function).__name__}")
+        self.function = function
+        self.env_spec = None if env_spec is None else EnvSpec.from_env(env_spec)
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """The contexts, stacked by name."""
+        names = set(contexts[0] or {})
+        if any(set(context or {}) != names for context in contexts):
+            raise ValueError(
+                f"all rollouts need the same context names, got {[sorted(context or {}) for context in contexts]}"
+            )
+        return {name: np.stack([np.asarray((context or {})[name]) for context in contexts]) for name in sorted(names)}
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; without infos."""
+        actions = np.asarray(self.function(obs, dict(state)))
+        expected: tuple[int, ...] = actions.shape
+        if self.env_spec is not None:
+            discrete = isinstance(self.env_spec.action_space, gymnasium.spaces.Discrete)
+            expected = (len(obs),) if discrete else (len(obs), self.env_spec.act_dim)
+        if actions.shape != expected or len(actions) != len(obs):
+            raise ShapeError(f"function must return actions of shape {expected}, got {actions.shape}")
+        # A constant action may be one row broadcast, or the observations themselves.
+        return np.array(actions), state, {}
+
+    def acting_parameters(self) -> np.ndarray:
+        """None: ``(0,)``."""
+        return np.zeros(0, dtype=np.float32)
+
+
+def _seed_from(noise: np.ndarray) -> int:
+    """A 32-bit seed from two uniform numbers: 16 bits of each."""
+    high, low = (min(int(float(value) * 65536), 65535) for value in noise)
+    return high << 16 | low
+
+
+def _has_parameter(function: Any, name: str) -> bool:
+    try:
+        function = function.forward if isinstance(function, nn.Module) else function
+        return name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # built-ins have no signature
+        return False
+
+
+def _likely(distribution: torch.distributions.Distribution) -> torch.Tensor:
+    if isinstance(distribution, torch.distributions.Categorical):
+        return distribution.probs.argmax(dim=-1)
+    return distribution.mean
+
+
+def _is_pair(result: Any) -> bool:
+    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+
+
+def _stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Numeric infos that every row has, ``(N, ...)``."""
+    stacked = {}
+    for name in infos[0]:
+        rows = [info.get(name) for info in infos]
+        values = [np.asarray(row.detach().cpu() if isinstance(row, torch.Tensor) else row) for row in rows]
+        if values[0].dtype.kind in "fiub" and all(value.shape == values[0].shape for value in values):
+            stacked[name] = np.stack(values)
+    return stacked

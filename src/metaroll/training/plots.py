@@ -1,0 +1,170 @@
+"""Pictures of a run as PNG: the learning curve, and the adaptation curve (needs matplotlib, the extra ``plot``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from metaroll.training.metrics_log import read_metrics
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_adaptation_curve", "plot_learning_curve", "require_matplotlib"]
+
+_BEFORE, _AFTER, _GREY = "#d95f02", "#1b6ca8", "#555555"
+_STYLES = ("--", ":", "-.")
+
+
+def require_matplotlib() -> None:
+    """An ``ImportError`` with the cure if matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("pictures need matplotlib, which is not installed: pip install 'metaroll[plot]'")
+
+
+def plot_learning_curve(
+    run_dir: str | Path,
+    path: str | Path | None = None,
+    *,
+    references: Mapping[str, Any] | None = None,
+    phase: str = "MetaTest",
+) -> Path:
+    """Draw return before and after adaptation over environment steps, with 95 % intervals over tasks.
+
+    Args:
+        run_dir: Folder of the run (its ``metrics.jsonl`` is read).
+        path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
+        references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
+        phase: Phase of the metrics, the evaluator's ``prefix``.
+
+    Returns:
+        Where the picture is.
+    """
+    require_matplotlib()
+    path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
+    rows = [row for row in read_metrics(run_dir, phase=phase) if row["task"] is None]
+    figure, axes = _figure()
+    for name, label, colour in (
+        ("return_before", "before adaptation", _BEFORE),
+        ("return_after", "after adaptation", _AFTER),
+    ):
+        steps, mean = _series(rows, name)
+        if not steps.size:
+            continue
+        low, high = _series(rows, f"{name}_ci_low")[1], _series(rows, f"{name}_ci_high")[1]
+        axes.plot(steps, mean, color=colour, label=label, marker="o", markersize=3.5, linewidth=1.8)
+        if len(low) == len(high) == len(mean):
+            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=_GREY)
+    _draw_references(axes, references)
+    axes.set_xlabel("environment steps in training tasks")
+    axes.set_ylabel("return per episode in held-out tasks")
+    axes.set_title("Learning to adapt", loc="left")
+    axes.xaxis.set_major_formatter(_thousands)
+    return _finish(figure, axes, path)
+
+
+def plot_adaptation_curve(
+    result: Any, path: str | Path, references: Mapping[str, Any] | None = None, *, title: str | None = None
+) -> Path:
+    """Draw the return of the first, second, ... episode in a new task, with 95 % intervals over tasks.
+
+    Args:
+        result: An ``EvaluationResult``, or a dict with its ``adaptation_curve``.
+        path: Picture to write.
+        references: Name -> return (one number, or one per episode), drawn as lines.
+        title: Title; ``None`` means one that names the number of tasks.
+
+    Returns:
+        ``path``.
+    """
+    require_matplotlib()
+    values = result if isinstance(result, Mapping) else result.to_dict()
+    curve = values["adaptation_curve"]
+    episodes = np.asarray(curve["episode"], dtype=int)
+    mean, low, high = (np.array(curve[k], dtype=float) for k in ("mean", "low", "high"))  # None becomes NaN
+    explored = int(curve.get("num_exploration", 0))
+    figure, axes = _figure()
+    axes.plot(episodes, mean, color=_GREY, linewidth=1.4, zorder=2)
+    errors = np.nan_to_num(np.stack([mean - low, high - mean])).clip(min=0)
+    for part, label, colour in (
+        (slice(0, explored), "exploration episodes", _BEFORE),
+        (slice(explored, None), "adapted episodes", _AFTER),
+    ):
+        if episodes[part].size:
+            axes.errorbar(
+                episodes[part],
+                mean[part],
+                yerr=errors[:, part],
+                fmt="o",
+                color=colour,
+                capsize=3.5,
+                markersize=6,
+                linewidth=1.6,
+                label=label,
+                zorder=3,
+            )
+    _draw_references(axes, references)
+    axes.set_xlabel("episode in the new task")
+    axes.set_ylabel("return per episode")
+    axes.set_xlim(episodes[0] - 0.5, episodes[-1] + 0.5)
+    axes.set_xticks(episodes if len(episodes) <= 20 else episodes[:: len(episodes) // 10])
+    count = values.get("n_test_tasks")
+    over = f" ({count} held-out tasks, 95 % intervals)" if count else ""
+    axes.set_title(f"Adapting to a new task{over}" if title is None else title, loc="left")
+    return _finish(figure, axes, Path(path))
+
+
+def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
+    points = [(row["env_steps"], row["value"]) for row in rows if row["metric"] == metric]
+    array = np.array(points, dtype=float).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
+
+
+def _figure() -> tuple[Figure, Axes]:
+    # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _draw_references(axes: Axes, references: Mapping[str, Any] | None) -> None:
+    for (name, value), style in zip((references or {}).items(), _STYLES * 8, strict=False):
+        level = np.asarray(value, dtype=float)
+        if level.ndim == 0:
+            axes.axhline(float(level), color=_GREY, linestyle=style, linewidth=1.3, label=name, zorder=1)
+        else:
+            axes.plot(np.arange(1, len(level) + 1), level, color=_GREY, linestyle=style, linewidth=1.3, label=name)
+
+
+def _thousands(value: float, position: int) -> str:
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+
+
+def _finish(figure: Figure, axes: Axes, path: Path) -> Path:
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        # Beside the curves rather than on them.
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    figure.savefig(temporary, format="png", metadata={"Software": None})
+    os.replace(temporary, path)
+    return path

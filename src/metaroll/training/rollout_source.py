@@ -1,0 +1,205 @@
+"""Where a runner's rollouts come from: the rollout engine, or a garage sampler; workers are shared and start late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.local_sampler import LocalSampler
+from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.workers import DefaultWorker, PEARLWorker, WorkerFactory
+from metaroll.training.engine_policy import use_policy
+from metaroll.types import Context, EnvUpdate
+
+__all__ = ["RolloutSource", "SamplerChoice"]
+
+
+class SamplerChoice:
+    """Which garage sampler is to collect rollouts, if any.
+
+    Args:
+        sampler_cls: Called as ``sampler_cls(worker_factory, agents, envs, **sampler_args)``; ``None`` means the rollout
+            engine, unless ``worker_class`` is one that the engine does not stand for.
+        sampler_args: Further arguments of that class.
+        worker_class: Class of the workers.
+        worker_args: Further arguments of the workers.
+    """
+
+    def __init__(
+        self, sampler_cls: Any, sampler_args: Mapping[str, Any] | None, worker_class: Any, worker_args: Any
+    ) -> None:
+        if sampler_cls is None and worker_class not in (None, DefaultWorker, PEARLWorker):
+            sampler_cls = LocalSampler
+        if sampler_cls is None and (sampler_args or worker_args):
+            raise ValueError(
+                f"sampler_args and worker_args need a sampler_cls, got {sampler_args} and {worker_args}; the rollout "
+                "engine takes LocalRunner(engine_args=...)"
+            )
+        self.sampler_cls = sampler_cls
+        self._sampler_args = dict(sampler_args or {})
+        self._worker_class = DefaultWorker if worker_class is None else worker_class
+        self._worker_args = worker_args
+
+    def build(self, algo: Any, env: Any, agent: Any, seed: int, num_workers: int) -> Any:
+        """The sampler; ``None`` stands for the engine."""
+        if self.sampler_cls is None:
+            return None
+        factory = WorkerFactory(
+            max_path_length=algo.max_path_length,
+            seed=seed,
+            n_workers=num_workers,
+            worker_class=self._worker_class,
+            worker_args=self._worker_args,
+        )
+        return self.sampler_cls(factory, agent, env, **self._sampler_args)
+
+
+class RolloutSource:
+    """Collects rollouts for one algorithm in one environment.
+
+    Args:
+        algo: Its ``exploration_policy``, else ``policy``, acts.
+        env: Instance, id, constructor or ``EnvUpdate``.
+        choice: Sampler to use in place of the engine.
+        num_workers: Number of workers.
+        transport: See ``SamplerPool``.
+        engine_args: Further arguments of the training engine.
+    """
+
+    def __init__(
+        self,
+        algo: Any,
+        env: Any,
+        choice: SamplerChoice,
+        num_workers: int,
+        transport: str,
+        engine_args: Mapping[str, Any],
+    ) -> None:
+        self._algo = algo
+        self._env = env
+        self._choice = choice
+        self._num_workers = num_workers
+        self._transport = transport
+        self._engine_args = dict(engine_args)
+        self._sampler: Any = None
+        self._pool: SamplerPool | None = None
+        self._engine: RolloutEngine | None = None
+        self._evaluation_engine: RolloutEngine | None = None
+        if self.agent is not None and getattr(algo, "max_path_length", None) is None:
+            raise ValueError(f"{type(algo).__name__} has a policy but no max_path_length, which sampling needs: set it")
+
+    @property
+    def agent(self) -> Any:
+        """What acts in training, ``None`` without a policy."""
+        exploration = getattr(self._algo, "exploration_policy", None)
+        return getattr(self._algo, "policy", None) if exploration is None else exploration
+
+    @property
+    def evaluation_engine(self) -> RolloutEngine:
+        """An engine for evaluations, on the same workers."""
+        if self._evaluation_engine is None:
+            self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
+        return self._evaluation_engine
+
+    def obtain(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        *,
+        seed: int,
+        counter: int,
+        itr: int,
+        batch_size: int | None,
+        num_rollouts: int | None,
+        agent_update: Any,
+        contexts: Sequence[Context | None] | None,
+        deterministic: bool,
+    ) -> list[list[Any]]:
+        """One list of whole rollouts per update; their seeds are ``(seed, counter, index)``."""
+        self._check(updates, batch_size, num_rollouts, contexts)
+        if self._choice.sampler_cls is not None:
+            return self._from_sampler(
+                updates, seed, itr, batch_size, agent_update, contexts, num_rollouts, deterministic
+            )
+        if self._engine is None:
+            self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
+        is_policy = agent_update is not None and not isinstance(agent_update, np.ndarray)
+        parameters = use_policy(self._engine, agent_update if is_policy else self.agent)
+        if is_policy and contexts is None and callable(getattr(agent_update, "plan_context", None)):
+            contexts = [agent_update.plan_context()] * len(updates)
+        limit = self._algo.max_path_length
+        return self._engine.run_groups(
+            updates,
+            seed=seed,
+            sub_seed=counter,
+            max_steps=None if math.isinf(limit) else int(limit),
+            min_steps=batch_size,
+            num_rollouts=num_rollouts,
+            contexts=contexts,
+            deterministic=deterministic,
+            parameters=agent_update if isinstance(agent_update, np.ndarray) else parameters,
+        )
+
+    def close(self) -> None:
+        """Free workers and environments; they are made again when needed."""
+        for engine in (self._engine, self._evaluation_engine):
+            if engine is not None:
+                engine.close()
+        if self._pool is not None:
+            self._pool.stop()
+        if self._sampler is not None:
+            self._sampler.shutdown_worker()
+        self._engine = self._evaluation_engine = self._pool = self._sampler = None
+
+    def _shared_pool(self) -> SamplerPool:
+        if self._pool is None:
+            self._pool = SamplerPool(self._num_workers, transport=self._transport)
+        return self._pool
+
+    def _check(
+        self, updates: Sequence[Any], batch_size: int | None, num_rollouts: int | None, contexts: Sequence[Any] | None
+    ) -> None:
+        if self.agent is None:
+            raise ValueError(
+                f"{type(self._algo).__name__} has no policy, so there is nothing to sample with: set policy"
+            )
+        if (batch_size is None) == (num_rollouts is None):
+            raise ValueError(
+                f"give either batch_size (here or in train) or num_rollouts, got {batch_size} and {num_rollouts}"
+            )
+        for name, value in (("batch_size", batch_size), ("num_rollouts", num_rollouts)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        if not updates:
+            raise ValueError("env_update must hold at least one update, got an empty list")
+        if contexts is not None and len(contexts) != len(updates):
+            raise ValueError(f"contexts must have one entry per env_update ({len(updates)}), got {len(contexts)}")
+
+    def _from_sampler(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        seed: int,
+        itr: int,
+        batch_size: int | None,
+        agent_update: Any,
+        contexts: Any,
+        num_rollouts: int | None,
+        deterministic: bool,
+    ) -> list[list[Any]]:
+        if contexts is not None or num_rollouts is not None or deterministic:
+            raise ValueError(
+                "contexts, num_rollouts and deterministic need the rollout engine: setup without sampler_cls"
+            )
+        if self._sampler is None:
+            self._sampler = self._choice.build(self._algo, self._env, self.agent, seed, self._num_workers)
+        if agent_update is None:
+            tell = getattr(self.agent, "get_param_values", None)
+            agent_update = tell() if callable(tell) else None
+        groups = []
+        for update in updates:
+            batch = self._sampler.obtain_samples(itr, batch_size, agent_update, update)
+            groups.append(batch.to_rollouts() if hasattr(batch, "to_rollouts") else list(batch))
+        return groups

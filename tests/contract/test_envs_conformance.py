@@ -1,0 +1,197 @@
+"""The conformance kit finds planted faults (specs/meta.md Q-02, Q-24; design.md 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.envs.checks import ConformanceError, check_slots
+from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.point_robot import PointRobotEnv, PointRobotSlots
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.types import RolloutPlan, SlotStep
+
+
+class Aliased(PointRobotSlots):
+    """Hands out the same memory at every step."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self.buffer = np.zeros((num_slots, 2), dtype=np.float32)
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        result = super().step(actions, active)
+        self.buffer[:] = result.observations
+        return result._replace(observations=self.buffer)
+
+
+class StateHandedOut(PointRobotSlots):
+    """Hands out its own memory of the rewards' sum, fresh at every step, but used later."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self.last = np.zeros((num_slots, 2), dtype=np.float32)
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        moved = super().step(actions, active)
+        result = moved._replace(rewards=np.where(active, moved.rewards + self.last[:, 0], 0.0))
+        self.last = result.observations
+        return result
+
+    def reset(self, slots: Any, plans: Any) -> np.ndarray:
+        first = super().reset(slots, plans)
+        self.last = self.last.copy()
+        self.last[list(slots)] = first
+        return first
+
+
+class IgnoresMask(PointRobotSlots):
+    """Steps everybody, and hides it."""
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        before = self._position.astype(np.float32)
+        result = super().step(actions + 0.5, np.ones_like(active))
+        return result._replace(
+            observations=np.where(active[:, None], result.observations, before),
+            rewards=np.where(active, result.rewards, 0.0),
+        )
+
+
+class RewardsFrozen(PointRobotSlots):
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        result = super().step(actions, active)
+        return result._replace(rewards=result.rewards - 1.0)
+
+
+class SharedGenerator(PointRobotSlots):
+    """One generator for the noise of all slots."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self.generator = np.random.default_rng(0)
+
+    def reset(self, slots: Any, plans: Any) -> np.ndarray:
+        self.generator = np.random.default_rng(plans[0].seed)
+        return super().reset(slots, plans)
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        noise = self.generator.normal(size=actions.shape)
+        return super().step(actions + 0.1 * noise, active)
+
+
+class Unseeded(PointRobotSlots):
+    generator = np.random.default_rng(0)
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        return super().step(actions + 0.1 * self.generator.normal(size=actions.shape), active)
+
+
+class AnySeed(PointRobotSlots):
+    def reset(self, slots: Any, plans: Any) -> np.ndarray:
+        return super().reset(slots, [plan.with_(seed=plan.seed or (0, 0, 0)) for plan in plans])
+
+
+class KeepsTask(PointRobotSlots):
+    """A plan without an update finds the goal of the plan before."""
+
+    def reset(self, slots: Any, plans: Any) -> np.ndarray:
+        before = self._goal.copy()
+        first = super().reset(slots, plans)
+        for slot, plan in zip(slots, plans, strict=True):
+            if plan.env_update is None:
+                self._goal[slot] = before[slot]
+        return first
+
+
+class ChangesActions(PointRobotSlots):
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        np.clip(actions, -0.5, 0.5, out=actions)
+        return super().step(actions, active)
+
+
+class Float32Rewards(PointRobotSlots):
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        result = super().step(actions, active)
+        return result._replace(rewards=result.rewards.astype(np.float32))
+
+
+class EndsAtLimit(PointRobotEnv):
+    """Calls the time limit an ending, as old vectorised samplers did (Q-24)."""
+
+    def __init__(self, old_info: bool = False) -> None:
+        super().__init__()
+        self.steps, self.old_info = 0, old_info
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.steps = 0
+        return super().reset(**kwargs)
+
+    def step(self, action: np.ndarray) -> Any:
+        self.steps += 1
+        observation, reward, _, _, info = super().step(action)
+        if self.old_info:
+            info["TimeLimit.truncated"] = self.steps >= 5
+        return observation, reward, self.steps >= (5 if self.old_info else 20), False, info
+
+
+class KeepsGenerator(PointRobotEnv):
+    """Seeds itself at the first reset only."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed if self._np_random is None else None, options=options)
+
+
+GOAL = SetTaskUpdate(PointRobotEnv, {"goal": (0.5, -0.5)})
+PLANS = [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), GOAL), RolloutPlan(2, (0, 0, 2))]
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (Aliased, "memory"),
+        (StateHandedOut, "memory"),
+        (IgnoresMask, "mask"),
+        (RewardsFrozen, "mask"),
+        (SharedGenerator, "neighbours"),
+        (Unseeded, "determinism"),
+        (AnySeed, "seed"),
+        (KeepsTask, "history"),
+        (ChangesActions, "actions"),
+        (Float32Rewards, "form"),
+        (lambda n: GymSlots(EndsAtLimit, n), "time_limit"),
+        (lambda n: GymSlots(lambda: EndsAtLimit(old_info=True), n), "time_limit"),
+        (lambda n: GymSlots(KeepsGenerator, n), "history"),
+    ],
+)
+def test_planted_faults_are_found(make: Any, rule: str) -> None:
+    plans = None if rule in ("time_limit",) else PLANS
+    with pytest.raises(ConformanceError, match=f"^{rule}: ") as caught:
+        check_slots(make, plans)
+    assert caught.value.rule == rule
+
+
+def test_aliasing_environment_behind_gym_slots_is_cured() -> None:
+    """specs/meta.md Q-02: an environment may return one buffer, the slots return copies"""
+
+    class OneBuffer(PointRobotEnv):
+        def reset(self, **kwargs: Any) -> Any:
+            observation, info = super().reset(**kwargs)
+            self.buffer = observation
+            return self.buffer, info
+
+        def step(self, action: np.ndarray) -> Any:
+            observation, *rest = super().step(action)
+            self.buffer[:] = observation
+            return self.buffer, *rest
+
+    check_slots(lambda n: GymSlots(OneBuffer, n), PLANS)
+
+
+def test_honest_slots_pass() -> None:
+    check_slots(PointRobotSlots, PLANS)
+    check_slots(lambda n: GymSlots(lambda: gymnasium.wrappers.TimeLimit(PointRobotEnv(), 5), n), time_limit=5)
+    with pytest.raises(ValueError, match="at least 2"):
+        check_slots(PointRobotSlots, PLANS[:1])

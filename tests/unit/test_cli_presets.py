@@ -1,0 +1,85 @@
+"""Presets are plain data that fit the documented constructors; their values are those of specs/meta.md 6.1."""
+
+from __future__ import annotations
+
+import pytest
+
+from metaroll.cli.experiments import resolve, run_options
+from metaroll.cli.options import check_value
+from metaroll.cli.presets import ALGORITHM_NAMES, get_preset, preset_names
+from metaroll.envs.registry import family_names, get_family
+from metaroll.errors import UnknownNameError
+
+PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
+
+
+@pytest.mark.parametrize(("algo", "env"), PAIRS)
+def test_every_value_names_an_option_and_fits_it(algo, env):
+    options = {option.name: option for option in run_options(algo)}
+    for name, value in get_preset(algo, env).items():
+        assert name in options
+        assert check_value(options[name], value, "the preset") == value
+
+
+@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
+def test_every_environment_has_a_preset(algo):
+    assert preset_names(algo) == sorted(family_names())
+
+
+def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
+    with pytest.raises(UnknownNameError, match="did you mean 'pearl'"):
+        get_preset("perl", "point-robot")
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        # train, test, meta batch, init, prior, post, extra, grad steps, tasks, emb, T, discount, reward scale, kl
+        ("cheetah-vel", (100, 30, 16, 2000, 400, 0, 600, 2000, 5, 100, 200, 0.99, 5, 0.1)),
+        ("point-robot", (80, 20, 16, 200, 200, 0, 200, 1000, 5, 64, 20, 0.99, 100, 0.1)),
+        ("sparse-point-robot", (80, 20, 16, 200, 100, 900, 0, 1000, 10, 1024, 20, 0.9, 100, 1.0)),
+    ],
+)
+def test_values_of_the_reference_configurations(env, expected):
+    """specs/meta.md 6.1"""
+    names = (
+        "num_train_tasks",
+        "num_test_tasks",
+        "meta_batch_size",
+        "num_initial_steps",
+        "num_steps_prior",
+        "num_steps_posterior",
+        "num_extra_rl_steps_posterior",
+        "num_steps_per_epoch",
+        "num_tasks_sample",
+        "embedding_batch_size",
+        "max_path_length",
+        "discount",
+        "reward_scale",
+        "kl_lambda",
+    )
+    config = resolve("pearl", env)
+    algorithm, run, evaluation = config["algorithm"], config["run"], config["evaluation"]
+    assert tuple(algorithm[name] for name in names) == expected
+    assert (algorithm["latent_dim"], algorithm["encoder_hidden_sizes"]) == (5, (200, 200, 200))
+    assert (algorithm["batch_size"], algorithm["soft_target_tau"], algorithm["update_post_train"]) == (256, 0.005, 1)
+    assert {algorithm[f"{kind}_lr"] for kind in ("policy", "qf", "vf", "context")} == {3e-4}
+    assert (run["hidden_sizes"], run["epochs"]) == ((300, 300, 300), 500)
+    # Evaluation steps per task and repetition: 600, 60 and 400 in episodes of T steps, the last one counts.
+    steps = {"cheetah-vel": 600, "point-robot": 60, "sparse-point-robot": 400}[env]
+    episodes = evaluation["n_exploration_traj"] + evaluation["n_test_rollouts"]
+    assert episodes * algorithm["max_path_length"] == steps
+    prior = {"cheetah-vel": 2, "point-robot": 1, "sparse-point-robot": 5}[env]
+    assert (evaluation["posterior_sampling"], evaluation["num_prior_episodes"]) == (True, prior)
+
+
+def test_sparse_rewards_are_in_the_context_and_in_the_score_only():
+    config = resolve("pearl", "sparse-point-robot")
+    assert config["algorithm"]["context_reward_key"] == "sparse_reward"
+    assert config["evaluation"]["return_reward_key"] == "sparse_reward"
+    assert resolve("pearl", "point-robot")["algorithm"]["context_reward_key"] is None
+
+
+def test_horizons_are_those_of_the_families():
+    for env in preset_names("pearl"):
+        assert resolve("pearl", env)["algorithm"]["max_path_length"] == get_family(env).horizon

@@ -1,0 +1,216 @@
+"""Whole commands on tiny networks: train, resume, evaluate, demo; what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from metaroll.cli.main import main
+
+TINY = {
+    "hidden_sizes": [8, 8],
+    "encoder_hidden_sizes": [8],
+    "num_train_tasks": 3,
+    "num_test_tasks": 4,
+    "meta_batch_size": 2,
+    "batch_size": 8,
+    "embedding_batch_size": 8,
+    "embedding_mini_batch_size": 8,
+    "num_steps_per_epoch": 2,
+    "num_tasks_sample": 1,
+    "num_initial_steps": 20,
+    "num_steps_prior": 20,
+    "num_extra_rl_steps_posterior": 20,
+    "epochs": 2,
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch) -> Path:
+    """A working folder with a configuration file of tiny numbers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    return tmp_path
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, " ".join(captured.err.split())
+
+
+def train(capsys, *arguments: str) -> tuple[int, str, str]:
+    return run(capsys, "train", "pearl", "point-robot", "--config", "tiny.yaml", *arguments)
+
+
+def test_training_leaves_a_complete_run_folder_and_only_json_on_standard_output(place, capsys):
+    status, out, err = train(capsys, "--seed", "3", "--epochs", "1", "--json")
+    assert (status, "epoch 1/1" in err) == (0, True)
+    summary = json.loads(out)
+    folder = place / "runs" / "pearl-point-robot-3"
+    assert json.loads((folder / "summary.json").read_text()) == summary
+    assert (summary["seed"], summary["epochs"], summary["n_test_tasks"]) == (3, 1, 4)
+    # 3 tasks x 20 initial steps, then one visit of 20 steps under the prior and 20 under the posterior
+    assert summary["env_steps"] == 3 * 20 + 40
+    assert summary["gain"] == pytest.approx(summary["return_after"] - summary["return_before"])
+    assert len(summary["adaptation_curve"]["mean"]) == summary["n_exploration_episodes"] + 1
+    for name in ("config.yaml", "metrics.jsonl", "snapshots", "adaptation_curve.png", "learning_curve.png"):
+        assert (folder / name).exists()
+
+
+def test_flags_override_the_file_and_everything_is_written_out(place, capsys):
+    assert train(capsys, "--epochs", "1", "--batch-size", "4", "--out", "here", "--quiet")[0] == 0
+    config = yaml.safe_load((place / "here" / "config.yaml").read_text())
+    assert (config["algorithm"]["batch_size"], config["algorithm"]["meta_batch_size"]) == (4, 2)
+    assert (config["algorithm"]["policy_lr"], config["algorithm"]["reward_scale"]) == (3e-4, 100.0)
+    assert config["run"]["hidden_sizes"] == [8, 8]
+    assert set(config["versions"]) >= {"metaroll", "numpy", "torch", "python"}
+
+
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(place, capsys):
+    whole = json.loads(train(capsys, "--out", "whole", "--json")[1])
+    train(capsys, "--out", "parts", "--epochs", "1", "--quiet")
+    status, out, _ = run(capsys, "resume", "parts", "--epochs", "2", "--json")
+    assert status == 0
+    resumed = json.loads(out)
+    assert {**resumed, "seconds": 0} == {**whole, "seconds": 0}
+    assert (place / "parts" / "metrics.jsonl").read_text().count("\n") > 0
+
+
+def test_a_run_can_be_repeated_from_its_own_configuration(place, capsys):
+    first = json.loads(train(capsys, "--epochs", "1", "--json")[1])
+    config = "runs/pearl-point-robot-0/config.yaml"
+    again = json.loads(run(capsys, "train", "pearl", "point-robot", "--config", config, "--out", "b", "--json")[1])
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    before = {p: p.read_bytes() for p in (place / "r").rglob("*") if p.is_file() and p.suffix != ".png"}
+    status, out, _ = run(capsys, "evaluate", "r", "--episodes", "3", "--num-tasks", "6", "--seed", "1", "--json")
+    assert status == 0
+    values = json.loads(out)
+    assert (values["n_test_tasks"], values["n_exploration_episodes"], values["epoch"]) == (6, 3, 1)
+    assert json.loads((place / "r" / "evaluation.json").read_text()) == values
+    assert {p: p.read_bytes() for p in before} == before
+    again = json.loads(run(capsys, "evaluate", "r", "--episodes", "3", "--num-tasks", "6", "--seed", "1", "--json")[1])
+    assert again == values
+
+
+def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(place, capsys, monkeypatch):
+    from metaroll.cli import demo
+
+    monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **TINY, "epochs": 1, "num_test_tasks": 40})
+    status, out, _ = run(capsys, "demo", "--seed", "1", "--json")
+    assert status == 0
+    summary = json.loads(out)
+    assert summary["return_oracle"] > summary["return_floor"]
+    room = summary["return_oracle"] - summary["return_floor"]
+    score = (summary["return_after"] - summary["return_floor"]) / room
+    assert summary["normalised_score"] == pytest.approx(score)
+    assert summary["normalised_score_ci_low"] < summary["normalised_score"]
+    assert summary["n_test_tasks"] >= 40
+    assert summary["n_exploration_episodes"] <= 5
+    for name in ("gain", "gain_ci_low", "gain_ci_high", "env_steps", "seconds", "adaptation_curve", "versions"):
+        assert name in summary
+    (place / "runs" / "demo" / "notes.txt").write_text("mine")
+    status, out, err = run(capsys, "demo", "--seed", "1")
+    assert (status, err) == (0, "")
+    assert "adaptation gain" in out
+    assert "adaptation_curve.png" in out
+    assert (place / "runs" / "demo" / "notes.txt").exists()
+    again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
+    assert {**again, "seconds": 0} == {**summary, "seconds": 0}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--discount", "2"], "discount must lie in [0, 1], got 2"),
+        (["--batch-size", "0"], "batch_size must be at least 1, got 0"),
+        (["--num-steps-prior", "0", "--num-steps-posterior", "0"], "num_steps_prior + num_steps_posterior"),
+        (["--config", "nothing.yaml"], "there is no file nothing.yaml"),
+        (["--batch-sise", "3"], "unknown option --batch-sise; did you mean --batch-size"),
+        (["--epochs", "many"], "Error parsing --epochs"),
+        (["--epochs", "-1"], "epochs"),
+        (["--num-workers", "0"], "num_workers"),
+        (["--transport", "pigeons"], "transport"),
+        (["--snapshot-mode", "seldom"], "snapshot_mode must be one of"),
+        (["--device", "abacus"], "device"),
+    ],
+)
+def test_values_that_make_no_sense_are_one_line_and_leave_no_folder(place, capsys, arguments, message):
+    status, out, err = train(capsys, *arguments) if "--config" not in arguments else run(
+        capsys, "train", "pearl", "point-robot", *arguments
+    )
+    assert (status, out) == (2, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert "Traceback" not in err
+    assert not (place / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("batch_sise: 3", "option (in bad.yaml) 'batch_sise'; did you mean 'batch_size'"),
+        ("batch_size: many", "batch_size in bad.yaml must be an integer, got 'many'"),
+        ("- 3", "bad.yaml must hold lines"),
+    ],
+)
+def test_mistakes_in_a_file_name_the_file(place, capsys, line, message):
+    Path("bad.yaml").write_text(line)
+    status, _, err = run(capsys, "train", "pearl", "point-robot", "--config", "bad.yaml")
+    assert status == 2
+    assert message in err
+
+
+def test_an_unknown_environment_is_refused_with_the_nearest_name(place, capsys):
+    status, _, err = run(capsys, "train", "pearl", "chetah-vel")
+    assert status == 2
+    assert "did you mean 'cheetah-vel'?" in err
+
+
+def test_an_existing_run_is_never_overwritten_and_both_cures_are_named(place, capsys):
+    train(capsys, "--epochs", "1", "--quiet")
+    summary = (place / "runs" / "pearl-point-robot-0" / "summary.json").read_bytes()
+    status, _, err = train(capsys, "--epochs", "1")
+    assert status == 2
+    assert "metaroll resume runs/pearl-point-robot-0" in err
+    assert "--out" in err
+    assert (place / "runs" / "pearl-point-robot-0" / "summary.json").read_bytes() == summary
+
+
+def test_a_damaged_snapshot_is_one_line(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    for path in (place / "r" / "snapshots").rglob("*.safetensors"):
+        path.write_bytes(path.read_bytes()[:-1])
+    status, _, err = run(capsys, "resume", "r", "--epochs", "2")
+    assert status == 2
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):
+    command = [sys.executable, "-m", "metaroll.cli.main", "train", "pearl", "point-robot"]
+    command += ["--config", "tiny.yaml", "--epochs", "100000", "--out", "r"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+    deadline = time.monotonic() + 60
+    while not (place / "r" / "snapshots" / "000001").exists() and time.monotonic() < deadline:
+        if any((place / "r" / "snapshots").glob("00000[2-9]")):
+            break
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.strip().splitlines()[-1] == "interrupted; continue with: metaroll resume r"
+    assert "Traceback" not in err
+    assert list((place / "r" / "snapshots").glob("[0-9]*"))

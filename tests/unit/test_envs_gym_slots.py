@@ -1,0 +1,265 @@
+"""A list of Gymnasium environments as slots: exact, copied, frozen where not active."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.envs.checks import check_slots
+from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.errors import ShapeError
+from metaroll.seeding import plan_env_seed
+from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
+from metaroll.types import EnvUpdate, RolloutPlan
+
+
+def plan(number: int = 0, update: EnvUpdate | None = None, **fields: Any) -> RolloutPlan:
+    return RolloutPlan(index=number, seed=(7, 0, number), env_update=update, **fields)
+
+
+class Counter(gymnasium.Env):
+    """Observation = number of steps, always in the same memory; keeps the actions that it gets."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, end: int = 3, start: float = 0.0, fail_at: int | None = None) -> None:
+        self.buffer = np.zeros(2, dtype=np.float32)
+        self.info = {"buffer": self.buffer}
+        self.end, self.begin, self.fail_at = end, start, fail_at
+        self.kept: list[np.ndarray] = []
+        self.closed = False
+
+    def set_task(self, task: float) -> None:
+        self.begin = task
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.buffer[:] = self.begin if options is None else options["init_state"][0]
+        return self.buffer, {}
+
+    def step(self, action: np.ndarray) -> tuple[Any, ...]:
+        self.kept.append(action)
+        self.buffer += 1
+        if self.buffer[0] == self.fail_at:
+            raise RuntimeError("the motor burned")
+        return self.buffer, np.float32(0.5), np.bool_(self.buffer[0] >= self.end), False, self.info
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_step_returns_copies_and_keeps_frozen_slots() -> None:
+    slots = GymSlots(Counter, 3)
+    first = slots.reset([0, 1, 2], [plan(0), plan(1), plan(2)])
+    np.testing.assert_array_equal(first, np.zeros((3, 2)))
+    actions = np.zeros((3, 1), dtype=np.float32)
+    one = slots.step(actions, np.array([True, False, True]))
+    two = slots.step(actions, np.array([True, False, False]))
+    # slot 0 stepped twice, slot 1 never, slot 2 once
+    np.testing.assert_array_equal(one.observations[:, 0], [1, 0, 1])
+    np.testing.assert_array_equal(two.observations[:, 0], [2, 0, 1])
+    np.testing.assert_array_equal(two.rewards, [0.5, 0, 0])
+    assert two.rewards.dtype == np.float64
+    assert two.infos[1] == {}
+    np.testing.assert_array_equal(one.infos[0]["buffer"], [1, 1])  # an info that is the environment's own memory
+    ending = slots.step(actions, np.array([True, False, False]))
+    assert ending.terminated.tolist() == [True, False, False]
+    assert not ending.truncated.any()
+    np.testing.assert_array_equal(ending.observations[0], [3, 3])  # the true last one: nothing resets itself
+
+
+def test_actions_are_copied() -> None:
+    slots = GymSlots(Counter, 1)
+    slots.reset([0], [plan()])
+    actions = np.full((1, 1), 0.25, dtype=np.float32)
+    slots.step(actions, np.array([True]))
+    actions[:] = 9
+    assert slots.envs[0].kept[0].tolist() == [0.25]
+    slots.envs[0].kept[0][:] = 5
+    assert actions[0, 0] == 9
+
+
+def test_time_limit_stays_truncation() -> None:
+    """specs/meta.md Q-24, Q-41"""
+    slots = GymSlots(lambda: gymnasium.wrappers.TimeLimit(Counter(end=9), 2), 1)
+    slots.reset([0], [plan()])
+    steps = [slots.step(np.zeros((1, 1)), np.array([True])) for _ in range(2)]
+    assert [(s.terminated[0], s.truncated[0]) for s in steps] == [(False, False), (False, True)]
+    both = GymSlots(lambda: gymnasium.wrappers.TimeLimit(Counter(end=2), 2), 1)
+    both.reset([0], [plan()])
+    both.step(np.zeros((1, 1)), np.array([True]))
+    last = both.step(np.zeros((1, 1)), np.array([True]))
+    assert (last.terminated[0], last.truncated[0]) == (True, True)  # the time limit hides no ending
+
+
+def test_seed_of_the_plan_seeds_the_environment() -> None:
+    slots = GymSlots("Pendulum-v1", 2)
+    observation = slots.reset([1], [plan(4)])
+    expected, _ = gymnasium.make("Pendulum-v1").reset(seed=plan_env_seed((7, 0, 4)))
+    np.testing.assert_array_equal(observation[0], expected)
+    with pytest.raises(ValueError, match=r"plan.seed must be set"):
+        slots.reset([0], [RolloutPlan()])
+
+
+def test_init_state_is_handed_to_reset() -> None:
+    slots = GymSlots(Counter, 1)
+    np.testing.assert_array_equal(slots.reset([0], [plan(init_state=np.array([4.0]))]), [[4, 4]])
+    np.testing.assert_array_equal(slots.reset([0], [plan()]), [[0, 0]])
+
+
+@pytest.mark.parametrize("source", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "point-robot"])
+def test_conformance_of_common_environments(source: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_slots(lambda n: GymSlots(source, n), num_steps=30)
+
+
+def test_updates_leave_no_trace() -> None:
+    """A slot's history does not show: every kind of update in every order, and none after each of them."""
+    task = SetTaskUpdate(Counter, 2.0)
+
+    class InPlace(EnvUpdate):
+        """Says nothing about earlier updates: it adds to what it finds."""
+
+        def __call__(self, old_env: Any = None) -> Any:
+            old_env.begin += 10
+            return old_env
+
+    updates = [None, task, EnvUpdate(), InPlace(), NewEnvUpdate(lambda: Counter(start=5.0)), InPlace(), task, None]
+    starts = [0, 2, 0, 10, 5, 10, 2, 0]
+    slots = GymSlots(Counter, 1)
+    for update, start in zip(updates, starts, strict=True):
+        assert slots.reset([0], [plan(0, update)])[0, 0] == start
+    check_slots(
+        lambda n: GymSlots(lambda: Counter(start=1.0), n),
+        [plan(i, update) for i, update in enumerate(updates)],
+        num_steps=4,
+    )
+
+
+def test_set_task_updates_reuse_the_environment() -> None:
+    slots = GymSlots(Counter, 1)
+    slots.reset([0], [plan(0, SetTaskUpdate(Counter, 2.0))])
+    env = slots.envs[0]
+    assert slots.reset([0], [plan(0, SetTaskUpdate(Counter, 3.0))])[0, 0] == 3
+    assert slots.envs[0] is env
+    slots.reset([0], [plan(0)])
+    assert slots.envs[0] is not env
+    assert env.closed
+
+
+def test_set_task_update_keeps_the_wrappers_of_the_source() -> None:
+    slots = GymSlots(lambda: gymnasium.wrappers.TimeLimit(Counter(end=9), 1), 1)
+    slots.reset([0], [plan(0, SetTaskUpdate(Counter, 2.0))])
+    assert slots.step(np.zeros((1, 1)), np.array([True])).truncated[0]
+
+
+def test_existing_environments_are_used_as_they_are_and_not_closed() -> None:
+    pooled = Counter(start=6.0)
+    update = ExistingEnvUpdate(pooled)
+    slots = GymSlots(Counter, 2)
+    np.testing.assert_array_equal(slots.reset([0], [plan(0, update)]), [[6, 6]])
+    assert slots.envs[0] is pooled
+    slots.reset([1], [plan(1, update)])
+    assert slots.envs[1] is not pooled  # two slots cannot step one environment
+    slots.close()
+    assert not pooled.closed
+
+
+def test_share_uses_the_given_environment_and_never_closes_it() -> None:
+    env = Counter(start=1.0)
+    slots = GymSlots(env, 1, share=True)
+    assert slots.reset([0], [plan()])[0, 0] == 1
+    assert slots.envs[0] is env
+    assert slots.reset([0], [plan(0, SetTaskUpdate(Counter, 2.0))])[0, 0] == 2
+    assert slots.reset([0], [plan(0, NewEnvUpdate(lambda: Counter(start=3.0)))])[0, 0] == 3
+    assert slots.reset([0], [plan()])[0, 0] == 1  # as it was given, although the task was changed in between
+    slots.close()
+    assert not env.closed
+    copied = GymSlots(env, 2)
+    copied.reset([0, 1], [plan(), plan(1)])
+    assert all(one is not env for one in copied.envs)
+    with pytest.raises(ValueError, match="takes an environment and one slot"):
+        GymSlots(env, 2, share=True)
+
+
+def test_close_closes_what_was_built() -> None:
+    slots = GymSlots(Counter, 2)
+    slots.reset([0, 1], [plan(), plan(1)])
+    envs = slots.envs
+    slots.close()
+    assert all(env.closed for env in envs)
+
+
+def test_exceptions_pass_with_the_number_of_the_slot() -> None:
+    slots = GymSlots(lambda: Counter(fail_at=1), 3)
+    slots.reset([0, 1, 2], [plan(i) for i in range(3)])
+    with pytest.raises(RuntimeError, match="the motor burned") as caught:
+        slots.step(np.zeros((3, 1)), np.array([False, False, True]))
+    assert caught.value._metaroll_slot == 2
+
+    def broken(self: Any, **kwargs: Any) -> None:
+        raise KeyError("no reset")
+
+    slots.envs[1].reset = broken.__get__(slots.envs[1])
+    with pytest.raises(KeyError) as in_reset:
+        slots.reset([1], [plan()])
+    assert in_reset.value._metaroll_slot == 1
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ((np.zeros(2), 0.0, False, {}), "got a tuple of 4; wrap an environment of the old Gym API"),
+        (np.zeros(2), "got ndarray"),
+        ((np.zeros(3), 0.0, False, False, {}), r"shape of its observation_space \(2,\), got \(3,\)"),
+        ((np.float32(1), 0.0, False, False, {}), r"shape of its observation_space \(2,\), got \(\)"),
+        ((np.zeros(2), "much", False, False, {}), "reward='much'"),
+        ((np.zeros(2), 0.0, False, False, [1]), r"info=\[1\]"),
+    ],
+)
+def test_steps_of_another_api_are_told(result: Any, message: str) -> None:
+    slots = GymSlots(Counter, 1)
+    slots.reset([0], [plan()])
+    slots._steps[0] = lambda action: result
+    with pytest.raises((TypeError, ShapeError), match=message) as caught:
+        slots.step(np.zeros((1, 1)), np.array([True]))
+    assert caught.value._metaroll_slot == 0
+
+
+def test_wrong_input_is_told() -> None:
+    class OldReset(Counter):
+        def reset(self, **kwargs: Any) -> Any:
+            return np.zeros(2)
+
+    with pytest.raises(TypeError, match=r"must return \(observation, info\)"):
+        GymSlots(OldReset, 1).reset([0], [plan()])
+    with pytest.raises(ValueError, match="num_slots must be a whole number of at least 1, got 0"):
+        GymSlots(Counter, 0)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="must be reset"):
+        GymSlots(Counter, 1).step(np.zeros((1, 1)), np.array([True]))
+    with pytest.raises(TypeError, match="observation_space must be a Box or Discrete space"):
+        GymSlots("Blackjack-v1", 1)
+    slots = GymSlots(Counter, 2)
+    slots.reset([0, 1], [plan(), plan(1)])
+    with pytest.raises(ShapeError, match=r"actions must have shape \(2, 1\)"):
+        slots.step(np.zeros((3, 1)), np.ones(2, dtype=bool))
+    with pytest.raises(ShapeError, match="observation_space must stay as the environment was given"):
+        slots.reset([0], [plan(0, NewEnvUpdate(lambda: gymnasium.make("Pendulum-v1")))])
+    cart = GymSlots("CartPole-v1", 2)
+    cart.reset([0, 1], [plan(), plan(1)])
+    with pytest.raises(ShapeError, match=r"actions must have shape \(2,\)"):
+        cart.step(np.zeros((2, 1)), np.ones(2, dtype=bool))
+    with pytest.raises(ValueError, match="indices from 0 to 1, got 2 in slot 1"):
+        cart.step(np.array([0, 2]), np.ones(2, dtype=bool))
+
+
+def test_env_spec_is_that_of_the_environment() -> None:
+    assert GymSlots("Pendulum-v1", 1).env_spec.max_episode_length == 200
+    assert GymSlots(PointRobotEnv, 1).env_spec.observation_labels == ("x", "y")

@@ -1,0 +1,78 @@
+"""Task families: specs/meta.md 6.1, 7.2, Q-50."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.registry import TaskFamily, family_names, get_family
+from metaroll.errors import UnknownNameError
+from metaroll.tasks.updates import task_key
+
+
+@pytest.mark.parametrize(
+    ("name", "num_train", "num_test", "horizon"),
+    [("point-robot", 80, 20, 20), ("sparse-point-robot", 80, 20, 20), ("cheetah-vel", 100, 30, 200)],
+)
+def test_families_have_the_published_split(name: str, num_train: int, num_test: int, horizon: int) -> None:
+    """specs/meta.md 6.1"""
+    family = get_family(name)
+    train, test = family.split()
+    assert (len(train), len(test), family.horizon) == (num_train, num_test, horizon)
+    assert len({task_key(update.task) for update in train + test}) == num_train + num_test
+    assert family.split(seed=0) == (train, test)
+    assert family.split(seed=1) != (train, test)
+    assert name in family_names()
+
+
+def test_split_takes_other_numbers() -> None:
+    family = get_family("point-robot")
+    train, test = family.split(num_train=10, num_test=40, seed=3)
+    assert (len(train), len(test)) == (10, 40)
+    assert family.split(num_train=0, num_test=1)[0] == []
+    with pytest.raises(ValueError, match="num_test must be a whole number of tasks"):
+        family.split(num_test=-1)
+
+
+def test_sparse_goals_are_spread_over_the_half_circle() -> None:
+    """specs/meta.md 7.2: train and test tasks together are equally spaced"""
+    train, test = get_family("sparse-point-robot").split(8, 3)
+    angles = np.sort([np.arctan2(*u.task["goal"][::-1]) for u in train + test])
+    np.testing.assert_allclose(np.diff(angles), np.pi / 10)
+
+
+def test_cheetah_velocities_lie_between_0_and_3() -> None:
+    """specs/meta.md 7.2: U(0, 3), and no global generator is seeded (Q-50)"""
+    train, test = get_family("cheetah-vel").split()
+    velocities = [update.task["velocity"] for update in train + test]
+    assert 0 <= min(velocities) < 0.3
+    assert 2.7 < max(velocities) <= 3
+
+
+def test_too_few_different_tasks_are_told() -> None:
+    class Two(PointRobotEnv):
+        @classmethod
+        def sample_tasks(cls, num_tasks: int, generator: np.random.Generator | None = None) -> list:  # type: ignore
+            assert generator is not None
+            return [{"goal": (float(x), 0.0)} for x in generator.choice([-1, 1], size=num_tasks)]
+
+    family = TaskFamily("two", Two, 1, 1, 20)
+    train, test = family.split()
+    assert train[0] != test[0]  # drawn again until they differ
+    with pytest.raises(ValueError, match="two must have 3 different tasks for this split, found 2"):
+        family.split(2, 1)
+
+
+def test_unknown_family_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown task family 'chetah-vel'; did you mean 'cheetah-vel'"):
+        get_family("chetah-vel")
+
+
+def test_tasks_of_cheetah_need_no_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    train, _ = get_family("cheetah-vel").split(2, 1)
+    with pytest.raises(ImportError, match=r"pip install 'metaroll\[mujoco\]'"):
+        train[0]()

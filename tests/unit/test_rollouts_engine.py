@@ -1,0 +1,388 @@
+"""design.md 4: the engine is exact, never hangs and loses nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+import torch
+from engine_envs import Drift, SetDrift, Trouble
+
+from metaroll.data.compare import rollouts_equal
+from metaroll.envs.make_slots import make_slots
+from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, WorkerLost
+from metaroll.policies.context import ContextConditionedPolicy
+from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.networks import MLPEncoder
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.invariance import assert_worker_invariant
+from metaroll.rollouts.replaying import replay
+from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.types import EnvSpec, RolloutPlan
+
+SPEC = EnvSpec.from_env(Drift())
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def gaussian():
+    return GaussianMLPPolicy(SPEC, hidden_sizes=(16, 16), generator=generator())
+
+
+def gru():
+    return GRUGaussianPolicy(SPEC, hidden_size=8, generator=generator())
+
+
+def context_policy(spec=SPEC, latent_dim=3):
+    from gymnasium.spaces import Box
+
+    inner_spec = EnvSpec(Box(-1, 1, (spec.obs_dim + latent_dim,)), Box(-1, 1, (spec.act_dim,)))
+    encoder = MLPEncoder(spec.obs_dim + spec.act_dim + 1, 2 * latent_dim, (8,), generator=generator(1))
+    inner = TanhGaussianMLPPolicy(inner_spec, hidden_sizes=(16,), generator=generator(2))
+    return ContextConditionedPolicy(latent_dim, encoder, inner, True, False, seed=0)
+
+
+def plans(count, max_steps=40, **kwargs):
+    return [
+        RolloutPlan(
+            index=i, seed=(3, 1, i), max_steps=max_steps, env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None, **kwargs
+        )
+        for i in range(count)
+    ]
+
+
+def same(left, right):
+    return len(left) == len(right) and all(rollouts_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+# -- exact ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make_policy", [gaussian, gru, context_policy])
+def test_same_bits_serially_with_1_2_3_workers_and_in_replay(make_policy):
+    rollouts = assert_worker_invariant(Drift, make_policy(), plans(19), num_workers=(1, 2, 3))
+    lengths = {len(r) for r in rollouts}
+    assert len(lengths) > 3 and max(lengths) == 40  # early ends and time limits both occurred
+    assert not rollouts_equal(rollouts[0], rollouts[3])
+
+
+def test_contexts_of_plans_reach_the_policy_and_stay_exact():
+    rng = np.random.default_rng(0)
+    given = [
+        plan.with_(context={"z": rng.normal(size=3).astype(np.float32)}, deterministic=True)
+        if plan.index % 2
+        else plan.with_(context={"z_mean": np.zeros(3, np.float32), "z_var": np.full(3, 0.5, np.float32)})
+        for plan in plans(17)
+    ]
+    rollouts = assert_worker_invariant(Drift, context_policy(), given, num_workers=(2,))
+    changed = given[1].with_(context={"z": np.ones(3, np.float32)})
+    with RolloutEngine(Drift, context_policy()) as engine:
+        assert not np.array_equal(engine.run([changed])[0].actions, rollouts[1].actions)
+
+
+def test_count_and_step_mode_do_not_depend_on_workers():
+    updates = [SetDrift(0.0), SetDrift(0.02), None]
+    results = []
+    for workers in (1, 2, 3):
+        with RolloutEngine(Drift, gru(), num_workers=workers) as engine:
+            steps = engine.run_groups(updates, seed=5, sub_seed=2, max_steps=30, min_steps=100)
+            count = engine.run_groups(updates, seed=5, sub_seed=3, max_steps=30, num_rollouts=4)
+        results.append((steps, count))
+    for steps, count in results:
+        for group, first in zip(steps, results[0][0], strict=True):
+            lengths = [len(r) for r in group]
+            assert sum(lengths) >= 100 and sum(lengths[:-1]) < 100  # the shortest prefix with enough steps
+            assert same(group, first)
+        assert [len(group) for group in count] == [4, 4, 4]
+        assert all(same(group, first) for group, first in zip(count, results[0][1], strict=True))
+
+
+def test_rollout_equals_the_engine_and_replay():
+    """specs/sampling.md 8.1 (e): the sequential rollout equals item i of the sampler."""
+    policy = gaussian()
+    with RolloutEngine(Drift, policy, num_workers=2) as engine:
+        expected = engine.run([RolloutPlan(index=i, seed=(0, 0, i), max_steps=25) for i in range(9)])
+    for i in (0, 4, 8):
+        alone = rollout(Drift(), policy, max_steps=25, seed=0, sub_sub_seed=i)
+        assert rollouts_equal(alone, expected[i], compare_info=False)
+        assert rollouts_equal(replay(expected[i], Drift, policy), expected[i])
+
+
+def test_batched_and_listed_simulators_give_the_same_rollouts():
+    goals = [{"goal": g} for g in np.random.default_rng(0).uniform(-1, 1, (20, 2))]
+    policy = TanhGaussianMLPPolicy(EnvSpec.from_env(PointRobotEnv()), hidden_sizes=(16,), generator=generator())
+    many = [
+        RolloutPlan(index=i, seed=(1, 0, i), env_update=SetTaskUpdate(PointRobotEnv, goal, None), max_steps=20)
+        for i, goal in enumerate(goals)
+    ]
+    with RolloutEngine(PointRobotEnv, policy) as engine:
+        batched = engine.run(many)
+    for plan, expected in zip(many[:5], batched[:5], strict=True):
+        env = plan.env_update(PointRobotEnv())
+        single = rollout(env, policy, max_steps=20, seed=1, sub_sub_seed=plan.index)
+        assert rollouts_equal(single, expected, compare_info=False)
+
+
+def test_parameters_of_plans_are_stacked_and_exact():
+    policy = gaussian()
+    flat = policy.acting_parameters()
+    rng = np.random.default_rng(1)
+    given = [p.with_(parameters=flat + 0.1 * rng.normal(size=flat.size).astype(np.float32)) for p in plans(16)]
+    rollouts = assert_worker_invariant(Drift, policy, given, num_workers=(2,))
+    changed = policy
+    changed.set_param_values(given[2].parameters)
+    with RolloutEngine(Drift, changed) as engine:
+        own = engine.run([given[2].with_(parameters=None)])[0]
+    np.testing.assert_allclose(own.actions[0], rollouts[2].actions[0], rtol=1e-5)
+
+
+def test_changed_parameters_are_sent():
+    policy = gaussian()
+    with RolloutEngine(Drift, policy, num_workers=2) as engine:
+        before = engine.run(plans(4))
+        policy.set_param_values(policy.get_param_values() * 0.5)
+        after = engine.run(plans(4))
+    assert not np.array_equal(before[0].actions, after[0].actions)
+    with RolloutEngine(Drift, policy) as serial:
+        assert same(serial.run(plans(4)), after)
+
+
+def test_foreign_policies_are_exact_too():
+    class Noisy:
+        def get_action(self, obs):
+            return np.tanh(obs[:2]) + 0.1 * np.random.normal(size=2), {}
+
+    state = np.random.get_state()[1].copy()
+    assert_worker_invariant(Drift, Noisy(), plans(6), num_workers=(2,))
+    assert np.array_equal(np.random.get_state()[1], state)
+
+
+def test_a_plan_without_seed_gets_fresh_recorded_entropy():
+    with RolloutEngine(Drift, gaussian()) as engine:
+        a, b = engine.run([RolloutPlan(index=i, max_steps=10) for i in range(2)])
+        assert a.rollout_info["plan"]["seed"][0] == b.rollout_info["plan"]["seed"][0]
+        assert not np.array_equal(a.observations[0], b.observations[0])
+        assert rollouts_equal(replay(a, Drift, engine.policy), a)
+
+
+# -- faults --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "at_step"), [("kill", 5), ("exit", -1), ("exit", 3), ("stop", 4), ("hang", 2)])
+def test_a_lost_worker_changes_no_bit(kind, at_step, tmp_path):
+    marker = str(tmp_path / "done")
+    many = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(16)]
+    policy = gaussian()
+    with RolloutEngine(lambda: Trouble("none"), policy) as engine:
+        expected = engine.run(many)
+    with (
+        SamplerPool(2, timeouts=PoolTimeouts(step_s=1.5, reset_s=1.5)) as pool,
+        RolloutEngine(lambda: Trouble(kind, at_step, marker), policy, pool=pool) as engine,
+    ):
+        begun = time.monotonic()
+        assert same(engine.run(many), expected)
+        assert time.monotonic() - begun < 60
+    assert os.path.exists(marker)
+
+
+def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_plans():
+    with (
+        SamplerPool(2, max_retries=1) as pool,
+        RolloutEngine(lambda: Trouble("kill"), gaussian(), pool=pool) as engine,
+        pytest.raises(WorkerLost, match=r"rollouts \d+ to \d+ \(seeds \(0, 0"),
+    ):
+        engine.run([RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(4)])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_names_rollout_step_task_and_seed_and_can_be_replayed(workers):
+    updates = [SetDrift(0.01 * i) for i in range(8)]
+    many = [RolloutPlan(index=i, seed=(7, 2, i), env_update=updates[i], max_steps=12) for i in range(8)]
+    policy = gaussian()
+    env = lambda: Trouble("raise", at_step=6, only_drift=0.05)  # noqa: E731
+    with RolloutEngine(env, policy, num_workers=workers) as engine:
+        with pytest.raises(RolloutError) as caught:
+            engine.run(many)
+        text = str(caught.value)
+        for part in ("rollout 5", "step 6", "'drift': 0.05", "(7, 2, 5)", "the motor is on fire", "metaroll.replay"):
+            assert part in text
+        assert "in _trouble" in caught.value.worker_traceback
+        assert caught.value.plan.index == 5 and caught.value.step == 6
+        with pytest.raises(RolloutError, match="rollout 5"):
+            replay(caught.value.plan, env, policy)
+        assert len(engine.run(many[:4])) == 4  # the engine stays usable
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_nan_is_an_error_or_drops_the_rollout(workers):
+    many = [RolloutPlan(index=i, seed=(7, 2, i), env_update=SetDrift(0.01 * i), max_steps=12) for i in range(8)]
+    env = lambda: Trouble("nan", at_step=3, only_drift=0.02)  # noqa: E731
+    with RolloutEngine(env, gaussian(), num_workers=workers) as engine, pytest.raises(InvalidValueError) as caught:
+        engine.run(many)
+    assert "observation is not finite at step 3 of rollout 2" in str(caught.value)
+    with RolloutEngine(env, gaussian(), num_workers=workers, on_invalid="drop") as engine:
+        kept = engine.run(many)
+        assert [r.rollout_info["plan"]["index"] for r in kept] == [0, 1, 3, 4, 5, 6, 7]
+        assert [(d.plan.index, d.step, d.what) for d in engine.dropped] == [(2, 3, "observation")]
+
+
+def test_an_env_that_cannot_be_sent_is_refused_with_the_cure():
+    env = Drift()
+    env.lock = __import__("threading").Lock()
+    with pytest.raises(TypeError, match=r"(cannot be (sent|copied)).*pass a function", ) as caught:
+        RolloutEngine(env, gaussian(), num_workers=2)
+    assert isinstance(caught.value, NotPicklableError | TypeError)
+
+
+# -- engine probes: what later issues need --------------------------------------------------------------------------
+
+
+def loop_of(policy, count, num_slots, **kwargs):
+    return SlotLoop(make_slots(Drift, num_slots), policy, plans(count), **kwargs)
+
+
+def test_probe_per_slot_environment_parameters():
+    many = [RolloutPlan(index=i, seed=(0, 0, 0), env_update=SetDrift(d), max_steps=5) for i, d in enumerate((0.0, 0.5))]
+    policy = gaussian()
+    finished = SlotLoop(make_slots(lambda: Drift(end=0.0), 2), policy, many).advance()
+    shift = finished[1].observations[1, :2] - finished[0].observations[1, :2]
+    np.testing.assert_allclose(shift, 0.5, atol=1e-12)
+
+
+def test_probe_frozen_slots_are_not_stepped():
+    loop = loop_of(gaussian(), 3, 6)
+    assert loop.active.tolist() == [True] * 3 + [False] * 3
+    before = loop.observations
+    loop.advance(2)
+    after = loop.observations
+    assert np.array_equal(before[3:], after[3:]) and not np.array_equal(before[:3], after[:3])
+    assert len(loop.advance()) + 0 <= 3 and loop.done
+
+
+def test_probe_advance_k_with_parameters_changed_between_calls():
+    policy = gaussian()
+    flat = policy.acting_parameters()
+    loop = loop_of(policy, 8, 4, parameters=flat)
+    first = loop.advance(3, segments=True)
+    second = loop.advance(3, flat * 0.0, segments=True)
+    assert all(len(s) <= 3 for s in first)
+    np.testing.assert_array_equal(second[-1].policy_infos["mean"], 0.0)
+    running = [s for s in second if not s.done[-1]]
+    assert running and all(not s.terminated.any() for s in running)
+
+
+def test_probe_segments_join_to_the_rollout():
+    whole = loop_of(gaussian(), 2, 2).advance()
+    loop, pieces = loop_of(gaussian(), 2, 2), {0: [], 1: []}
+    while not loop.done:
+        for piece in loop.advance(3, segments=True):
+            pieces[piece.rollout_info["plan"]["index"]].append(piece)
+    for rollout_ in whole:
+        parts = pieces[rollout_.rollout_info["plan"]["index"]]
+        np.testing.assert_array_equal(np.concatenate([p.actions for p in parts]), rollout_.actions)
+        np.testing.assert_array_equal(parts[-1].observations[-1], rollout_.observations[-1])
+        np.testing.assert_array_equal(parts[0].observations[-1], parts[1].observations[0])
+
+
+@pytest.mark.parametrize("make_policy", [gaussian, gru])
+def test_probe_stacked_policies_act_as_each_would_alone(make_policy):
+    policy = make_policy()
+    flat = policy.acting_parameters()
+    stack = np.stack([flat * s for s in (0.5, 1.0, 1.5)]).astype(np.float32)
+    loop = SlotLoop(make_slots(Drift, 3), policy, plans(3), parameters=stack)
+    stacked = {r.rollout_info["plan"]["index"]: r for r in loop.advance()}
+    for i in range(3):
+        alone = SlotLoop(make_slots(Drift, 1), policy, [plans(3)[i]], parameters=stack[i]).advance()[0]
+        steps = min(5, len(alone), len(stacked[i]))
+        np.testing.assert_allclose(alone.actions[:steps], stacked[i].actions[:steps], rtol=1e-4, atol=1e-5)
+
+
+def test_probe_a_belief_changed_between_rounds():
+    """Tasks are slots, episodes are rounds: contexts of the next round come from the data of the last."""
+    policy = context_policy()
+    with RolloutEngine(Drift, policy, num_workers=2) as engine:
+        base = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=10, deterministic=True) for i in range(6)]
+        first = engine.run(base)
+        contexts = []
+        for r in first:
+            rows = np.concatenate([r.observations[:-1], r.actions, r.rewards[:, None]], axis=1)
+            mean, var = policy.posterior(torch.as_tensor(rows[None], dtype=torch.float32))
+            contexts.append({"z_mean": mean[0].detach().numpy(), "z_var": var[0].detach().numpy()})
+        second = engine.run([p.with_(seed=(0, 1, p.index), context=c) for p, c in zip(base, contexts, strict=True)])
+    for r, c in zip(second, contexts, strict=True):
+        assert not np.allclose(c["z_mean"], 0.0)
+        assert len(r) >= 1
+
+
+def test_probe_given_actions_drive_the_slots():
+    """Executors step with actions of their own: advance(1, actions=...)."""
+    loop = SlotLoop(make_slots(lambda: Drift(end=0.0), 2), gaussian(), plans(2, max_steps=4))
+    actions = np.array([[1.0, -1.0], [0.5, 0.5]], np.float32)
+    for _ in range(4):
+        finished = loop.advance(1, actions=actions)
+    assert len(finished) == 2
+    np.testing.assert_array_equal(finished[0].actions, np.tile(actions[0], (4, 1)))
+
+
+def test_probe_long_rollouts_cross_blocks_of_noise_and_of_the_recorder():
+    long = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=600 + 100 * i) for i in range(3)]
+    policy = gaussian()
+    finished = SlotLoop(make_slots(lambda: Drift(end=0.0), 2), policy, long).advance()
+    assert sorted(len(r) for r in finished) == [600, 700, 800]
+    for r in finished:
+        i = r.rollout_info["plan"]["index"]
+        alone = rollout(Drift(end=0.0), policy, max_steps=600 + 100 * i, seed=0, sub_sub_seed=i)
+        assert rollouts_equal(alone, r, compare_info=False)
+
+
+def test_stop_on_done_false_runs_to_the_limit_and_keeps_the_endings():
+    plan = RolloutPlan(seed=(0, 0, 0), max_steps=60, stop_on_done=False)
+    with RolloutEngine(lambda: Drift(end=0.2), gaussian()) as engine:
+        result = engine.run([plan])[0]
+    assert len(result) == 60 and result.terminated.sum() > 1
+
+
+def test_time_limit_is_truncation_and_the_true_last_observation_is_kept():
+    result = rollout(Drift(end=0.0), gaussian(), max_steps=7, seed=1)
+    assert result.truncated.tolist() == [False] * 6 + [True] and not result.terminated.any()
+    assert result.observations.shape == (8, 3)
+    ended = rollout(Drift(end=1.0), gaussian(), max_steps=7, seed=1)
+    assert ended.terminated.tolist() == [True] and not ended.truncated.any()
+    assert not np.array_equal(ended.observations[0], ended.observations[1])  # Q-39
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [
+        ({"on_invalid": "ignore"}, "on_invalid"),
+        ({"slots_per_unit": 0}, "slots_per_unit"),
+        ({"num_workers": 0}, "num_threads"),
+    ],
+)
+def test_bad_options_are_refused(kwargs, text):
+    with pytest.raises(ValueError, match=text):
+        RolloutEngine(Drift, gaussian(), **kwargs)
+
+
+def test_bad_requests_are_refused():
+    with RolloutEngine(Drift, gaussian()) as engine:
+        with pytest.raises(ValueError, match="max_steps must be at least 1"):
+            engine.run([RolloutPlan(max_steps=0)])
+        with pytest.raises(ValueError, match="either min_steps or num_rollouts"):
+            engine.run_groups([None], seed=0, max_steps=5)
+        with pytest.raises(ValueError, match="min_steps must be at least 1"):
+            engine.run_groups([None], seed=0, max_steps=5, min_steps=0)
+        assert engine.run([]) == []
+    with pytest.raises(ValueError, match="need a seed"):
+        rollout(Drift(), gaussian(), sub_seed=1)
+    with pytest.raises(ValueError, match="reset_kwargs"):
+        rollout(Drift(), gaussian(), reset_kwargs={"start": 1})
