@@ -17,7 +17,7 @@ _MODULES = {
     "tasks.updates": ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
     "tasks.task_sampler": ["FixedTaskSampler", "SetTaskSampler", "TaskSampler"],
     "envs.registry": ["TaskFamily", "get_family"],
-    "envs.make_slots": ["make_slots"],
+    "envs.slot_factory": ["make_slots"],
     "envs.checks": ["check_slots"],
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
     "policies.gru": ["GRUGaussianPolicy"],

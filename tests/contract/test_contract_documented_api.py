@@ -44,12 +44,12 @@ BEHAVIOUR_TESTS = {
     "PEARL.policy": f"{PEARL_TESTS}::test_policy_and_networks",
     "PEARL.to": f"{PEARL_TESTS}::test_to_moves_networks_and_optimiser_state",
     "PEARL.train": f"{PEARL_TESTS}::test_train_logs_evaluates_and_returns_the_last_meta_test_return",
-    "PEARLWorker": f"{WORKER_TESTS}::test_pearl_worker_checks_its_arguments",
-    "PEARLWorker.agent": f"{WORKER_TESTS}::test_pearl_worker_holds_agent_and_env",
-    "PEARLWorker.env": f"{WORKER_TESTS}::test_pearl_worker_holds_agent_and_env",
-    "PEARLWorker.rollout": f"{WORKER_TESTS}::test_pearl_worker_rollout",
-    "PEARLWorker.start_rollout": f"{WORKER_TESTS}::test_pearl_worker_start_rollout",
-    "PEARLWorker.step_rollout": f"{WORKER_TESTS}::test_pearl_worker_step_rollout",
+    "PEARLWorker": f"{WORKER_TESTS}::test_pearl_worker_rollout_shapes_and_context",
+    "PEARLWorker.agent": f"{WORKER_TESTS}::test_pearl_worker_agent_and_env",
+    "PEARLWorker.env": f"{WORKER_TESTS}::test_pearl_worker_agent_and_env",
+    "PEARLWorker.rollout": f"{WORKER_TESTS}::test_pearl_worker_rollout_shapes_and_context",
+    "PEARLWorker.start_rollout": f"{WORKER_TESTS}::test_pearl_worker_start_and_step",
+    "PEARLWorker.step_rollout": f"{WORKER_TESTS}::test_pearl_worker_start_and_step",
 }
 """Every documented member of the finished seeds -> the test of its behaviour, which names its section of the specs."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.signal import lfilter
@@ -31,7 +33,7 @@ def test_ragged_equals_one_by_one(gamma: float) -> None:
     rng = np.random.default_rng(1)
     bounds = np.array([0, 1, 5, 6, 20])
     data = rng.normal(size=20)
-    expected = [discounted_reverse_cumsum(data[a:b], gamma) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    expected = [discounted_reverse_cumsum(data[a:b], gamma) for a, b in pairwise(bounds)]
     np.testing.assert_array_equal(discounted_reverse_cumsum_ragged(data, bounds, gamma), np.concatenate(expected))
     rows = rng.normal(size=(4, 6))
     np.testing.assert_array_equal(
@@ -67,7 +69,7 @@ def test_gae_equals_double_loop(discount: float, lam: float) -> None:
     terminated = rng.random(bounds[-1]) < 0.15  # some inside, some at the ends
     expected = [
         slow_gae(rewards[a:b], values[a:b], terminated[a:b], final[i], discount, lam)
-        for i, (a, b) in enumerate(zip(bounds[:-1], bounds[1:], strict=True))
+        for i, (a, b) in enumerate(pairwise(bounds))
     ]
     ragged = gae(
         rewards,
@@ -81,7 +83,7 @@ def test_gae_equals_double_loop(discount: float, lam: float) -> None:
     np.testing.assert_allclose(ragged, np.concatenate(expected), rtol=1e-12, atol=1e-12)
 
     rows_r, rows_v, rows_t = np.full((4, 12), 7.0), np.full((4, 12), 7.0), np.ones((4, 12), dtype=bool)
-    for i, (a, b) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for i, (a, b) in enumerate(pairwise(bounds)):
         rows_r[i, : b - a], rows_v[i, : b - a], rows_t[i, : b - a] = rewards[a:b], values[a:b], terminated[a:b]
     dense = gae(
         rows_r,

@@ -75,7 +75,7 @@ class PlainStep:
         rates = zip((self.inner, self.q1, self.q2, self.vf, self.encoder), (1e-3, 2e-3, 2e-3, 3e-3, 4e-3), strict=True)
         self.adam = [torch.optim.Adam(net.parameters(), lr=lr, foreach=False) for net, lr in rates]
         self.noise = torch.Generator()
-        self.noise.set_state(algo._noise.get_state())
+        self.noise.set_state(algo._random.noise.get_state())
         self.bottleneck = bottleneck
 
     def latent(self, context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -138,7 +138,7 @@ def test_gradient_steps_equal_the_plain_order(bottleneck: bool):
     plain = PlainStep(algo, bottleneck)
     generator = np.random.default_rng()
     for tasks in ([0, 1], [2, 2], [1, 0]):
-        generator.bit_generator.state = algo._batch_generator.bit_generator.state
+        generator.bit_generator.state = algo._random.batches.bit_generator.state
         context = torch.from_numpy(algo._buffers.sample_context(tasks, 5, generator))
         rows = torch.from_numpy(algo._buffers.sample_transitions(tasks, 8, generator))
         algo._gradient_step(tasks)

@@ -70,6 +70,8 @@ def test_the_last_result_is_kept_and_a_resumed_run_counts_from_where_it_stood():
     display.start_from(2, 8000)
     with display:
         clock.now += 2.0
-        display.on_epoch_end(runner, 2, {})
+        # The run says that it took 62 seconds in all, 2 of them now.
+        display.on_epoch_end(runner, 2, {"time/epoch_seconds": 2.0, "time/total_seconds": 62.0})
     assert display.last_result is None
-    assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  0:02 elapsed, 0:02 left\n"
+    assert display.seconds == 62.0
+    assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 elapsed, 0:02 left\n"

@@ -73,12 +73,20 @@ def test_the_demo_overwrites_its_own_files_and_leaves_all_others(tmp_path):
     write_config(tmp_path, CONFIG)
     for name in ("summary.json", "metrics.jsonl", "adaptation_curve.png", "notes.txt"):
         (tmp_path / name).write_text("x")
-    for name in ("000012", ".tmp-000013", "000014.abandoned", "my_best"):
+    for name in ("000012", ".tmp-000013", "000014.abandoned", ".000012.old"):
         (tmp_path / "snapshots" / name).mkdir(parents=True)
         (tmp_path / "snapshots" / name / "manifest.json").write_text("{}")
     clear_run(tmp_path, "demo")
     left = sorted(p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file())
-    assert left == ["notes.txt", "snapshots/my_best/manifest.json"]
+    assert left == ["notes.txt"]
+
+
+def test_the_demo_stops_before_files_of_others_among_its_snapshots(tmp_path):
+    write_config(tmp_path, CONFIG)
+    (tmp_path / "snapshots" / "my_best").mkdir(parents=True)
+    with pytest.raises(RunExistsError, match=r"snapshots holds files that metaroll did not write.*--out"):
+        clear_run(tmp_path, "demo")
+    assert (tmp_path / "snapshots" / "my_best").exists()
 
 
 def test_the_demo_starts_where_nothing_is(tmp_path):

@@ -108,7 +108,9 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(pla
 def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(place, capsys, monkeypatch):
     from metaroll.cli import demo
 
-    monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **TINY, "epochs": 1, "num_test_tasks": 40})
+    small = {**TINY, "epochs": 1, "num_test_tasks": 40, "n_exploration_traj": 1}
+    monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **small})
+    monkeypatch.setattr(demo, "_FINAL_REPETITIONS", 1)
     status, out, _ = run(capsys, "demo", "--seed", "1", "--json")
     assert status == 0
     summary = json.loads(out)
@@ -143,13 +145,15 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
         (["--epochs", "-1"], "epochs"),
         (["--num-workers", "0"], "num_workers"),
         (["--transport", "pigeons"], "transport"),
-        (["--snapshot-mode", "seldom"], "snapshot_mode must be one of"),
+        (["--snapshot-mode", "seldom"], "invalid choice 'seldom'"),
         (["--device", "abacus"], "device"),
     ],
 )
 def test_values_that_make_no_sense_are_one_line_and_leave_no_folder(place, capsys, arguments, message):
-    status, out, err = train(capsys, *arguments) if "--config" not in arguments else run(
-        capsys, "train", "pearl", "point-robot", *arguments
+    status, out, err = (
+        train(capsys, *arguments)
+        if "--config" not in arguments
+        else run(capsys, "train", "pearl", "point-robot", *arguments)
     )
     assert (status, out) == (2, "")
     assert err.startswith("error: ")

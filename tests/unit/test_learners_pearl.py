@@ -30,7 +30,7 @@ from pearl_fakes import (
 from metaroll.errors import DataError, InvalidValueError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.pearl import PEARL
-from metaroll.policies.networks import QFunction
+from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.types import EnvSpec, InOutSpec
 
 CONTEXT_DIM = OBS_DIM + ACT_DIM + 1
@@ -755,3 +755,32 @@ def test_memory_is_estimated_before_anything_is_allocated():
     # 3 tasks x 1e9 rows of (3 + 2 + 1 + 3 + 1) + (3 + 2 + 1) float32
     assert algo.memory_when_full >= 3 * 10**9 * 16 * 4
     assert algo._buffers.nbytes < 10**6
+
+
+class RememberingEncoder(MLPEncoder):
+    """Counts what PEARL asks of a recurrent encoder."""
+
+    recurrent = True
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.events: list[str] = []
+
+    def reset(self, do_resets: Any = None) -> None:
+        self.__dict__.setdefault("events", []).append("reset")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.events.append(f"encode {x.shape[1]}")
+        return super().forward(x)
+
+    def detach_hidden(self) -> None:
+        self.events.append("detach")
+
+
+def test_recurrent_encoders_read_their_context_in_slices():
+    """specs/meta.md 4.6: one update per slice, nothing flows back from one slice into the one before"""
+    algo = filled(encoder_class=RememberingEncoder, embedding_mini_batch_size=2)
+    encoder = algo.networks[0]
+    encoder.events.clear()
+    algo._gradient_step([0, 1])
+    assert encoder.events == ["reset", "encode 2", "detach", "encode 2", "detach"]

@@ -11,7 +11,7 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal
-from metaroll.envs.make_slots import make_slots
+from metaroll.envs.slot_factory import make_slots
 from metaroll.envs.point_robot import PointRobotEnv
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, WorkerLost
 from metaroll.policies.context import ContextConditionedPolicy
@@ -60,6 +60,21 @@ def plans(count, max_steps=40, **kwargs):
     ]
 
 
+def _touch(G):
+    return os.getpid()
+
+
+@pytest.fixture(scope="module")
+def pools():
+    """Running pools of 1, 2 and 3 worker processes (starting them costs more than most tests)."""
+    running = {count: SamplerPool(count, transport="process") for count in (1, 2, 3)}
+    for pool in running.values():
+        pool.invoke_all(_touch)
+    yield running
+    for pool in running.values():
+        pool.stop()
+
+
 def same(left, right):
     return len(left) == len(right) and all(rollouts_equal(a, b) for a, b in zip(left, right, strict=True))
 
@@ -68,14 +83,14 @@ def same(left, right):
 
 
 @pytest.mark.parametrize("make_policy", [gaussian, gru, context_policy])
-def test_same_bits_serially_with_1_2_3_workers_and_in_replay(make_policy):
-    rollouts = assert_worker_invariant(Drift, make_policy(), plans(19), num_workers=(1, 2, 3))
+def test_same_bits_serially_with_1_2_3_workers_and_in_replay(make_policy, pools):
+    rollouts = assert_worker_invariant(Drift, make_policy(), plans(19), num_workers=list(pools.values()))
     lengths = {len(r) for r in rollouts}
     assert len(lengths) > 3 and max(lengths) == 40  # early ends and time limits both occurred
     assert not rollouts_equal(rollouts[0], rollouts[3])
 
 
-def test_contexts_of_plans_reach_the_policy_and_stay_exact():
+def test_contexts_of_plans_reach_the_policy_and_stay_exact(pools):
     rng = np.random.default_rng(0)
     given = [
         plan.with_(context={"z": rng.normal(size=3).astype(np.float32)}, deterministic=True)
@@ -83,17 +98,17 @@ def test_contexts_of_plans_reach_the_policy_and_stay_exact():
         else plan.with_(context={"z_mean": np.zeros(3, np.float32), "z_var": np.full(3, 0.5, np.float32)})
         for plan in plans(17)
     ]
-    rollouts = assert_worker_invariant(Drift, context_policy(), given, num_workers=(2,))
+    rollouts = assert_worker_invariant(Drift, context_policy(), given, num_workers=[pools[2]])
     changed = given[1].with_(context={"z": np.ones(3, np.float32)})
     with RolloutEngine(Drift, context_policy()) as engine:
         assert not np.array_equal(engine.run([changed])[0].actions, rollouts[1].actions)
 
 
-def test_count_and_step_mode_do_not_depend_on_workers():
+def test_count_and_step_mode_do_not_depend_on_workers(pools):
     updates = [SetDrift(0.0), SetDrift(0.02), None]
     results = []
-    for workers in (1, 2, 3):
-        with RolloutEngine(Drift, gru(), num_workers=workers) as engine:
+    for pool in (None, *pools.values()):
+        with RolloutEngine(Drift, gru(), pool=pool) as engine:
             steps = engine.run_groups(updates, seed=5, sub_seed=2, max_steps=30, min_steps=100)
             count = engine.run_groups(updates, seed=5, sub_seed=3, max_steps=30, num_rollouts=4)
         results.append((steps, count))
@@ -106,10 +121,10 @@ def test_count_and_step_mode_do_not_depend_on_workers():
         assert all(same(group, first) for group, first in zip(count, results[0][1], strict=True))
 
 
-def test_rollout_equals_the_engine_and_replay():
+def test_rollout_equals_the_engine_and_replay(pools):
     """specs/sampling.md 8.1 (e): the sequential rollout equals item i of the sampler."""
     policy = gaussian()
-    with RolloutEngine(Drift, policy, num_workers=2) as engine:
+    with RolloutEngine(Drift, policy, pool=pools[2]) as engine:
         expected = engine.run([RolloutPlan(index=i, seed=(0, 0, i), max_steps=25) for i in range(9)])
     for i in (0, 4, 8):
         alone = rollout(Drift(), policy, max_steps=25, seed=0, sub_sub_seed=i)
@@ -132,12 +147,12 @@ def test_batched_and_listed_simulators_give_the_same_rollouts():
         assert rollouts_equal(single, expected, compare_info=False)
 
 
-def test_parameters_of_plans_are_stacked_and_exact():
+def test_parameters_of_plans_are_stacked_and_exact(pools):
     policy = gaussian()
     flat = policy.acting_parameters()
     rng = np.random.default_rng(1)
     given = [p.with_(parameters=flat + 0.1 * rng.normal(size=flat.size).astype(np.float32)) for p in plans(16)]
-    rollouts = assert_worker_invariant(Drift, policy, given, num_workers=(2,))
+    rollouts = assert_worker_invariant(Drift, policy, given, num_workers=[pools[2]])
     changed = policy
     changed.set_param_values(given[2].parameters)
     with RolloutEngine(Drift, changed) as engine:
@@ -145,9 +160,9 @@ def test_parameters_of_plans_are_stacked_and_exact():
     np.testing.assert_allclose(own.actions[0], rollouts[2].actions[0], rtol=1e-5)
 
 
-def test_changed_parameters_are_sent():
+def test_changed_parameters_are_sent(pools):
     policy = gaussian()
-    with RolloutEngine(Drift, policy, num_workers=2) as engine:
+    with RolloutEngine(Drift, policy, pool=pools[2]) as engine:
         before = engine.run(plans(4))
         policy.set_param_values(policy.get_param_values() * 0.5)
         after = engine.run(plans(4))
@@ -156,13 +171,13 @@ def test_changed_parameters_are_sent():
         assert same(serial.run(plans(4)), after)
 
 
-def test_foreign_policies_are_exact_too():
+def test_foreign_policies_are_exact_too(pools):
     class Noisy:
         def get_action(self, obs):
             return np.tanh(obs[:2]) + 0.1 * np.random.normal(size=2), {}
 
     state = np.random.get_state()[1].copy()
-    assert_worker_invariant(Drift, Noisy(), plans(6), num_workers=(2,))
+    assert_worker_invariant(Drift, Noisy(), plans(6), num_workers=[pools[2]])
     assert np.array_equal(np.random.get_state()[1], state)
 
 
@@ -203,13 +218,13 @@ def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_pla
         engine.run([RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(4)])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_exception_names_rollout_step_task_and_seed_and_can_be_replayed(workers):
+@pytest.mark.parametrize("workers", [None, 2])
+def test_an_exception_names_rollout_step_task_and_seed_and_can_be_replayed(workers, pools):
     updates = [SetDrift(0.01 * i) for i in range(8)]
     many = [RolloutPlan(index=i, seed=(7, 2, i), env_update=updates[i], max_steps=12) for i in range(8)]
     policy = gaussian()
     env = lambda: Trouble("raise", at_step=6, only_drift=0.05)  # noqa: E731
-    with RolloutEngine(env, policy, num_workers=workers) as engine:
+    with RolloutEngine(env, policy, pool=pools.get(workers)) as engine:
         with pytest.raises(RolloutError) as caught:
             engine.run(many)
         text = str(caught.value)
@@ -222,14 +237,14 @@ def test_an_exception_names_rollout_step_task_and_seed_and_can_be_replayed(worke
         assert len(engine.run(many[:4])) == 4  # the engine stays usable
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_nan_is_an_error_or_drops_the_rollout(workers):
+@pytest.mark.parametrize("workers", [None, 2])
+def test_nan_is_an_error_or_drops_the_rollout(workers, pools):
     many = [RolloutPlan(index=i, seed=(7, 2, i), env_update=SetDrift(0.01 * i), max_steps=12) for i in range(8)]
     env = lambda: Trouble("nan", at_step=3, only_drift=0.02)  # noqa: E731
-    with RolloutEngine(env, gaussian(), num_workers=workers) as engine, pytest.raises(InvalidValueError) as caught:
+    with RolloutEngine(env, gaussian(), pool=pools.get(workers)) as engine, pytest.raises(InvalidValueError) as caught:
         engine.run(many)
     assert "observation is not finite at step 3 of rollout 2" in str(caught.value)
-    with RolloutEngine(env, gaussian(), num_workers=workers, on_invalid="drop") as engine:
+    with RolloutEngine(env, gaussian(), pool=pools.get(workers), on_invalid="drop") as engine:
         kept = engine.run(many)
         assert [r.rollout_info["plan"]["index"] for r in kept] == [0, 1, 3, 4, 5, 6, 7]
         assert [(d.plan.index, d.step, d.what) for d in engine.dropped] == [(2, 3, "observation")]
@@ -306,10 +321,10 @@ def test_probe_stacked_policies_act_as_each_would_alone(make_policy):
         np.testing.assert_allclose(alone.actions[:steps], stacked[i].actions[:steps], rtol=1e-4, atol=1e-5)
 
 
-def test_probe_a_belief_changed_between_rounds():
+def test_probe_a_belief_changed_between_rounds(pools):
     """Tasks are slots, episodes are rounds: contexts of the next round come from the data of the last."""
     policy = context_policy()
-    with RolloutEngine(Drift, policy, num_workers=2) as engine:
+    with RolloutEngine(Drift, policy, pool=pools[2]) as engine:
         base = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=10, deterministic=True) for i in range(6)]
         first = engine.run(base)
         contexts = []

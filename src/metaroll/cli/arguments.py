@@ -73,11 +73,12 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
     try:
         with contextlib.redirect_stderr(complaint):
             parsed, unknown = tyro.cli(
-                tyro.conf.OmitArgPrefixes[kind],
+                kind,
                 args=list(arguments),
                 prog=prog,
                 description=description,
                 return_unknown_args=True,
+                config=(tyro.conf.OmitArgPrefixes,),
             )
     except SystemExit as leaving:
         if leaving.code in (0, None):

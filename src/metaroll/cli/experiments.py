@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 
 from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.cli.presets import ALGORITHM_NAMES, get_preset
-from metaroll.cli.run_folder import flat_values
 from metaroll.envs.registry import TaskFamily, family_names, get_family
 from metaroll.errors import unknown_name
 from metaroll.learners.pearl import PEARL
@@ -142,38 +141,30 @@ def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple
     return family.split(algorithm["num_train_tasks"], held_out, seed=seed)
 
 
-def build(
-    config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = (), *, quick_check: bool = True
-) -> Experiment:
+def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
     """Algorithm, environment, evaluator and runner of ``config``; nothing is written before training starts.
 
     Args:
-        config: A configuration from ``resolve``, or read from ``config.yaml``.
+        config: A configuration from ``resolve``.
         run_dir: Folder of the run; ``None`` writes nothing.
         callbacks: Objects that the runner tells about epochs and evaluations.
-        quick_check: Check first that all values are known (a file may have been edited).
     """
-    if quick_check:
-        config = resolve(config["algo"], config["env"], [("the configuration", flat_values(config))], config["command"])
     train_tasks, test_tasks = split_tasks(config)
-    algo = _build_pearl(config, train_tasks, test_tasks)
+    algo = _BUILDERS[config["algo"]](config, train_tasks, test_tasks)
     evaluator = build_evaluator(config, test_tasks)
     run = config["run"]
-    snapshots = SnapshotConfig(str(run_dir), run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None
     runner = LocalRunner(
-        snapshots,
-        run_dir=run_dir,
+        SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
         seed=run["seed"],
         num_workers=run["num_workers"],
         transport=run["transport"],
         evaluator=evaluator,
-        exist_ok=True,
+        exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
         callbacks=tuple(callbacks),
         config=config,
     )
-    env = train_tasks[0]
-    runner.setup(algo, env)
-    return Experiment(runner, algo, env, evaluator)
+    runner.setup(algo, train_tasks[0])
+    return Experiment(runner, algo, train_tasks[0], evaluator)
 
 
 def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> MetaEvaluator:
@@ -197,15 +188,19 @@ def _build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], te
     finally:
         environment.close()
     augmented = PEARL.augment_env_spec(spec, latent_dim)
+    value_spec = cast(EnvSpec, PEARL.get_env_spec(spec, latent_dim, "vf"))
     generator = torch_generator(mix_seed("networks", run["seed"]))
     algo = PEARL(
         env=train_tasks,
         inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, generator=generator),
         qf=QFunction(augmented, hidden_sizes=sizes, generator=generator),
-        vf=QFunction(PEARL.get_env_spec(spec, latent_dim, "vf"), hidden_sizes=sizes, generator=generator),
+        vf=QFunction(value_spec, hidden_sizes=sizes, generator=generator),
         test_env_sampler=FixedTaskSampler(test_tasks),
         seed=mix_seed("algorithm", run["seed"]),
         **algorithm,
     )
     algo.to(run["device"])
     return algo
+
+
+_BUILDERS = {"pearl": _build_pearl}

@@ -98,6 +98,7 @@ class TrainingDisplay:
         self._rows: deque[EpochRow] = deque(maxlen=_ROWS_SHOWN)
         self._started = self._epoch_started = clock()
         self._epoch_seconds: list[float] = []
+        self._earlier_seconds = self._reported_seconds = 0.0
         self._env_steps: int | None = None
         self._spinner = Spinner("dots", text=Text("building", style="dim"))
         self._live: Live | None = None
@@ -116,8 +117,8 @@ class TrainingDisplay:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the display was opened."""
-        return self._clock() - self._started
+        """Seconds since the display was opened, and those of earlier sessions of a resumed run."""
+        return self._clock() - self._started + self._earlier_seconds
 
     def start_from(self, epoch: int, env_steps: int) -> None:
         """Tell where a resumed run stands, so that rates and epochs count from there."""
@@ -127,12 +128,14 @@ class TrainingDisplay:
         """Keep the newest evaluation for the row of this epoch."""
         self.last_result = result
 
-    def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, Any]) -> None:
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the row of ``epoch``."""
         now = self._clock()
         seconds = max(now - self._epoch_started, 1e-9)
         self._epoch_started = now
         self._epoch_seconds.append(seconds)
+        self._reported_seconds += metrics.get("time/epoch_seconds", 0.0)
+        self._earlier_seconds = max(0.0, metrics.get("time/total_seconds", 0.0) - self._reported_seconds)
         env_steps = int(runner.total_env_steps)
         new_steps, self._env_steps = env_steps - (self._env_steps or 0), env_steps
         done, result = epoch + 1, self.last_result
@@ -147,7 +150,7 @@ class TrainingDisplay:
             before=result.return_before if result else None,
             after=result.return_after if result else None,
             interval=result.return_after_interval if result else None,
-            elapsed=now - self._started,
+            elapsed=self.seconds,
             left=(self._num_epochs - done) * sum(typical) / len(typical),
         )
         self._rows.append(row)

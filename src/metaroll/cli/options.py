@@ -218,8 +218,8 @@ def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any
 
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
-        shape = {"metavar": option.kind.__name__.upper()} if option.optional and not option.many else {}
-        annotated = Annotated[option.annotation, tyro.conf.arg(help=option.help or None, **shape)]
+        metavar = option.kind.__name__.upper() if option.optional and not option.many else None
+        annotated = Annotated[option.annotation, tyro.conf.arg(help=option.help or None, metavar=metavar)]
         value = values.get(option.name, MISSING)
         default = tyro.MISSING if value is MISSING else value
         fields.append((option.name, annotated, dataclasses.field(default=default)))

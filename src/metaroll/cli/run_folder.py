@@ -76,7 +76,7 @@ def _is_empty(folder: Path) -> bool:
 def clear_run(folder: Path, command: str) -> None:
     """Remove what an earlier run of ``command`` wrote into ``folder``, and nothing else.
 
-    A folder with other content than such a run is refused. Files that metaroll did not write stay.
+    A folder with other content than such a run is refused. Files beside the run that metaroll did not write stay.
     """
     if _is_empty(folder):
         return
@@ -91,7 +91,12 @@ def clear_run(folder: Path, command: str) -> None:
     for snapshot in sorted((folder / "snapshots").glob("*")):
         if _OWN_SNAPSHOTS.fullmatch(snapshot.name):
             shutil.rmtree(snapshot) if snapshot.is_dir() else snapshot.unlink()
-    if (folder / "snapshots").is_dir() and _is_empty(folder / "snapshots"):
+    if not _is_empty(folder / "snapshots"):
+        raise RunExistsError(
+            f"{folder / 'snapshots'} holds files that metaroll did not write: move them, or choose another folder "
+            "with --out"
+        )
+    if (folder / "snapshots").exists():
         (folder / "snapshots").rmdir()
     for name in _OWN_FILES:
         (folder / name).unlink(missing_ok=True)

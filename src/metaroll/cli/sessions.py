@@ -38,17 +38,18 @@ def continue_run(config: Mapping[str, Any], folder: Path, console: Console, as_j
     display = _display(config, console)
     with blame_input():
         experiment = experiments.build(config, folder, callbacks=(display,))
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(contextlib.closing(experiment.runner))
-            restored = experiment.runner.restore(str(folder))
-            stack.pop_all()
-        write_config(folder, config)
-    epochs = config["run"]["epochs"]
-    display.start_from(restored.start_epoch, experiment.runner.total_env_steps)
-    console.print(f"resuming {folder} at epoch {restored.start_epoch + 1} of {epochs}")
     with contextlib.closing(experiment.runner), _resumable(folder):
+        with blame_input():
+            done = experiment.runner.restore(folder).start_epoch
+        write_config(folder, config)
+        epochs = config["run"]["epochs"]
+        if done >= epochs:
+            console.print(f"all {done} epochs of {folder} are done; `metaroll resume {folder} --epochs N` trains more")
+        else:
+            console.print(f"resuming {folder} with epoch {done + 1} of {epochs}")
+        display.start_from(done, experiment.runner.total_env_steps)
         with display:
-            experiment.runner.resume(n_epochs=epochs)
+            experiment.runner.resume(n_epochs=max(done, epochs))
         _finish(config, experiment, folder, display, console, as_json)
 
 
@@ -65,9 +66,10 @@ def evaluate_run(
     with blame_input():
         _, test_tasks = experiments.split_tasks(config, num_tasks)
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
-        experiment = experiments.build(config, None)
-        restored = experiment.runner.restore(str(folder))
+        experiment = experiments.build(config)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator):
+        with blame_input():
+            restored = experiment.runner.restore(folder)
         result = evaluator.evaluate(experiment.algo)
     summary = {
         **_identity(config),

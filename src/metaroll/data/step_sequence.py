@@ -77,7 +77,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         if isinstance(rewards, tuple):
             fields["rewards"] = list(rewards)
         for name in ("rewards", "observations", "actions"):
-            if hasattr(fields[name], "__len__") and len(fields[name]) == 0:
+            if _is_empty(fields[name]):
                 raise ShapeError(f"{name} must have at least one step, got none")
         self._format = infer_format(fields.values()) if data_format is None else check_data_format(data_format)
         self.continuous, self.rollout_info = bool(continuous), rollout_info
@@ -271,8 +271,15 @@ class StepSequence(StepStorage, Sequence[Step]):
         return discounted_sum(self.rewards, gamma)
 
 
+def _is_empty(value: Any) -> bool:
+    shape = getattr(value, "shape", None)
+    return 0 in shape[:1] if shape is not None else hasattr(value, "__len__") and len(value) == 0
+
+
 def _count_steps(rewards: Any) -> int:
     try:
+        if isinstance(rewards, dict):
+            raise TypeError("a dict has no order of steps")
         return len(rewards)
     except TypeError:
         raise ShapeError(f"rewards must be a sequence with one number per step, got {rewards!r}") from None

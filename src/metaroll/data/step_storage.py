@@ -25,6 +25,9 @@ __all__ = ["FLAGS", "StepStorage", "as_flags", "as_indices"]
 FLAGS = ("done", "terminated", "truncated")
 """Bool arrays ``(N,)`` that every sequence has, NumPy in both formats; they are no fields."""
 
+_ATTRIBUTES = ("continuous", "rollout_info")
+_SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more
+
 
 class StepStorage:
     """Fields of N (or N + 1) entries each, kept as attributes, and the final entries of sub-rollouts.
@@ -88,7 +91,7 @@ class StepStorage:
         """
         if name in self._names or name in FLAGS:
             raise DataError(f"there is a field {name!r} already")
-        if name.startswith("_") or name in ("continuous", "rollout_info") or hasattr(type(self), name):
+        if name.startswith("_") or name in _ATTRIBUTES or (hasattr(type(self), name) and name not in _SEQUENCE_METHODS):
             raise ValueError(f"{name!r} is an attribute of {type(self).__name__}; choose another name for the field")
         if value is None:
             shape = (self._length + bool(with_after_last), *(item_shape or ()))

@@ -168,10 +168,8 @@ class _Fleet:
             carried = self.envs[slot] is not None and self._carried[slot]
             replaces = getattr(update, "replaces", None)
             # An update that does not say so may leave traces of the one before: it gets an untouched environment.
-            if carried and replaces is not None and replaces(carried):
-                old = self.envs[slot]
-            else:
-                old = self.pristine(slot)
+            may_stay = carried and replaces is not None and replaces(carried)
+            old = self.envs[slot] if may_stay else self.pristine(slot)
             self._keep_template()
             if isinstance(update, SetTaskUpdate) and not update.reuses(old):
                 self._drop(slot)
@@ -233,7 +231,7 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[np.nd
             rows = actions.tolist()
             for slot in live:
                 index = rows[slot]
-                if index.__class__ is not int and not float(index).is_integer() or not 0 <= index < n:
+                if (index.__class__ is not int and not float(index).is_integer()) or not 0 <= index < n:
                     raise ValueError(f"actions must be indices from 0 to {n - 1}, got {index!r} in slot {slot}")
                 rows[slot] = int(index) + start
             return rows
@@ -271,7 +269,8 @@ def _explained(error: Exception, result: Any) -> Exception:
         what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
         cure = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
         return TypeError(
-            f"step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, got {what}{cure}"
+            "step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, "
+            f"got {what}{cure}"
         )
     _, reward, terminated, truncated, info = result
     return TypeError(

@@ -74,7 +74,11 @@ class PointRobotEnv(gymnasium.Env):
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
         self.env_spec = EnvSpec(
-            self.observation_space, self.action_space, HORIZON, observation_labels=("x", "y"), action_labels=("dx", "dy")
+            self.observation_space,
+            self.action_space,
+            HORIZON,
+            observation_labels=("x", "y"),
+            action_labels=("dx", "dy"),
         )
         self._goal = _checked_point("goal", self._default_goal if goal is None else goal)
         self._position: np.ndarray | None = None
@@ -105,11 +109,9 @@ class PointRobotEnv(gymnasium.Env):
         """Start an episode; ``options["init_state"]`` is its first position."""
         super().reset(seed=seed)
         init_state = (options or {}).get("init_state")
-        if init_state is not None:
-            self._position = _checked_point("init_state", init_state)
-        else:
-            self._position = self._start()
-        return self._position.astype(np.float32), {}
+        position = self._start() if init_state is None else _checked_point("init_state", init_state)
+        self._position = position
+        return position.astype(np.float32), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Move by a tenth of ``action (2,)``, clipped to [-1, 1]."""
@@ -118,10 +120,10 @@ class PointRobotEnv(gymnasium.Env):
         action = np.asarray(action)
         if action.shape != (2,):
             raise ShapeError(f"action must have shape (2,), got {action.shape}")
-        position, reward = point_robot_step(self._position[None], action[None], self._goal[None])
-        self._position = position[0]
+        following, reward = point_robot_step(self._position[None], action[None], self._goal[None])
+        self._position = position = following[0]
         infos = {name: values[0].item() for name, values in self.infos_of(reward).items()}
-        return self._position.astype(np.float32), float(reward[0]), False, False, infos
+        return position.astype(np.float32), float(reward[0]), False, False, infos
 
     @classmethod
     def infos_of(cls, reward: np.ndarray) -> dict[str, np.ndarray]:
@@ -198,11 +200,14 @@ class PointRobotSlots:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), 2)``."""
         for slot, plan in zip(slots, plans, strict=True):
             if plan.seed is None:
-                raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
+                raise ValueError(
+                    "plan.seed must be set before a slot is reset: the engine resolves it to a seed triple"
+                )
             if not self._env.accepts_update(plan.env_update):
+                kind = type(self._env).__name__
                 raise TypeError(
-                    f"batched {type(self._env).__name__} takes SetTaskUpdate({type(self._env).__name__}, task) without a "
-                    f"wrapper, got {plan.env_update!r}; step a list of environments: make_slots(..., plans=plans)"
+                    f"batched {kind} takes SetTaskUpdate({kind}, task) without a wrapper, got {plan.env_update!r}; "
+                    "step a list of environments: make_slots(..., plans=plans)"
                 )
             update = plan.env_update
             self._goal[slot] = goal_of(update.task) if isinstance(update, SetTaskUpdate) else self._own_goal

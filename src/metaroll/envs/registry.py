@@ -91,7 +91,12 @@ _FAMILIES = {
     family.name: family
     for family in (
         TaskFamily(
-            "point-robot", PointRobotEnv, 80, 20, 20, "a point in the plane; goals in the square [-1, 1]^2, dense reward"
+            "point-robot",
+            PointRobotEnv,
+            80,
+            20,
+            20,
+            "a point in the plane; goals in the square [-1, 1]^2, dense reward",
         ),
         TaskFamily(
             "sparse-point-robot",

@@ -74,9 +74,10 @@ class _NamedSource:
                     raise
                 raise self._unknown() from error
             except ModuleNotFoundError as error:
-                if ":" not in self.name or error.name != self.name.partition(":")[0]:
+                module = self.name.partition(":")[0]
+                if getattr(error.__cause__, "name", None) != module:
                     raise
-                raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {error.name!r}") from error
+                raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
 
     def _unknown(self) -> UnknownNameError:
         ours = family_names()

@@ -36,7 +36,7 @@ def tanh_log_det(pre_tanh: torch.Tensor) -> torch.Tensor:
 def tanh_gaussian_log_prob(pre_tanh: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
     """Log-density of ``a = tanh(u)``, ``u ~ N(mean, exp(log_std)^2)``, at ``u = pre_tanh``, shape ``(...)``.
 
-    Change of variables: ``log p(a) = log N(u) - sum log(1 - tanh(u)^2)`` (Haarnoja et al. 2018, arXiv:1801.01290, eq. 21).
+    Change of variables: ``log p(a) = log N(u) - sum log(1 - tanh(u)^2)`` (Haarnoja et al. 2018, arXiv:1801.01290).
     """
     return gaussian_log_prob(pre_tanh, mean, log_std) - tanh_log_det(pre_tanh)
 

@@ -1,4 +1,4 @@
-"""Matrix products whose rows do not depend on how many rows there are, where they stand, or how many threads BLAS has."""
+"""Matrix products whose rows do not depend on the number of rows, on their place, or on the number of BLAS threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["BLOCK", "block_linear", "block_rows", "matmul_rows"]
 BLOCK = 8
 """Rows per matrix product. BLAS picks another kernel for other heights, and rounds differently."""
 
-# OpenBLAS runs a product on several threads from 4 * 65536 multiplications on, and a matrix-vector product from 4 * 2304
-# on. Threads cut the matrix, a cut matrix is rounded differently, and so the bits of a row would depend on the number of
+# OpenBLAS runs a product on several threads above 4 * 65536 multiplications, a matrix-vector product above 4 * 2304.
+# Threads cut the matrix, a cut matrix is rounded differently, and so the bits of a row would depend on the number of
 # threads. Wider layers are computed in column chunks below these limits; chunks depend on the layer's shape alone.
 _MAX_BLOCK_WEIGHTS = 4 * 65536 // BLOCK
 _MAX_VECTOR_WEIGHTS = 4 * 2304 - 1
@@ -38,7 +38,7 @@ def matmul_rows(x: np.ndarray, weight_t: np.ndarray) -> np.ndarray:
     num_in, num_out = weight_t.shape[-2:]
     num_rows = x.shape[-2]
     if num_out == 1:
-        # A block times one column would be a matrix-vector product, whose rows differ by their place on some processors;
+        # A block times one column would be a matrix-vector product, whose rows differ by place on some processors;
         # row by row it is a dot product.
         return np.matmul(x[..., None, :], weight_t[..., None, :, :])[..., 0]
     limit = _MAX_VECTOR_WEIGHTS if num_rows == 1 else _MAX_BLOCK_WEIGHTS

@@ -25,10 +25,11 @@ from metaroll.learners.pearl_config import (
 )
 from metaroll.learners.pearl_data import RowLayout, TaskBuffers, check_memory, context_rows
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers, accepts, build_encoder, reinitialised_copy
+from metaroll.learners.pearl_random import PEARLGenerators
 from metaroll.learners.pearl_update import METRICS, mean_metrics, update_networks
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
-from metaroll.seeding import fresh_seed, mix_seed, torch_generator
+from metaroll.seeding import fresh_seed, mix_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, Runner
 
 __all__ = ["PEARL"]
@@ -171,9 +172,7 @@ class PEARL(MetaRLAlgorithm):
         self._networks.check_widths(self.env_spec, self._config, self._device)
         self._optimisers = PEARLOptimisers(self._networks, optimizer_class, self._config.optimisation)
 
-        self._task_generator = np.random.default_rng(mix_seed("pearl tasks", self.seed))
-        self._batch_generator = np.random.default_rng(mix_seed("pearl batches", self.seed))
-        self._noise = self._make_noise()
+        self._random = PEARLGenerators(self.seed, self._device)
         self._is_resuming = False
         self._make_buffers()
         self._reset_belief()
@@ -218,12 +217,10 @@ class PEARL(MetaRLAlgorithm):
     def to(self, device: str | torch.device | None = None) -> None:
         """Move networks and optimiser state to ``device`` (``None``: that of the constructor, else CPU)."""
         target = self._default_device if device is None else torch.device(device)
-        moved = target != self._device
         self._device = target
+        self._random.move(target)
         self._networks.to(target)
         self._optimisers.follow_parameters()
-        if moved:
-            self._noise = self._make_noise()
         self._reset_belief()
 
     def get_exploration_policy(self) -> Any:
@@ -303,25 +300,22 @@ class PEARL(MetaRLAlgorithm):
         return {
             "networks": self._networks.state_dict(),
             "optimisers": self._optimisers.state_dict(),
-            "generators": {
-                "tasks": self._task_generator.bit_generator.state,
-                "batches": self._batch_generator.bit_generator.state,
-                "noise": self._noise.get_state(),
-            },
-            "counters": {"seed": self.seed, "gradient_steps": self._num_gradient_steps},
+            "generators": self._random.state_dict(),
+            "counters": {"gradient_steps": self._num_gradient_steps},
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict`` bit for bit. Initial data are collected again unless replay data are loaded too."""
+        """Restore ``state_dict``, bit for bit on the same kind of device.
+
+        Initial data are collected again when training goes on, unless replay data are loaded too.
+        """
         missing = {"networks", "optimisers", "generators", "counters"} - set(tree)
         if missing:
             raise SnapshotError(f"the saved state of PEARL lacks {sorted(missing)}; it was made by another algorithm")
         self._networks.load_state_dict(tree["networks"])
         self._optimisers.load_state_dict(tree["optimisers"])
-        self._task_generator.bit_generator.state = tree["generators"]["tasks"]
-        self._batch_generator.bit_generator.state = tree["generators"]["batches"]
-        self._noise.set_state(tree["generators"]["noise"].cpu())
-        self.seed = int(tree["counters"]["seed"])
+        self._random.load_state_dict(tree["generators"])
+        self.seed = self._random.seed
         self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
         self._reset_belief()
 
@@ -338,14 +332,10 @@ class PEARL(MetaRLAlgorithm):
         state = dict(self.__dict__)
         for name in ("_buffers", "_collector"):
             del state[name]
-        state["_noise"] = self._noise.get_state()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        noise = self._make_noise()
-        noise.set_state(state["_noise"])
-        self._noise = noise
         self._is_resuming = True
         self._make_buffers()
 
@@ -363,9 +353,6 @@ class PEARL(MetaRLAlgorithm):
             **options,
         )
 
-    def _make_noise(self) -> torch.Generator:
-        return torch_generator(mix_seed("pearl noise", self._device.type, self.seed), self._device)
-
     def _make_buffers(self) -> None:
         config = self._config.collection
         self._buffers = TaskBuffers(
@@ -373,18 +360,14 @@ class PEARL(MetaRLAlgorithm):
         )
         self._collector = PEARLCollector(self._updates, self._buffers, config, self._posterior_contexts)
 
-    def _belief_noise(self) -> torch.Generator:
-        """For draws of z that nothing depends on: a new generator, so that they leave training as it is."""
-        return torch_generator(mix_seed("pearl belief", self.seed), self._device)
-
     def _reset_belief(self) -> None:
-        self.policy.reset_belief(generator=self._belief_noise())
+        self.policy.reset_belief(generator=self._random.belief())
 
     def _view(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
         """A policy with a belief of its own (the prior) on these networks."""
         view = self._make_policy(encoder, inner_policy)
         view.to(self._device)
-        view.reset_belief(generator=self._belief_noise())
+        view.reset_belief(generator=self._random.belief())
         return view
 
     @torch.no_grad()
@@ -393,26 +376,26 @@ class PEARL(MetaRLAlgorithm):
         reset = getattr(policy.context_encoder, "reset", None)
         if callable(reset):
             reset()
-        policy.infer_posterior(torch.from_numpy(context).to(self._device), generator=self._belief_noise())
+        policy.infer_posterior(torch.from_numpy(context).to(self._device), generator=self._random.belief())
 
     def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:
         """Belief about each task given a sample of its context buffer."""
         size = self._config.batches.embedding_batch_size
-        context = self._buffers.sample_context(tasks, size, self._task_generator)
+        context = self._buffers.sample_context(tasks, size, self._random.tasks)
         self._infer(self.policy, context)
         means, variances = (values.detach().cpu().numpy() for values in (self.policy.z_means, self.policy.z_vars))
         return [{"z_mean": mean.copy(), "z_var": var.copy()} for mean, var in zip(means, variances, strict=True)]
 
     def _draw_tasks(self) -> list[int]:
         count = self._config.collection.num_tasks_sample
-        return self._task_generator.integers(len(self._updates), size=count).tolist()
+        return self._random.tasks.integers(len(self._updates), size=count).tolist()
 
     def _train_networks(self) -> dict[str, float]:
         """The gradient steps of one epoch; averages of their losses."""
         batches = self._config.batches
         total = torch.zeros(len(METRICS), device=self._device)
         for _ in range(batches.num_steps_per_epoch):
-            tasks = self._batch_generator.integers(len(self._updates), size=batches.meta_batch_size).tolist()
+            tasks = self._random.batches.integers(len(self._updates), size=batches.meta_batch_size).tolist()
             total += self._gradient_step(tasks)
         self._num_gradient_steps += batches.num_steps_per_epoch
         means = mean_metrics(total, batches.num_steps_per_epoch)
@@ -428,20 +411,20 @@ class PEARL(MetaRLAlgorithm):
         """Train all networks once on ``tasks`` (once per slice of the context for a recurrent encoder)."""
         batches, encoder = self._config.batches, self._networks.encoder
         context = self._to_device(
-            self._buffers.sample_context(tasks, batches.embedding_batch_size, self._batch_generator)
+            self._buffers.sample_context(tasks, batches.embedding_batch_size, self._random.batches)
         )
         if hasattr(encoder, "reset"):
             encoder.reset()
         total = torch.zeros(len(METRICS), device=self._device)
         for part in context.split(batches.embedding_mini_batch_size, dim=1):
-            rows = self._buffers.sample_transitions(tasks, batches.batch_size, self._batch_generator)
+            rows = self._buffers.sample_transitions(tasks, batches.batch_size, self._random.batches)
             total += update_networks(
                 self._networks,
                 self._optimisers,
                 self._layout.split(self._to_device(rows)),
                 part,
                 self._config.optimisation,
-                self._noise,
+                self._random.noise,
                 self._config.use_information_bottleneck,
             )
             if hasattr(encoder, "detach_hidden"):

@@ -49,8 +49,8 @@ NUMPY_ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 def lay_out(weight: np.ndarray, bias: np.ndarray, parts: int | None = None) -> Affine:
     """Views of a layer for ``matmul_rows`` on blocks ``(B, R, in)``.
 
-    ``weight (out, in)`` or stacked ``(N, out, in)``; ``bias (out,)`` or ``(N, out)``. With ``parts`` the output is cut in
-    equal parts that come first, ``(parts, B, R, out / parts)``, so that each part is contiguous memory.
+    ``weight (out, in)`` or stacked ``(N, out, in)``; ``bias (out,)`` or ``(N, out)``. With ``parts`` the output is cut
+    in equal parts that come first, ``(parts, B, R, out / parts)``, so that each part is contiguous memory.
     """
     *stack, num_out, num_in = weight.shape
     if parts is not None:
@@ -214,7 +214,8 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
         if isinstance(value, nn.Module | nn.Parameter):  # a part was exchanged
-            self.__dict__.update(_layout=None, _sources=[], _flat_cache=(None, None))
+            for cache, empty in (("_layout", None), ("_sources", []), ("_flat_cache", (None, None))):
+                object.__setattr__(self, cache, empty)
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)

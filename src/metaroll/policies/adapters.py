@@ -1,4 +1,4 @@
-"""Foreign policies behind ``types.Policy``: callables, objects with ``get_action``, torch modules, scripted functions."""
+"""Foreign policies behind ``types.Policy``: callables, objects with ``get_action``, torch modules, scripts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
 class ForeignPolicy:
     """Runs a foreign policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.
 
-    So it acts the same in every slot and worker, also if it draws from global generators; the price is speed (``slow``).
+    So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
     A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
     deep copy of it, reset.
 
@@ -162,7 +162,7 @@ class ForeignPolicy:
             values = np.asarray(action).reshape(-1)
             if values.size != 1:
                 raise ShapeError(f"policy must return one action of {space}, got shape {np.shape(action)}")
-            return np.asarray(values[0], dtype=np.int64)
+            return np.asarray(values[0] - space.start, dtype=np.int64)  # an index, as own policies give
         dtype = np.float64 if space.dtype == np.float64 else np.float32
         flat = np.array(action, dtype=dtype).reshape(-1)
         if flat.size != self.env_spec.act_dim:
@@ -178,8 +178,8 @@ class ScriptedPolicy:
 
     Args:
         function: ``function(obs (N, obs_dim), contexts) -> actions (N, act_dim)`` (``(N,)`` for Discrete), row by row
-            independent. ``contexts`` maps each name in the rollouts' contexts to an array ``(N, ...)``, ``{"goal": (N, 2)}``
-            say; it is empty where rollouts have no context.
+            independent. ``contexts`` maps each name in the rollouts' contexts to an array ``(N, ...)``, say
+            ``{"goal": (N, 2)}``; it is empty where rollouts have no context.
         env_spec: Spaces of the environment; with it, shapes of actions are checked.
     """
 

@@ -101,7 +101,7 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
         return self._context[0]
 
     def reset_belief(self, num_tasks: int = 1, generator: torch.Generator | None = None) -> None:
-        """Back to the prior for ``num_tasks`` tasks: mean 0 and variance 1 (0 without bottleneck); forget the context."""
+        """Back to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); forget the context."""
         if num_tasks < 1:
             raise ValueError(f"num_tasks must be at least 1, got {num_tasks}")
         shape = (int(num_tasks), self.latent_dim)
@@ -114,14 +114,14 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
         self.sample_from_belief(generator)
 
     def sample_from_belief(self, generator: torch.Generator | None = None) -> None:
-        """Draw ``z = mean + sqrt(var) * eps`` for every task (the mean without bottleneck); gradients reach the encoder."""
+        """Draw ``z = mean + sqrt(var) * eps`` for every task (the mean without bottleneck); gradients pass."""
         if self.use_information_bottleneck:
             self.z = self.z_means + self.z_vars.sqrt() * self._normal(self.z_means.shape, generator)
         else:
             self.z = self.z_means
 
     def posterior(self, context: torch.Tensor | np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Variance 0 without bottleneck."""
+        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Without bottleneck var 0."""
         context = self._as_context(context)
         encoded = self.context_encoder(context)
         if not self.use_information_bottleneck:
@@ -130,9 +130,7 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 
-    def posterior_of_lists(
-        self, contexts: Sequence[torch.Tensor | np.ndarray]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
 
         Each task's numbers are those that ``posterior`` gives for it alone; without rows they are the prior.
@@ -157,7 +155,7 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
     def adapt_from_prior(
         self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None
     ) -> ContextConditionedPolicy:
-        """Forget the belief, infer it anew from one task's rows ``(n, C)`` (n = 0: the prior), and return this policy."""
+        """Forget the belief, infer it anew from one task's rows ``(n, C)`` (n = 0: the prior); returns this policy."""
         self.reset_belief(generator=generator)
         if np.size(context) if isinstance(context, np.ndarray) else context.numel():
             with torch.no_grad():
@@ -227,8 +225,8 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
     ) -> PolicyState:
         """One z per rollout, ``{"z": (N, L)}`` and the inner policy's state.
 
-        A context ``{"z": (L,)}`` is taken as it is; from ``{"z_mean", "z_var"}``, or from the prior for ``None``, z is drawn
-        with the rollout's generator.
+        A context ``{"z": (L,)}`` is taken as it is; from ``{"z_mean", "z_var"}``, or from the prior for ``None``, z is
+        drawn with the rollout's generator.
         """
         z = np.empty((len(contexts), self.latent_dim), dtype=np.float32)
         for row, context, generator in zip(z, contexts, generators, strict=True):
@@ -244,7 +242,7 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``, and ``parameters`` are the inner policy's."""
+        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``, ``parameters`` are the inner policy's."""
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
         rows = np.empty((len(obs), self.obs_dim + self.latent_dim), dtype=np.float32)
@@ -278,9 +276,11 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
     def get_action(
         self, obs: np.ndarray, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Action and infos for one observation under the current z (one task); deterministic: no noise in the action."""
+        """Action and infos for one observation under the current z (one task); deterministic: no action noise."""
         if len(self.z) != 1:
-            raise ValueError(f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()")
+            raise ValueError(
+                f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()"
+            )
         if getattr(self.policy, "recurrent", False):
             raise TypeError("the inner policy remembers: call act, which takes and returns its state")
         generator = self._generator if generator is None else generator
@@ -334,7 +334,7 @@ class ContextConditionedPolicy(FlatParameters, nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         # A belief with gradient cannot be copied, and no copy could use its graph.
-        state["_buffers"] = {name: buffer.detach() for name, buffer in self._buffers.items()}
+        state["_buffers"] = {name: getattr(self, name).detach() for name in self._buffers}
         return state
 
     # -- helpers -----------------------------------------------------------------------------------------------------

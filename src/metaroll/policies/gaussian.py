@@ -40,8 +40,8 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
 class GaussianSample(NamedTuple):
     """A reparameterised draw with everything losses need, all differentiable.
 
-    ``action``, ``mean``, ``log_std``, ``pre_tanh`` have shape ``(..., act_dim)``, ``log_prob`` ``(..., 1)``. ``mean`` and
-    ``log_std`` are those of the Gaussian before squashing; without squashing ``pre_tanh`` is the action.
+    ``action``, ``mean``, ``log_std``, ``pre_tanh`` have shape ``(..., act_dim)``, ``log_prob`` ``(..., 1)``. ``mean``
+    and ``log_std`` are those of the Gaussian before squashing; without squashing ``pre_tanh`` is the action.
     """
 
     action: torch.Tensor
@@ -116,7 +116,7 @@ class GaussianMLPPolicy(ActingPolicy):
     def forward(
         self, obs: torch.Tensor, noise: torch.Tensor | None = None, generator: torch.Generator | None = None
     ) -> GaussianSample:
-        """Draw ``mean + std * noise`` for ``obs (..., obs_dim)``; ``noise (..., act_dim)`` or drawn from ``generator``."""
+        """Draw ``mean + std * noise`` for ``obs (..., obs_dim)``; ``noise (..., act_dim)`` or from ``generator``."""
         mean, log_std = self.distribution(obs)
         noise = draw_normal(mean, generator) if noise is None else noise
         action = mean + log_std.exp() * noise
@@ -217,7 +217,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         return GaussianSample(torch.tanh(pre_tanh), mean, log_std, log_prob, pre_tanh)
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Log-density ``(...)`` of ``action (..., act_dim)`` in [-1, 1]; the ends count as the nearest number inside."""
+        """Log-density ``(...)`` of ``action (..., act_dim)`` in [-1, 1]; the ends count as the next number inside."""
         limit = 1.0 - torch.finfo(action.dtype).eps
         pre_tanh = torch.atanh(action.clamp(-limit, limit))
         return tanh_gaussian_log_prob(pre_tanh, *self.distribution(obs))
@@ -233,7 +233,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; infos are ``mean``, the action when deterministic (tanh applied), and ``log_std``."""
+        """See ``types.Policy.act``; infos: ``mean``, the deterministic action (tanh applied), and ``log_std``."""
         layers, hidden = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         heads = x.reshape(2, -1, self.act_dim)
@@ -257,8 +257,8 @@ class TanhGaussianMLPPolicy(ActingPolicy):
 class CategoricalMLPPolicy(ActingPolicy):
     """Chooses one of the actions of a Discrete space with probabilities ``softmax(MLP(obs))``.
 
-    Noise is one uniform number per row, turned into a choice by the inverse distribution function. Actions are members
-    of the space: they begin at its ``start``.
+    Noise is one uniform number per row, turned into a choice by the inverse distribution function. Actions are indices
+    0 to n - 1; the environment's side adds the ``start`` of the space.
 
     Args:
         env_spec: Spaces; actions are Discrete.
@@ -280,14 +280,12 @@ class CategoricalMLPPolicy(ActingPolicy):
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
-        space = spec.action_space
-        if not isinstance(space, gymnasium.spaces.Discrete):
-            raise TypeError(f"CategoricalMLPPolicy needs a Discrete action space, got {space}; see GaussianMLPPolicy")
+        if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
+            raise TypeError(
+                f"CategoricalMLPPolicy needs a Discrete action space, got {spec.action_space}; see GaussianMLPPolicy"
+            )
         super().__init__(spec, noise_dim=1)
-        self.first_action = int(space.start)
-        self.net = MLP(
-            spec.obs_dim, spec.act_dim, hidden_sizes, hidden_nonlinearity, init=init, generator=generator
-        )
+        self.net = MLP(spec.obs_dim, spec.act_dim, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Log-probabilities ``(..., num_actions)``."""
@@ -295,8 +293,7 @@ class CategoricalMLPPolicy(ActingPolicy):
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-probability ``(...)`` of integer actions ``(...)``."""
-        index = (action - self.first_action).long()[..., None]
-        return self(obs).gather(-1, index)[..., 0]
+        return self(obs).gather(-1, action.long()[..., None])[..., 0]
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
@@ -319,13 +316,13 @@ class CategoricalMLPPolicy(ActingPolicy):
         total = below[:, -1:]
         infos = {"prob": weight / total}
         if deterministic is True:
-            return likeliest + self.first_action, state, infos
+            return likeliest, state, infos
         threshold = np.asarray(noise, dtype=np.float32) * total
         # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
         chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
         if not isinstance(deterministic, bool):
             chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
-        return chosen + self.first_action, state, infos
+        return chosen, state, infos
 
 
 def _layers(arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:

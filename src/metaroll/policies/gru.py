@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from metaroll.functional.distributions import gaussian_log_prob
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, check_box, choose_action, lay_out
-from metaroll.policies.networks import initialise_linear
+from metaroll.policies.networks import empty_linear, initialise_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -44,8 +43,8 @@ class GRUCell(nn.Module):
 
     def __init__(self, input_size: int, hidden_size: int, *, init: str, generator: torch.Generator) -> None:
         super().__init__()
-        self.input_map = nn.utils.skip_init(nn.Linear, input_size, 3 * hidden_size)
-        self.hidden_map = nn.utils.skip_init(nn.Linear, hidden_size, 3 * hidden_size)
+        self.input_map = empty_linear(input_size, 3 * hidden_size)
+        self.hidden_map = empty_linear(hidden_size, 3 * hidden_size)
         initialise_linear(self.input_map, generator, init, heads=3)
         initialise_linear(self.hidden_map, generator, init, heads=3)
 
@@ -95,25 +94,22 @@ class GRUGaussianPolicy(ActingPolicy):
             generator = torch_generator(fresh_seed())
         self.hidden_size = int(hidden_size)
         self.cell = GRUCell(spec.obs_dim, self.hidden_size, init=init, generator=generator)
-        self.head = nn.utils.skip_init(nn.Linear, self.hidden_size, spec.act_dim)
+        self.head = empty_linear(self.hidden_size, spec.act_dim)
         initialise_linear(self.head, generator, init, last=True)
         self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
         self.min_log_std = math.log(min_std)
 
     def forward(self, obs: torch.Tensor, hidden: torch.Tensor | None = None) -> GRUOutput:
         """Run over sequences ``obs (..., T, obs_dim)`` from ``hidden (..., H)`` (``None``: zeros)."""
-        if hidden is None:
-            hidden = obs.new_zeros(*obs.shape[:-2], self.hidden_size)
+        memory = obs.new_zeros(*obs.shape[:-2], self.hidden_size) if hidden is None else hidden
         memories = []
         for t in range(obs.shape[-2]):
-            hidden = self.cell(obs[..., t, :], hidden)
-            memories.append(hidden)
-        mean = F.linear(torch.stack(memories, dim=-2), self.head.weight, self.head.bias)
-        return GRUOutput(mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean), hidden)
+            memory = self.cell(obs[..., t, :], memory)
+            memories.append(memory)
+        mean = self.head(torch.stack(memories, dim=-2))
+        return GRUOutput(mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean), memory)
 
-    def log_prob(
-        self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """Log-densities ``(..., T)`` of actions ``(..., T, act_dim)`` along sequences ``obs (..., T, obs_dim)``."""
         out = self(obs, hidden)
         return gaussian_log_prob(action, out.mean, out.log_std)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import torch
@@ -16,7 +17,15 @@ from metaroll.policies.parameters import FlatParameters
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, InOutSpec
 
-__all__ = ["MLP", "ContinuousMLPQFunction", "MLPEncoder", "QFunction", "activation_name", "initialise_linear"]
+__all__ = [
+    "MLP",
+    "ContinuousMLPQFunction",
+    "MLPEncoder",
+    "QFunction",
+    "activation_name",
+    "empty_linear",
+    "initialise_linear",
+]
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "tanh": torch.tanh,
@@ -41,6 +50,11 @@ def activation_name(activation: str | Callable[..., Any] | None) -> str:
     return name
 
 
+def empty_linear(num_in: int, num_out: int) -> nn.Linear:
+    """A layer with unset weights; ``nn.Linear`` itself would draw them from torch's global generator."""
+    return cast(nn.Linear, nn.utils.skip_init(nn.Linear, num_in, num_out))
+
+
 def initialise_linear(
     layer: nn.Linear,
     generator: torch.Generator,
@@ -56,14 +70,14 @@ def initialise_linear(
         layer: The layer to fill, in place.
         generator: Source of the draws.
         init: ``"xavier_uniform"``: weights within ``sqrt(6 / (in + out))``, bias 0 (Glorot and Bengio 2010).
-            ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1; last
-            layer, bias too, within ``last_bound``.
+            ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1;
+            last layer, bias too, within ``last_bound``.
         last: Whether this is the output layer.
         heads: Number of equal outputs side by side in the layer, each initialised as a layer of its own.
         last_bound: See ``init``.
 
     Note:
-        oyster calls its hidden bound fan-in but reads the first axis of torch's ``(out, in)`` weights; ours is the same.
+        oyster calls its hidden bound fan-in but reads the first axis of torch's ``(out, in)`` weights; so do we.
     """
     if init not in _INITS:
         raise unknown_name("init", init, _INITS)
@@ -126,19 +140,16 @@ class MLP(FlatParameters, nn.Module):
         self.hidden_nonlinearity = activation_name(hidden_nonlinearity)
         self.output_nonlinearity = activation_name(output_nonlinearity)
         self.init, self.output_heads, self.last_bound = init, output_heads, last_bound
-        self.layers = nn.ModuleList(
-            # skip_init: nn.Linear's own initialisation would draw from the global generator.
-            nn.utils.skip_init(nn.Linear, a, b)
-            for a, b in zip(sizes[:-1], sizes[1:], strict=True)
-        )
+        self.layers = nn.ModuleList(empty_linear(a, b) for a, b in itertools.pairwise(sizes))
         self.reinitialize(generator)
 
     def reinitialize(self, generator: torch.Generator | None = None) -> None:
         """Draw all weights anew, in place; ``None`` means fresh entropy."""
         if generator is None:
             generator = torch_generator(fresh_seed())
-        for k, layer in enumerate(self.layers):
-            last = k == len(self.layers) - 1
+        layers = cast("list[nn.Linear]", list(self.layers))
+        for k, layer in enumerate(layers):
+            last = k == len(layers) - 1
             heads = self.output_heads if last else 1
             initialise_linear(layer, generator, self.init, last=last, heads=heads, last_bound=self.last_bound)
 
@@ -183,9 +194,9 @@ class QFunction(MLP):
         )
         self.env_spec = spec
 
-    def forward(self, observations: torch.Tensor, *actions: torch.Tensor) -> torch.Tensor:
-        """Values ``(..., 1)`` of parts that are concatenated along the last axis."""
-        return super().forward(torch.cat((observations, *actions), dim=-1))
+    def forward(self, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        """Values ``(..., 1)`` of observations and actions (in any number of parts), side by side in the last axis."""
+        return super().forward(torch.cat((x, *more), dim=-1))
 
 
 ContinuousMLPQFunction = QFunction

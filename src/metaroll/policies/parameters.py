@@ -1,4 +1,4 @@
-"""Parameters of modules as one flat vector, and flat vectors (or stacks of them) as views with the parameters' shapes."""
+"""Parameters of modules as one flat vector, and flat vectors (or stacks) as views with the parameters' shapes."""
 
 from __future__ import annotations
 

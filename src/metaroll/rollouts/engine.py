@@ -14,7 +14,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.make_slots import env_kind, env_source, make_env
+from metaroll.envs.slot_factory import env_kind, env_source, make_env
 from metaroll.errors import RolloutError, ShapeError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.failures import DroppedRollout

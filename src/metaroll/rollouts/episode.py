@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.make_slots import make_env, make_slots
+from metaroll.envs.slot_factory import make_slots
+from metaroll.envs.sources import is_env_instance, make_env
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine import resolve_plans
 from metaroll.rollouts.slot_loop import SlotLoop
@@ -64,7 +65,7 @@ def rollout(
         raise ValueError(f"reset_kwargs may hold {sorted(known)}, got {sorted(unknown)}")
     if seed is None and (sub_seed is not None or sub_sub_seed is not None):
         raise ValueError("sub_seed and sub_sub_seed need a seed")
-    given = hasattr(env, "step")
+    given = is_env_instance(env)
     instance = env if given else make_env(env)
     init_state = None if reset_kwargs is None else reset_kwargs.get("init_state")
     plan = RolloutPlan(

@@ -10,6 +10,7 @@ import numpy as np
 from metaroll.data.compare import first_difference
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.engine import RolloutEngine, resolve_plans
+from metaroll.rollouts.sampler_pool import SamplerPool
 from metaroll.types import RolloutPlan
 
 __all__ = ["assert_worker_invariant"]
@@ -20,13 +21,20 @@ def assert_worker_invariant(
     policy: Any,
     plans: Sequence[RolloutPlan],
     *,
-    num_workers: Sequence[int] = (1, 2),
+    num_workers: Sequence[int | SamplerPool] = (1, 2),
     parameters: np.ndarray | None = None,
 ) -> list[StepSequence]:
     """Run ``plans`` serially, in worker processes and one by one (as ``replay`` does); the rollouts, if all bits agree.
 
     For your own environments and policies: whatever makes rollouts depend on workers (a shared or global generator, state
     that a reset leaves behind) shows here.
+
+    Args:
+        env: As for ``RolloutEngine``.
+        policy: As for ``RolloutEngine``.
+        plans: What to run.
+        num_workers: Numbers of workers to try; pools that are running already may stand for themselves.
+        parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
 
     Raises:
         AssertionError: Some rollout differs; names it, the field, and the first step that differs.
@@ -36,9 +44,14 @@ def assert_worker_invariant(
         expected = engine.run(plans, parameters)
         _compare(expected, [engine.run([plan], parameters)[0] for plan in plans], plans, "run one by one")
         _compare(expected, engine.run(plans, parameters), plans, "run again in the same environments")
-    for count in num_workers:
-        with RolloutEngine(env, policy, num_workers=count, transport="process") as engine:
-            _compare(expected, engine.run(plans, parameters), plans, f"run by {count} worker(s)")
+    for entry in num_workers:
+        pool = entry if isinstance(entry, SamplerPool) else SamplerPool(entry, transport="process")
+        try:
+            with RolloutEngine(env, policy, pool=pool) as engine:
+                _compare(expected, engine.run(plans, parameters), plans, f"run by {pool.num_workers} worker(s)")
+        finally:
+            if pool is not entry:
+                pool.stop()
     return expected
 
 

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.envs.make_slots import make_env
+from metaroll.envs.sources import is_env_instance, make_env
 from metaroll.rollouts.workers import Worker, WorkerFactory
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.types import EnvUpdate
@@ -95,7 +95,7 @@ class LocalSampler:
 
 
 def _live(env: Any) -> Any:
-    return env if hasattr(env, "step") else make_env(env)
+    return env if is_env_instance(env) else make_env(env)
 
 
 def _own_copy(env_update: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.make_slots import env_kind, make_env, make_slots
+from metaroll.envs.slot_factory import env_kind, make_env, make_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.namespace import GlobalNamespace
 from metaroll.rollouts.slot_loop import SlotLoop

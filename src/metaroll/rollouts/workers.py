@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.make_slots import make_slots
+from metaroll.envs.slot_factory import make_slots
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.slot_loop import SlotLoop
 from metaroll.seeding import fresh_seed
@@ -141,7 +141,7 @@ class DefaultWorker(Worker):
         if self._loop is None or not self._loop.done or not self._parts:
             raise ValueError("no rollout to collect; step_rollout() until it returns True")
         parts, self._parts = self._parts, []
-        return TrajectoryBatch.from_rollouts([_joined(parts)], env_spec=EnvSpec.from_env(self.env))
+        return TrajectoryBatch.from_rollouts(EnvSpec.from_env(self.env), [_joined(parts)])
 
     def rollout(self) -> TrajectoryBatch:
         """Sample a single rollout of the agent in the environment.

@@ -141,8 +141,8 @@ class SetTaskUpdate(EnvUpdate):
     - Any other old environment is closed, with a warning, and a new one is built.
 
     Args:
-        env_type: A class, or any callable that returns an environment. What a callable made is recognised as its own, so
-            that two functions making differently configured environments of one class are not mixed up.
+        env_type: A class, or any callable that returns an environment. What a callable made is recognised as its own,
+            so that two functions making differently configured environments of one class are not mixed up.
         task: Handed to ``set_task``.
         wrapper_constructor: Called as ``wrapper_constructor(env, task)``.
         made_by: Internal: the mark shared by updates of one sampler whose ``env_type`` is not a class.

@@ -66,7 +66,7 @@ def flush_folder(folder: str | Path) -> None:
 
 
 def to_plain(value: Any) -> Any:
-    """``value`` as JSON types: arrays become lists, NaN becomes ``None``, infinities ``"Infinity"``, ``"-Infinity"``."""
+    """``value`` as JSON types: arrays become lists, NaN ``None``, infinities ``"Infinity"`` and ``"-Infinity"``."""
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, torch.Tensor):

@@ -17,11 +17,11 @@ from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate, task_key
-from metaroll.training.engine_policy import acting_key, use_policy
+from metaroll.training.engine_policy import acting_key, context_of, use_policy
 from metaroll.training.evaluation_metrics import episode_returns, log_performance
 from metaroll.training.evaluation_result import Cell, EvaluationResult
 from metaroll.training.files import is_tree
-from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
+from metaroll.types import Context, EnvSpec, EnvUpdate, RolloutPlan
 
 __all__ = ["MetaEvaluator"]
 
@@ -105,6 +105,7 @@ class MetaEvaluator:
         self.return_reward_key = return_reward_key
         self._updates: list[EnvUpdate] | None = None
         self._num_evaluations = 0
+        self._env_spec: EnvSpec | None = None
         self._engine: RolloutEngine | None = None
 
     def bind(
@@ -250,6 +251,14 @@ class MetaEvaluator:
             self._engine = RolloutEngine(updates[0], policy)
         return self._engine
 
+    def _env_spec_of(self, algo: Any) -> EnvSpec:
+        if isinstance(getattr(algo, "env_spec", None), EnvSpec):
+            return algo.env_spec
+        if self._env_spec is None:
+            env = (self._updates or [EnvUpdate()])[0]()
+            self._env_spec = EnvSpec.from_env(env)
+        return self._env_spec
+
     def _rounds(self, num_adapted: int) -> list[tuple[int, int, bool]]:
         """``(first episode, last episode + 1, whether the policies are adapted before)`` of each round."""
         explore, total = self.n_exploration_traj, self.n_exploration_traj + num_adapted
@@ -261,12 +270,15 @@ class MetaEvaluator:
     def _adapt(
         self, algo: Any, policies: Sequence[Any], history: Sequence[Sequence[StepSequence]], episode: int
     ) -> list[Any]:
-        # An exploration policy is given up by whoever adapts it, so each further adaptation starts from a fresh one.
+        # An exploration policy is given up by whoever adapts it, so each further adaptation starts from a fresh one,
+        # unless the algorithm says that it takes its adapted policies as well (copying networks takes its time).
         with isolated_rng(mix_seed("adapt", self.seed, episode)):
-            if episode > self.num_prior_episodes and self.posterior_sampling:
+            later = self.posterior_sampling and episode > self.num_prior_episodes
+            if later and not getattr(algo, "adapts_again", False):
                 policies = [algo.get_exploration_policy() for _ in policies]
+            spec = self._env_spec_of(algo)
             pairs = zip(policies, history, strict=True)
-            return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(done)) for policy, done in pairs]
+            return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(spec, done)) for policy, done in pairs]
 
     def _cell(self, cell: int, episode: int) -> Cell:
         task, repetition = divmod(cell, self.repetitions)
@@ -290,12 +302,14 @@ class MetaEvaluator:
             groups.setdefault(("object", id(policy)) if key is None else key, []).append(cell)
         for members in groups.values():
             shared = use_policy(engine, policies[members[0]])
-            own = [None if shared is None else policies[cell].acting_parameters() for cell in members]
-            if shared is not None and all(np.array_equal(parameters, shared) for parameters in own):
-                own = [None] * len(members)  # the usual case: cells differ in their contexts only
+            own: list[np.ndarray | None] = [None] * len(members)
+            if shared is not None:
+                each = [policies[cell].acting_parameters() for cell in members]
+                if not all(np.array_equal(parameters, shared) for parameters in each):  # usually contexts differ only
+                    own = list(each)
             plans = []
             for cell, parameters in zip(members, own, strict=True):
-                context = _plan_context(policies[cell]) if contexts is None else contexts[cell]
+                context = context_of(policies[cell]) if contexts is None else contexts[cell]
                 for episode in episodes:
                     spot = self._cell(cell, episode)
                     plans.append(
@@ -370,11 +384,6 @@ def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, 
     return deterministic
 
 
-def _plan_context(policy: Any) -> Context | None:
-    tell = getattr(policy, "plan_context", None)
-    return tell() if isinstance(policy, Policy) and callable(tell) else None
-
-
 def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:
     known = {task_key(task): i for i, task in enumerate(train_tasks or ()) if task is not None}
     for position, update in enumerate(updates):
@@ -395,7 +404,7 @@ def _with_tasks(updates: Sequence[EnvUpdate], tasks: Sequence[Any]) -> list[EnvU
         if task_key(update.task) != task_key(task):
             if not isinstance(update, SetTaskUpdate):
                 raise SnapshotError(
-                    f"test task {position} of test_task_sampler is {update.task!r}, the snapshot was made with {task!r}; "
+                    f"test task {position} of test_task_sampler is {update.task!r}, in the snapshot it is {task!r}; "
                     "set up the run with the same sampler"
                 )
             update = copy.copy(update)

@@ -152,7 +152,7 @@ def _draw_references(axes: Axes, references: Mapping[str, Any] | None) -> None:
             axes.plot(np.arange(1, len(level) + 1), level, color=_GREY, linestyle=style, linewidth=1.3, label=name)
 
 
-def _thousands(value: float, position: int) -> str:
+def _thousands(value: float, position: float) -> str:
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"

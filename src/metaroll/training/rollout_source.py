@@ -12,7 +12,7 @@ from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.local_sampler import LocalSampler
 from metaroll.rollouts.sampler_pool import SamplerPool
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker, WorkerFactory
-from metaroll.training.engine_policy import use_policy
+from metaroll.training.engine_policy import context_of, use_policy
 from metaroll.types import Context, EnvUpdate
 
 __all__ = ["RolloutSource", "SamplerChoice"]
@@ -126,10 +126,10 @@ class RolloutSource:
             )
         if self._engine is None:
             self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
-        is_policy = agent_update is not None and not isinstance(agent_update, np.ndarray)
-        parameters = use_policy(self._engine, agent_update if is_policy else self.agent)
-        if is_policy and contexts is None and callable(getattr(agent_update, "plan_context", None)):
-            contexts = [agent_update.plan_context()] * len(updates)
+        given = isinstance(agent_update, np.ndarray)
+        parameters = use_policy(self._engine, self.agent if given or agent_update is None else agent_update)
+        if contexts is None and not given and agent_update is not None:
+            contexts = [context_of(agent_update)] * len(updates)
         limit = self._algo.max_path_length
         return self._engine.run_groups(
             updates,
@@ -140,7 +140,7 @@ class RolloutSource:
             num_rollouts=num_rollouts,
             contexts=contexts,
             deterministic=deterministic,
-            parameters=agent_update if isinstance(agent_update, np.ndarray) else parameters,
+            parameters=agent_update if given else parameters,
         )
 
     def close(self) -> None:

@@ -1,51 +1,30 @@
-"""``LocalRunner``: gives an algorithm its epochs, rollouts, evaluations, log and snapshots, and resumes a run exactly."""
+"""``LocalRunner``: gives an algorithm epochs, rollouts, evaluations, log and snapshots, and resumes a run exactly."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import cloudpickle
-import numpy as np
 
-from metaroll.errors import NotSetupError, SnapshotError
+from metaroll.errors import NotSetupError
 from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.training.epoch_log import EpochLog
 from metaroll.training.evaluation_result import EvaluationResult
-from metaroll.training.files import to_plain, tree_structure
+from metaroll.training.files import to_plain
 from metaroll.training.meta_evaluator import MetaEvaluator
-from metaroll.training.metrics_log import scalar
 from metaroll.training.plots import plot_learning_curve, require_matplotlib
 from metaroll.training.rollout_source import RolloutSource, SamplerChoice
+from metaroll.training.run_state import TrainArgs, check_can_save, fingerprint_of, load_algorithm, trees_of
 from metaroll.training.run_store import RunStore
-from metaroll.training.snapshots import BUFFERS, Snapshot, SnapshotConfig, load_snapshot
+from metaroll.training.snapshots import Snapshot, SnapshotConfig, load_snapshot
 from metaroll.types import Context, EnvUpdate
 
 __all__ = ["LocalRunner", "TrainArgs"]
-
-
-@dataclass(frozen=True)
-class TrainArgs:
-    """Arguments of ``LocalRunner.train``, and the epoch to start with."""
-
-    n_epochs: int
-    batch_size: int | None = None
-    plot: bool = False
-    store_paths: bool = False
-    pause_for_plot: bool = False
-    start_epoch: int = 0
-
-    def __post_init__(self) -> None:
-        for name, value, least in (("n_epochs", self.n_epochs, 0), ("batch_size", self.batch_size, 1)):
-            if name == "batch_size" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
 
 
 class LocalRunner:
@@ -103,8 +82,7 @@ class LocalRunner:
         self._step_itr = 0
         self._total_env_steps = 0
         self._seconds = 0.0
-        self._epoch = 0
-        self._epoch_metrics: dict[str, float] = {}
+        self._log = EpochLog()
         self._last_paths: list[Any] = []
         self._last_evaluation: EvaluationResult | None = None
 
@@ -175,7 +153,7 @@ class LocalRunner:
             self._transport,
             self._engine_args,
         )
-        self._algo, self._env, self._fingerprint = algo, env, _fingerprint(algo)
+        self._algo, self._env, self._fingerprint = algo, env, fingerprint_of(algo)
 
     def train(
         self,
@@ -241,14 +219,8 @@ class LocalRunner:
         self._require_setup("restore")
         from_dir = Path(from_dir)
         snapshot = load_snapshot(from_dir, from_epoch)
-        self._check_fits(snapshot)
-        state, learned, buffers = snapshot.tree("runner"), snapshot.tree("algorithm"), snapshot.buffers
-        try:
-            self._algo.load_state_dict(learned)
-            if buffers is not None:
-                self._algo.load_buffers_state_dict(buffers)
-        except (RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise SnapshotError(f"{snapshot.path} does not fit {type(self._algo).__name__}: {error}") from error
+        state = snapshot.tree("runner")
+        load_algorithm(snapshot, self._algo, self._fingerprint)
         self._seed, self._step_itr = state["seed"], state["step_itr"]
         self._total_env_steps, self._seconds = state["total_env_steps"], state["seconds"]
         self._evaluator.bind(getattr(self._algo, "test_env_sampler", None))
@@ -266,27 +238,22 @@ class LocalRunner:
         if snapshotter is None or not snapshotter.wants(epoch):
             self._store.metrics.flush()
             return None
-        args = self._args or TrainArgs(0)
-        saved_args = {name: value for name, value in vars(args).items() if name != "start_epoch"}
         state = {
             "seed": self._seed,
             "step_itr": self._step_itr,
             "total_env_steps": self._total_env_steps,
             "seconds": self._seconds,
-            "train_args": saved_args,
+            "train_args": (self._args or TrainArgs(0)).to_dict(),
             "evaluator": self._evaluator.state_dict(),
             "snapshot_mode": snapshotter.snapshot_mode,
             "snapshot_gap": snapshotter.snapshot_gap,
         }
-        trees = {"runner": state, "algorithm": self._algo.state_dict()}
-        if callable(getattr(self._algo, "buffers_state_dict", None)):
-            trees[BUFFERS] = self._algo.buffers_state_dict()
         manifest = {
             "algorithm": type(self._algo).__name__,
             "fingerprint": self._fingerprint,
             "config": None if self._config is None else to_plain(self._config),
         }
-        return self._store.save(epoch, trees, manifest)
+        return self._store.save(epoch, {"runner": state, **trees_of(self._algo)}, manifest)
 
     def close(self) -> None:
         """Free workers and environments. The runner starts new ones if it is used again."""
@@ -309,7 +276,7 @@ class LocalRunner:
         if self._args is None:
             raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
         for epoch in range(self._args.start_epoch, self._args.n_epochs):
-            self._epoch, self._epoch_metrics = epoch, {}
+            self._log.start(epoch)
             started, steps = time.perf_counter(), self._total_env_steps
             yield epoch
             self._end_epoch(epoch, time.perf_counter() - started, self._total_env_steps - steps)
@@ -330,8 +297,8 @@ class LocalRunner:
         Args:
             itr: Iteration, for samplers that log it; seeds come from the runner's own counter.
             batch_size: Least number of steps; ``None`` means that of ``train``.
-            agent_update: Flat parameters or a policy to act with; ``None`` means the algorithm's ``exploration_policy``,
-                else ``policy``.
+            agent_update: Flat parameters or a policy to act with; ``None`` means the algorithm's
+                ``exploration_policy``, else ``policy``.
             env_update: One update, or M of them: then the result is a list of M lists, and the counts hold for each.
             contexts: What the policy is told in each of the M variations.
             num_rollouts: Exact number of rollouts.
@@ -359,7 +326,7 @@ class LocalRunner:
             self._last_paths = result
         return result
 
-    def evaluate(self, algo: Any, task_sampler: Any) -> float:
+    def evaluate(self, algo: Any, task_sampler: Any = None) -> float:
         """Meta-test ``algo`` on held-out tasks; mean return after adaptation. The result is in ``last_evaluation``.
 
         Args:
@@ -369,20 +336,18 @@ class LocalRunner:
         source = self._require_setup("evaluate")
         evaluator = self._evaluator
         evaluator.bind(task_sampler, getattr(algo, "max_path_length", None), getattr(algo, "num_test_tasks", None))
-        if not self._has_own_sampler and evaluator.test_task_sampler is not task_sampler:
+        elsewhere = task_sampler is not evaluator.test_task_sampler and not self._has_own_sampler
+        if task_sampler is not None and elsewhere:
             evaluator = evaluator.for_sampler(task_sampler)
         result = evaluator.evaluate(algo, engine=source.evaluation_engine)
         self._last_evaluation = result
-        self._log_evaluation(result)
+        self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
         self._tell("on_evaluation", result)
         return result.return_after
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """Write numbers to the run's metrics, in the phase ``train`` (or ``<phase>`` for names ``<phase>/<metric>``)."""
-        for name, value in metrics.items():
-            phase, _, metric = name.rpartition("/")
-            self._append(phase or "train", {metric: scalar(name, value)})
-            self._epoch_metrics[name] = scalar(name, value)
+        """Write numbers to the run's metrics, in the phase ``train`` (or that of names ``<phase>/<metric>``)."""
+        self._log.add(self._store.metrics, self._total_env_steps, metrics)
 
     def get_env_copy(self) -> Any:
         """A copy of the environment, as a worker would get it."""
@@ -397,30 +362,12 @@ class LocalRunner:
         return self._source
 
     def _check_can_write(self, args: TrainArgs) -> None:
-        if self._store.saves and not all(
-            callable(getattr(self._algo, name, None)) for name in ("state_dict", "load_state_dict")
-        ):
-            raise TypeError(
-                f"{type(self._algo).__name__} needs state_dict() and load_state_dict(tree) for snapshots; add them, or "
-                "use SnapshotConfig(folder, 'none')"
-            )
+        if self._store.saves:
+            check_can_save(self._algo)
         if args.plot:
             if self._store.run_dir is None:
                 raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
             require_matplotlib()
-
-    def _check_fits(self, snapshot: Snapshot) -> None:
-        saved, here = snapshot.manifest.get("algorithm"), type(self._algo).__name__
-        if saved != here:
-            raise SnapshotError(
-                f"{snapshot.path} was written by {saved}, the runner was set up with {here}: set up {saved}"
-            )
-        fingerprint = snapshot.manifest.get("fingerprint")
-        if fingerprint != self._fingerprint:
-            raise SnapshotError(
-                f"{snapshot.path} was written by another {here} (fingerprint {fingerprint}) than the one that was set up "
-                f"({self._fingerprint}): build it with the same networks and hyperparameters as in the run's first part"
-            )
 
     def _fix_test_tasks(self) -> None:
         """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
@@ -451,19 +398,7 @@ class LocalRunner:
         }
         self.log({f"time/{name}": value for name, value in times.items()})
         self.save(epoch + 1)
-        self._tell("on_epoch_end", epoch, dict(self._epoch_metrics))
-
-    def _log_evaluation(self, result: EvaluationResult) -> None:
-        average = f"{result.prefix}/Average/"
-        pooled = {n.removeprefix(average): v for n, v in result.metrics.items() if n.startswith(average)}
-        values = {**result.summary(), **pooled, "env_steps_of_evaluation": result.env_steps}
-        self._append(result.prefix, values)
-        for name, before, after in zip(result.task_names, result.before_per_task, result.after_per_task, strict=True):
-            self._append(result.prefix, {"return_before": before, "return_after": after}, name)
-        self._epoch_metrics.update({f"{result.prefix}/{name}": scalar(name, value) for name, value in values.items()})
-
-    def _append(self, phase: str, metrics: Mapping[str, Any], task: str | None = None) -> None:
-        self._store.metrics.append(self._epoch, self._total_env_steps, phase, metrics, task)
+        self._tell("on_epoch_end", epoch, dict(self._log.numbers))
 
     def _tell(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
@@ -487,15 +422,6 @@ def _make_evaluator(evaluator: MetaEvaluator | Mapping[str, Any] | None, seed: i
     if isinstance(evaluator, MetaEvaluator):
         return evaluator
     return MetaEvaluator(**{"seed": mix_seed("evaluation", seed), **dict(evaluator or {})})
-
-
-def _fingerprint(algo: Any) -> str:
-    """The algorithm's own fingerprint, else one of the names, shapes and dtypes of its state."""
-    if callable(getattr(algo, "fingerprint", None)):
-        return str(algo.fingerprint())
-    state_dict = getattr(algo, "state_dict", None)
-    structure = tree_structure(state_dict()) if callable(state_dict) else None
-    return hashlib.sha256(json.dumps(structure, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _length(rollout: Any) -> int:

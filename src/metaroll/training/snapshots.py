@@ -95,7 +95,7 @@ class Snapshot:
         return bool(self.manifest["buffers"]) and (self.path / f"{BUFFERS}.json").is_file()
 
     def check_files(self) -> None:
-        """Error unless all files are there with the right size, and the small ones intact (``tree`` checks the rest)."""
+        """Error unless all files are there with the right size, the small ones intact (``tree`` checks the rest)."""
         files = {**self.manifest["files"], **(self.manifest["buffers"] if self._has_buffers else {})}
         for name, expected in files.items():
             path = self.path / name
@@ -294,7 +294,7 @@ class Snapshotter:
         self._remove_replaced()
 
     def set_aside_after(self, iteration: int) -> None:
-        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training goes on from an older one."""
+        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training goes on from an older."""
         for newer, path in sorted(snapshots_of(self.snapshot_dir).items(), reverse=True):
             if newer > iteration:
                 abandoned = path.with_name(f"{newer:06d}.abandoned")

@@ -67,7 +67,7 @@ class CheetahVelEnv(gymnasium.Env):
 
     def _build(self) -> None:
         try:
-            import mujoco
+            mujoco = _mujoco()
             from gymnasium.envs.mujoco.half_cheetah_v5 import HalfCheetahEnv
         except ImportError as error:
             raise ImportError(f"cheetah-vel needs MuJoCo: pip install 'metaroll[mujoco]' ({error})") from error
@@ -120,7 +120,7 @@ class CheetahVelEnv(gymnasium.Env):
             if state.shape != (num_q + num_v,):
                 raise ShapeError(f"init_state must have shape ({num_q + num_v},), got {state.shape}")
             qpos, qvel = state[:num_q], state[num_q:]
-        _reset_data(self._model, self._data)
+        _mujoco().mj_resetData(self._model, self._data)
         simulator.set_state(qpos, qvel)
         if self.render_mode == "human":
             self.render()
@@ -180,16 +180,15 @@ def _checked_velocity(value: Any) -> float:
     return velocity
 
 
-def _reset_data(model: Any, data: Any) -> None:
+def _mujoco() -> Any:
     import mujoco
 
-    mujoco.mj_resetData(model, data)
+    return mujoco
 
 
 def _get_physics(model: Any, data: Any) -> np.ndarray:
     """State from which MuJoCo continues exactly (with the warm start of its solver)."""
-    import mujoco
-
+    mujoco = _mujoco()
     spec = mujoco.mjtState.mjSTATE_INTEGRATION
     physics = np.empty(mujoco.mj_stateSize(model, spec))
     mujoco.mj_getState(model, data, physics, spec)
@@ -197,8 +196,7 @@ def _get_physics(model: Any, data: Any) -> np.ndarray:
 
 
 def _set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
-    import mujoco
-
+    mujoco = _mujoco()
     spec = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(model, data, physics, spec)
     mujoco.mj_forward(model, data)  # positions of bodies and the like

@@ -1,4 +1,4 @@
-"""The fitting ``Slots`` for an environment: its own batched simulator if it has one, otherwise a list of environments."""
+"""The fitting ``Slots`` for an environment: its own batched simulator, or else a list of environments."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.make_slots import env_kind, env_source, make_env, make_slots
+from metaroll.envs.slot_factory import env_kind, env_source, make_env, make_slots
 from metaroll.envs.point_robot import PointRobotEnv, PointRobotSlots, SparsePointRobotEnv
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.updates import SetTaskUpdate
@@ -97,7 +97,11 @@ def test_make_env_of_an_id_warns_of_nothing_and_has_no_checker() -> None:
 
 @pytest.mark.parametrize(
     ("name", "near"),
-    [("piont-robot", "did you mean 'point-robot'"), ("Pendulm-v1", "did you mean 'Pendulum-v1'"), ("Pendulum-v0", "-v1")],
+    [
+        ("piont-robot", "did you mean 'point-robot'"),
+        ("Pendulm-v1", "did you mean 'Pendulum-v1'"),
+        ("Pendulum-v0", "-v1"),
+    ],
 )
 def test_unknown_ids_name_the_nearest(name: str, near: str) -> None:
     with pytest.raises(UnknownNameError, match=near) as caught:

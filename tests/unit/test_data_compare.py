@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from metaroll.data.compare import first_difference, rollouts_equal, trees_equal
+from metaroll.data.step_sequence import StepSequence
+
+
+def make(**changes: Any) -> StepSequence:
+    arrays: dict[str, Any] = {
+        "rewards": np.array([0.0, np.nan]),
+        "observations": np.zeros((3, 2), dtype=np.float32),
+        "actions": np.zeros((2, 1)),
+        "infos": {"x": np.arange(2)},
+        "rollout_info": {"task": np.ones(2)},
+    }
+    return StepSequence(**{**arrays, **changes})
+
+
+def test_equal_rollouts_are_equal_bit_for_bit() -> None:
+    assert rollouts_equal(make(), make())
+    assert rollouts_equal(StepSequence.concat([make()] * 2), StepSequence.concat([make()] * 2))
+    a, b = make(), make()
+    a.torch()
+    b.torch()
+    assert rollouts_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"rewards": np.array([-0.0, np.nan])}, "rewards: first at entry 0"),
+        ({"observations": np.zeros((3, 2))}, "observations: float32"),
+        ({"observations": np.zeros((2, 2), dtype=np.float32)}, "observations: float32 (3, 2) and float32 (2, 2)"),
+        ({"infos": {"y": np.arange(2)}}, "infos"),
+        ({"infos": {"x": np.array([0, 2])}}, "infos"),
+        ({"extra": np.zeros(2)}, "data_names"),
+        ({"complete": False}, "done"),
+        ({"truncated": [False, True]}, "terminated"),
+        ({"done": [True, True]}, "rollout_bounds"),
+        ({"rollout_info": {"task": np.zeros(2)}}, "rollout_info"),
+        ({"data_format": "torch"}, "length, continuous, data_format"),
+    ],
+)
+def test_every_difference_is_found(changes: dict[str, Any], name: str) -> None:
+    difference = first_difference(make(), make(**changes))
+    assert difference is not None and difference.startswith(name)
+
+
+def test_final_observations_count() -> None:
+    last = np.zeros((3, 2), dtype=np.float32)
+    last[2] = 1
+    a, b = StepSequence.concat([make(), make()]), StepSequence.concat([make(), make(observations=last)])
+    assert first_difference(a, b) == "final entries of the sub-rollouts"
+
+
+def test_info_may_be_left_out() -> None:
+    assert rollouts_equal(make(), make(rollout_info=None), compare_info=False)
+
+
+def test_trees() -> None:
+    assert trees_equal(
+        {"a": [1, (2.0, "x")], "b": np.array([None, "s"])}, {"b": np.array([None, "s"]), "a": [1, (2.0, "x")]}
+    )
+    assert not trees_equal([1], (1,))
+    assert not trees_equal(1, 1.0)
+    assert not trees_equal(np.float32(1), np.float64(1))
+    assert trees_equal(float("nan"), float("nan"))
+    assert not trees_equal(0.0, -0.0)
+    assert trees_equal(torch.tensor(float("nan")), torch.tensor(float("nan")))
+    assert not trees_equal(torch.zeros(1), np.zeros(1, dtype=np.float32))

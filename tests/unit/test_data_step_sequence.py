@@ -1,0 +1,492 @@
+"""specs/sampling.md 7."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from metaroll.data.compare import rollouts_equal
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, ShapeError
+
+REWARDS = [-200.0, -100.0, -50.0, -25.0, -17.5]
+
+
+class Hidden(NamedTuple):
+    h: Any
+    c: Any
+
+
+def make(start: int = 0, length: int = 5, with_last: bool = True, **data: Any) -> StepSequence:
+    """A rollout in which observation k is ``start + k``, in two columns."""
+    numbers = np.arange(start, start + length + with_last, dtype=np.float64)
+    return StepSequence(
+        **{
+            "rewards": np.arange(length, dtype=np.float64),
+            "observations": np.stack([numbers, -numbers], axis=1),
+            "actions": np.arange(length, dtype=np.float32)[:, None],
+            **data,
+        }
+    )
+
+
+# ---- construction (7.1) ----------------------------------------------------------------------------------------------
+
+
+def test_arrays_are_taken_as_they_are() -> None:
+    rewards, observations = np.zeros(3), np.zeros((4, 2), dtype=np.float32)
+    rollout = StepSequence(rewards=rewards, observations=observations, actions=np.zeros((3, 1)))
+    assert rollout.rewards is rewards and rollout.observations is observations
+    assert len(rollout) == rollout.length == 3
+    assert rollout.data_format == "numpy"
+    assert rollout.data_names == ("rewards", "observations", "actions")
+
+
+def test_lists_dicts_and_tuples() -> None:
+    rollout = StepSequence(
+        rewards=[1, 2],
+        observations=[np.zeros(2), np.ones(2), np.ones(2)],
+        actions=[[0.0], [1.0]],
+        policy_infos=[{"mean": np.zeros(1), "deep": {"x": 1}}, {"mean": np.ones(1), "deep": {"x": 2}}],
+        hidden=[Hidden(np.zeros(3), 1), Hidden(np.ones(3), 2)],
+        states=(np.zeros((2, 4)), np.zeros((3, 1))),
+        constants={"mass": 2.5},
+        label=["a", "b"],
+    )
+    assert rollout.rewards.dtype.kind == "i"
+    assert rollout.observations.shape == (3, 2)
+    assert rollout.actions.shape == (2, 1)
+    assert rollout.policy_infos["mean"].shape == (2, 1)
+    assert rollout.policy_infos["deep"]["x"].tolist() == [1, 2]
+    assert isinstance(rollout.hidden, Hidden) and rollout.hidden.h.shape == (2, 3)
+    assert rollout.states[1].shape == (3, 1)
+    assert rollout.constants["mass"].tolist() == [2.5, 2.5]
+    assert rollout[1].label == "b"
+
+
+def test_plain_tuple_of_numbers_is_a_sequence_of_steps() -> None:
+    rollout = StepSequence(rewards=(1.0, 2.0), observations=[0, 1, 2], actions=(0, 1), time=(0.0, 0.1, 0.2))
+    assert rollout.rewards.tolist() == [1, 2] and rollout.actions.tolist() == [0, 1]
+    assert rollout.time.shape == (3,)
+
+
+def test_format_is_torch_if_any_data_is() -> None:
+    arrays = {"rewards": np.zeros(2), "observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}
+    tensor = torch.zeros(2)
+    assert StepSequence(**arrays).data_format == "numpy"
+    for extra in (
+        tensor,
+        {"x": {"y": tensor}},
+        (tensor,),
+        [torch.zeros(1), torch.ones(1)],
+        [{"x": torch.zeros(1)}] * 2,
+    ):
+        rollout = StepSequence(**arrays, extra=extra)
+        assert rollout.data_format == "torch"
+        assert rollout.rewards.dtype == torch.float64
+        assert isinstance(rollout.done, np.ndarray)
+    assert StepSequence(**{**arrays, "observations": torch.zeros(3, 1)}).data_format == "torch"
+    assert StepSequence(**arrays, extra=tensor, data_format="numpy").extra.dtype == np.float32
+    assert StepSequence(**arrays, data_format="torch").actions.dtype == torch.float64
+
+
+def test_bad_construction_is_named() -> None:
+    good: dict[str, Any] = {"rewards": np.zeros(2), "observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}
+    for name in good:
+        with pytest.raises(ShapeError, match=f"{name} must have at least one step"):
+            StepSequence(**{**good, name: []})
+    with pytest.raises(ShapeError, match="'actions' must have 2 or 3 entries, got 1"):
+        StepSequence(**{**good, "actions": np.zeros((1, 1))})
+    with pytest.raises(ShapeError, match=r"'infos\.x' must have 2 or 3 entries, got 5"):
+        StepSequence(**good, infos={"x": np.zeros(5)})
+    with pytest.raises(ShapeError, match="'observations' must have 2 entries, got 3"):
+        StepSequence(**good, continuous=False)
+    for rewards in (3.0, np.array(3.0), torch.tensor(3.0), {"a": [1.0], "b": [2.0]}):
+        with pytest.raises(ShapeError, match="rewards must be a sequence"):
+            StepSequence(**{**good, "rewards": rewards})
+    with pytest.raises(ShapeError, match="'actions' must have 2 or 3 entries, got a single number"):
+        StepSequence(**{**good, "actions": np.array(1.0)})
+    with pytest.raises(ValueError, match="'infos' must not require gradients"):
+        StepSequence(**good, infos={"x": torch.zeros(2, requires_grad=True)})
+    with pytest.raises(ValueError, match="'extra' is None"):
+        StepSequence(**good, extra=None)
+    with pytest.raises(ValueError, match="is an attribute of StepSequence"):
+        StepSequence(**good, length=np.zeros(2))
+    with pytest.raises(ValueError, match="data_format must be"):
+        StepSequence(**good, data_format="jax")
+    with pytest.raises(ShapeError, match=r"terminated must have shape \(2,\)"):
+        StepSequence(**good, terminated=np.zeros(3, dtype=bool))
+    with pytest.raises(ValueError, match="done must hold bools"):
+        StepSequence(**good, done=[0.5, 1.0])
+
+
+def test_required_fields_of_a_subclass() -> None:
+    class Strict(StepSequence):
+        required_fields = {"states"}
+
+    with pytest.raises(ValueError, match="required field 'states' is missing"):
+        Strict(rewards=[1.0], observations=[0.0, 1.0], actions=[0.0])
+    sequence = Strict(rewards=[1.0, 2.0], observations=[0.0, 1.0, 2.0], actions=[0.0, 1.0], states=[0.0, 1.0])
+    assert type(sequence[1:]) is Strict
+
+
+def test_done_and_bounds() -> None:
+    rollout = make()
+    assert rollout.done.tolist() == [False] * 4 + [True] and rollout.done.dtype == bool
+    assert rollout.rollout_bounds.tolist() == [0, 5]
+    assert not make(complete=False).done.any()
+    two = make(done=[False, True, False, False, False])
+    assert two.rollout_bounds.tolist() == [0, 2, 5]
+    assert two.rollout_lengths.tolist() == [2, 3] and two.rollout_count == 2
+    given = make(length=20, rollout_bounds=[0, 4, 11, 17, 20])
+    assert given.rollout_count == 4
+    assert np.flatnonzero(given.done).tolist() == [3, 10, 16, 19]
+    for bounds in ([0, 3], [1, 5], [0, 3, 3, 5], [0, 2.5, 5], [5]):
+        with pytest.raises(ValueError, match="rollout bounds must"):
+            make(rollout_bounds=bounds)
+    loose = make(with_last=False, continuous=False)
+    assert not loose.done.any()
+    with pytest.raises(ValueError, match="has no rollouts"):
+        _ = loose.rollout_bounds
+    with pytest.raises(ValueError, match="needs continuous=True"):
+        make(with_last=False, continuous=False, rollout_bounds=[0, 5])
+
+
+def test_terminated_and_truncated_are_kept_apart() -> None:
+    """specs/sampling.md 7.1, RULE (termination vs truncation)"""
+    end = np.array([False] * 4 + [True])
+    nothing = make()
+    assert (nothing.terminated == end).all() and not nothing.truncated.any()
+    unfinished = make(complete=False)
+    assert not unfinished.terminated.any() and not unfinished.truncated.any()
+    ended = make(terminated=end)
+    assert (ended.terminated == end).all() and not ended.truncated.any()
+    cut = make(terminated=~end & False)
+    assert not cut.terminated.any() and (cut.truncated == end).all()
+    cut = make(truncated=end)
+    assert not cut.terminated.any() and (cut.truncated == end).all()
+    both = make(terminated=end, truncated=end)
+    assert both.terminated[-1] and both.truncated[-1] and both.done[-1]
+    assert "terminated" not in both.data_names
+    assert both.get_data_values("truncated") is both.truncated
+
+
+# ---- item access (7.2) -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", ["numpy", "torch"])
+@pytest.mark.parametrize("index", [slice(2, 4), slice(2, 5), slice(3), slice(4, None), slice(-2, None)])
+def test_slices_keep_the_successor(index: slice, data_format: str) -> None:
+    rollout = make(data_format=data_format)
+    part = rollout[index]
+    start, stop, _ = index.indices(5)
+    assert part.rewards.tolist() == rollout.rewards[start:stop].tolist()
+    assert part.observations.tolist() == rollout.observations[start : stop + 1].tolist()
+    assert part.next_observations.tolist() == rollout.observations[start + 1 : stop + 1].tolist()
+    assert part.continuous and part.rollout_bounds.tolist() == [0, stop - start]
+    assert part.done.tolist() == rollout.done[start:stop].tolist()
+    assert part.data_format == data_format
+
+
+@pytest.mark.parametrize("data_format", ["numpy", "torch"])
+def test_loose_selections(data_format: str) -> None:
+    rollout = make(data_format=data_format, infos={"x": np.arange(6)})
+    mask = np.array([True, False, False, True, False])
+    for index in (slice(0, 5, 3), [0, 3], [0, -2], np.array([0, 3]), (0, 3), range(0, 5, 3), mask, mask.tolist()):
+        part = rollout[index]
+        assert part.rewards.tolist() == [0, 3]
+        assert part.observations[:, 0].tolist() == [0, 3] and part.infos["x"].tolist() == [0, 3]
+        assert not part.continuous
+        assert not hasattr(part, "next_observations") and not hasattr(part[0], "next_reward")
+        with pytest.raises(ShapeError, match="loose batch"):
+            part.undiscounted_return()
+    assert rollout[::-1].rewards.tolist() == [4, 3, 2, 1, 0]
+    again = rollout[[1, 2, 3]][1:]
+    assert not again.continuous and again.rewards.tolist() == [2, 3]
+
+
+def test_bad_indices_are_named() -> None:
+    rollout = make()
+    with pytest.raises(IndexError, match="step 5 is out of range"):
+        rollout[5]
+    with pytest.raises(IndexError, match="indices must lie in"):
+        rollout[[0, 5]]
+    with pytest.raises(ShapeError, match="selects no step"):
+        rollout[3:3]
+    with pytest.raises(ShapeError, match="no step"):
+        rollout[[]]
+    with pytest.raises(ShapeError, match="mask must have shape"):
+        rollout[np.array([True])]
+    with pytest.raises(TypeError, match="selected by an integer"):
+        rollout[[0.5]]
+    with pytest.raises(TypeError, match="not a bool"):
+        rollout[True]
+
+
+def test_slice_across_rollouts_never_takes_a_foreign_successor() -> None:
+    both = StepSequence.concat([make(0, 3), make(100, 3)])
+    ends_inside = both[1:5]
+    assert ends_inside.observations[:, 0].tolist() == [1, 2, 100, 101, 102]
+    assert ends_inside.next_observations[:, 0].tolist() == [2, 3, 101, 102]
+    ends_at_boundary = both[1:3]
+    assert ends_at_boundary.observations[:, 0].tolist() == [1, 2, 3]
+    assert ends_at_boundary[1].next_observation.tolist() == [3, -3]
+    # where no final observation is stored, there is none to be had
+    unknown = StepSequence.concat([make(0, 3, with_last=False), make(100, 3, with_last=False)])
+    assert unknown[1:3].observations[:, 0].tolist() == [1, 2]
+    with pytest.raises(AttributeError, match="after the end of sub-rollout 0 is not stored"):
+        _ = unknown.next_observations
+
+
+# ---- steps (7.3) -----------------------------------------------------------------------------------------------------
+
+
+def test_step_views() -> None:
+    rollout = make(
+        infos={"mean": np.arange(10.0).reshape(5, 2), "deep": {"x": np.arange(5)}},
+        hidden=Hidden(np.arange(5), np.arange(5)),
+    )
+    step = rollout[2]
+    assert step.reward == 2 and step["rewards"] == 2
+    assert step.observation.tolist() == [2, -2] and step.next_observation.tolist() == [3, -3]
+    assert step.info.mean.tolist() == [4, 5] and step.infos.deep.x == 2
+    assert step.next_info.deep.x == 3
+    assert isinstance(step.hidden, Hidden) and step.hidden.h == 2
+    assert not step.done and rollout[-1].done and rollout[-1].terminated
+    assert set(dir(step)) == {*rollout.data_names, "done", "terminated", "truncated"}
+    assert [s.reward for s in rollout] == [0, 1, 2, 3, 4]
+
+
+def test_step_at_the_end() -> None:
+    last = make()[4]
+    assert last.next_observation.tolist() == [5, -5]
+    assert not hasattr(last, "next_reward")
+    with pytest.raises(AttributeError, match="no 'rewards' after it is stored"):
+        _ = last.next_reward
+    with pytest.raises(KeyError):
+        _ = last["next_reward"]
+    both = StepSequence.concat([make(0, 3, infos={"x": np.arange(4)}), make(100, 3, infos={"x": np.arange(4)})])
+    assert both[2].next_observation.tolist() == [3, -3]
+    assert both[2].next_info.x == 3
+    assert not hasattr(both[2], "next_reward")
+    assert both[1].next_reward == 2
+
+
+def test_unknown_names_of_a_step() -> None:
+    step = make()[0]
+    with pytest.raises(AttributeError, match="no field 'color'; fields: rewards"):
+        _ = step.color
+    with pytest.raises(KeyError, match="color"):
+        _ = step["color"]
+    with pytest.raises(KeyError):
+        step["color"] = 1
+    step.color = "red"
+    assert step.color == "red"
+
+
+def test_exact_name_goes_before_prefix_and_plural() -> None:
+    rollout = make(next_rewards=np.arange(5) * 10, reward=np.arange(5) * 7)
+    assert rollout[1].next_rewards == 10
+    assert rollout[1].reward == 7
+    assert rollout.next_rewards.tolist() == [0, 10, 20, 30, 40]
+    rollout = make(next_observations=np.zeros((5, 2)))
+    assert not rollout.next_observations.any() and not rollout[0].next_observations.any()
+
+
+@pytest.mark.parametrize("data_format", ["numpy", "torch"])
+def test_assignment_writes_through(data_format: str) -> None:
+    rollout = make(data_format=data_format, infos={"x": np.zeros(5)})
+    step = rollout[1]
+    step.reward = 9
+    step["actions"] = 3
+    step.info.x = 4
+    step.next_observation = 8
+    assert rollout.rewards[1] == 9 and rollout.actions[1, 0] == 3 and rollout.infos["x"][1] == 4
+    assert rollout.observations[2].tolist() == [8, 8]
+    assert step.reward == 9
+    with pytest.raises(TypeError, match="assign to one of them"):
+        step.infos = 1
+    with pytest.raises(AttributeError):
+        rollout[4].next_reward = 1
+
+
+def test_step_shows_the_present_data() -> None:
+    rollout = make()
+    step = rollout[1]
+    assert isinstance(step.observation, np.ndarray)
+    rollout.torch()
+    rollout.add_data("return", np.arange(5))
+    assert isinstance(step.observation, torch.Tensor)
+    assert rollout[2]["return"] == 2 and step["return"] == 1
+
+
+def test_pickle_and_copy() -> None:
+    rollout = StepSequence.concat([make(0, 3, infos={"x": np.zeros(3)}), make(9, 2, infos={"x": np.zeros(2)})])
+    assert rollouts_equal(pickle.loads(pickle.dumps(rollout)), rollout)
+    assert rollouts_equal(copy.deepcopy(rollout), rollout)
+    step = rollout[2]
+    step.note = "kept"
+    again = pickle.loads(pickle.dumps(step))
+    assert again.next_observation.tolist() == [3, -3] and again.note == "kept"
+    info = pickle.loads(pickle.dumps(step.info))
+    assert info.x == 0
+
+
+# ---- data (7.4) ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", ["numpy", "torch"])
+def test_add_data(data_format: str) -> None:
+    rollout = make(data_format=data_format)
+    rollout.add_data("zeros", item_shape=(2,))
+    rollout.add_data("more", with_after_last=True)
+    rollout.add_data("values", [1.0, 2, 3, 4, 5])
+    assert rollout.zeros.shape == (5, 2) and not rollout.zeros.any()
+    assert rollout.more.shape == (6,)
+    assert rollout.values[4] == 5
+    assert rollout.data_names[-3:] == ("zeros", "more", "values")
+    for name in ("zeros", "rewards", "done"):
+        with pytest.raises(DataError, match="already"):
+            rollout.add_data(name, np.zeros(5))
+    with pytest.raises(ShapeError, match="'short' must have 5 or 6 entries"):
+        rollout.add_data("short", np.zeros(4))
+    assert "short" not in rollout.data_names
+
+
+def test_get_data_values() -> None:
+    rollout = make(infos={"x": np.arange(6), "y": np.arange(5)})
+    assert rollout.get_data_values("observations") is rollout.observations
+    assert len(rollout.get_data_values("observations", truncate_last=True)) == 5
+    cut = rollout.get_data_values("infos", truncate_last=True)
+    assert len(cut["x"]) == len(cut["y"]) == 5
+    with pytest.raises(DataError, match="no field 'color'"):
+        rollout.get_data_values("color")
+
+
+def test_convert() -> None:
+    both = StepSequence.concat([make(0, 3, flag=np.ones(3, dtype=bool), count=[1, 2, 3])] * 2)
+    both.torch()
+    assert both.data_format == "torch"
+    assert both.observations.dtype == torch.float64 and both.actions.dtype == torch.float32
+    assert both.next_observations[2].tolist() == [3, -3]
+    both.torch(torch.float32)  # the format is that already, the dtype is not
+    assert both.observations.dtype == both.rewards.dtype == both.next_observations.dtype == torch.float32
+    assert both.flag.dtype == torch.bool and both.count.dtype == torch.int64
+    assert isinstance(both.done, np.ndarray)
+    both.convert("numpy", {"rewards": np.float64})
+    assert both.rewards.dtype == np.float64 and both.observations.dtype == np.float32
+    with pytest.raises(DataError, match="no field 'color'"):
+        both.convert("numpy", {"color": np.float64})
+    with pytest.raises(TypeError, match="torch dtype"):
+        both.torch(np.float32)
+    assert both.data_format == "numpy"
+
+
+def test_convert_changes_nothing_if_a_field_cannot_follow() -> None:
+    rollout = make(mission=np.array(["go"] * 5, dtype=object))
+    with pytest.raises(TypeError, match="cannot become a torch tensor"):
+        rollout.torch()
+    assert rollout.data_format == "numpy" and isinstance(rollout.rewards, np.ndarray)
+    assert rollout[1:3].mission.tolist() == ["go", "go"]
+
+
+# ---- concatenation and sub-rollouts (7.5, 7.6) -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", ["numpy", "torch"])
+def test_concat_keeps_final_observations_reachable(data_format: str) -> None:
+    parts = [make(0, 3, rollout_info={"a": np.ones(2)}), make(100, 2, rollout_info={"a": np.ones(2)})]
+    both = StepSequence.concat(parts, data_format=data_format)
+    assert both.data_format == data_format
+    assert both.observations[:, 0].tolist() == [0, 1, 2, 100, 101]
+    assert both.next_observations[:, 0].tolist() == [1, 2, 3, 101, 102]
+    assert both.get_final_values("observations")[:, 0].tolist() == [3, 102]
+    assert both.rollout_bounds.tolist() == [0, 3, 5]
+    assert np.flatnonzero(both.done).tolist() == [2, 4]
+    assert both.rollout_info["a"].tolist() == [1, 1]
+    for part, original in zip(both.iterate_rollouts(), parts, strict=True):
+        part.numpy()
+        assert rollouts_equal(part, original)
+    kept = StepSequence.concat(parts, truncate_last=False)
+    assert kept.observations[:, 0].tolist() == [0, 1, 2, 100, 101, 102]
+    assert kept.next_observations[:, 0].tolist() == [1, 2, 3, 101, 102]
+
+
+def test_concat_of_concatenations() -> None:
+    parts = [make(10 * k, k + 1) for k in range(4)]
+    nested = StepSequence.concat([StepSequence.concat(parts[:2]), StepSequence.concat(parts[2:], truncate_last=False)])
+    assert rollouts_equal(nested, StepSequence.concat(parts))
+    assert nested.rollout_bounds.tolist() == [0, 1, 3, 6, 10]
+
+
+def test_concat_where_some_finals_are_unknown() -> None:
+    both = StepSequence.concat([make(0, 2), make(100, 2, with_last=False)])
+    assert both[1].next_observation.tolist() == [2, -2]
+    assert not hasattr(both[3], "next_observation") and not hasattr(both, "next_observations")
+    with pytest.raises(DataError, match="sub-rollout 1 is not stored"):
+        both.get_final_values("observations")
+    assert both.get_final_values("observations", default=np.nan)[:, 0].tolist()[0] == 2
+    assert both.get_rollout(0).next_observations[:, 0].tolist() == [1, 2]
+
+
+def test_concat_bad_parts() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        StepSequence.concat([])
+    with pytest.raises(DataError, match="'x' is not in both part 0 and 1"):
+        StepSequence.concat([make(), make(x=np.zeros(5))])
+    with pytest.raises(DataError, match="same entries in 'infos'"):
+        StepSequence.concat([make(infos={"x": np.zeros(5)}), make(infos={"y": np.zeros(5)})])
+    with pytest.raises(ShapeError, match="cannot concatenate"):
+        StepSequence.concat([make(), make(actions=np.zeros((5, 2)))])
+    assert StepSequence.concat([make(rollout_info=1), make(rollout_info=2)]).rollout_info is None
+    loose = StepSequence.concat([make(), make()[[0, 1]]])
+    assert not loose.continuous and loose.observations.shape == (7, 2)
+
+
+def test_get_rollout() -> None:
+    """specs/sampling.md 7.6"""
+    rollout = make(length=20, rollout_bounds=[0, 4, 11, 17, 20])
+    assert rollout.get_rollout(1).rewards.tolist() == list(range(4, 11))
+    assert rollout.get_rollout(-1).rewards.tolist() == [17, 18, 19]
+    assert rollout.get_rollout(-1).observations.shape == (4, 2)
+    middle = rollout.get_rollout(slice(1, -1))
+    assert middle.rewards.tolist() == list(range(4, 17)) and middle.rollout_bounds.tolist() == [0, 7, 13]
+    chosen = rollout.get_rollout([1, 3])
+    assert chosen.rewards.tolist() == [*range(4, 11), 17, 18, 19] and chosen.rollout_bounds.tolist() == [0, 7, 10]
+    assert rollout.get_rollout(slice(None, None, -2)).rollout_lengths.tolist() == [3, 7]
+    with pytest.raises(IndexError, match="sub-rollout 4"):
+        rollout.get_rollout(4)
+    with pytest.raises(ShapeError, match="no sub-rollout"):
+        rollout.get_rollout(slice(2, 2))
+    with pytest.raises(ValueError, match="no rollouts"):
+        rollout[[0, 1]].get_rollout(0)
+    assert make().get_rollout(0).observations.shape == (6, 2)
+
+
+# ---- returns (7.7) ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_format", ["numpy", "torch"])
+def test_returns(data_format: str) -> None:
+    rollout = make(rewards=np.array(REWARDS), data_format=data_format)
+    assert rollout.undiscounted_return() == -392.5
+    assert isinstance(rollout.undiscounted_return(), float)
+    # -200 - 90 - 40.5 - 18.225 - 11.48175
+    assert float(rollout.discounted_return(0.9)) == pytest.approx(-360.20675)
+    assert rollout.discounted_return(1) == -392.5
+    assert isinstance(rollout.discounted_return(0.9), torch.Tensor if data_format == "torch" else np.floating)
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        rollout.discounted_return(1.5)
+    with pytest.raises(ShapeError, match="2 rollouts"):
+        StepSequence.concat([rollout, rollout]).undiscounted_return()
+
+
+def test_text() -> None:
+    rollout = StepSequence(rewards=[1.0], observations=[2.0, 3.0], actions=[4.0])
+    assert str(rollout) == "[2. 3.]"
+    assert repr(rollout) == "StepSequence(rewards=array([1.]), observations=array([2., 3.]), actions=array([4.]))"

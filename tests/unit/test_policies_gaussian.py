@@ -1,0 +1,260 @@
+"""Gaussian, tanh-Gaussian, categorical and GRU policies: literals and promises."""
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from metaroll.errors import ShapeError
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.seeding import torch_generator
+from metaroll.types import EnvSpec, Policy
+
+BOX = gymnasium.spaces.Box
+SPEC = EnvSpec(BOX(-1, 1, (4,)), BOX(-1, 1, (2,)))
+DISCRETE = EnvSpec(BOX(-1, 1, (4,)), gymnasium.spaces.Discrete(3))
+OBS = np.random.default_rng(0).standard_normal((6, 4))
+NOISE = np.random.default_rng(1).standard_normal((6, 2))
+
+
+def _all_policies() -> list[Any]:
+    return [
+        GaussianMLPPolicy(SPEC, generator=torch_generator(0)),
+        TanhGaussianMLPPolicy(SPEC, (16,), generator=torch_generator(0)),
+        CategoricalMLPPolicy(DISCRETE, generator=torch_generator(0)),
+        GRUGaussianPolicy(SPEC, 8, generator=torch_generator(0)),
+    ]
+
+
+ALL = pytest.mark.parametrize("policy", _all_policies(), ids=lambda policy: type(policy).__name__)
+
+
+def _act(policy: Any, obs: np.ndarray = OBS, parameters: np.ndarray | None = None) -> np.ndarray:
+    rng = np.random.default_rng(3)
+    state = policy.initial_state([None] * len(obs), [rng] * len(obs))
+    noise = rng.random((len(obs), policy.noise_dim))
+    return policy.act(obs, state, noise, False, parameters)[0]
+
+
+@ALL
+def test_satisfies_the_policy_contract(policy: Any):
+    assert isinstance(policy, Policy)
+    assert policy.width_independent
+    flat = policy.acting_parameters()
+    assert flat.dtype == np.float32 and flat.shape == (policy.parameter_layout().size,)
+    flat[:] = 0  # memory of its own
+    assert policy.acting_parameters().any()
+
+
+@ALL
+def test_acting_changes_no_argument_and_returns_fresh_memory(policy: Any):
+    rng = np.random.default_rng(3)
+    state = policy.initial_state([None] * 6, [rng] * 6)
+    arguments = (OBS.astype(np.float32), state, rng.random((6, policy.noise_dim), dtype=np.float32))
+    before = copy.deepcopy(arguments)
+    for deterministic in (False, True):
+        action, next_state, info = policy.act(*arguments, deterministic)
+        for result in (action, *next_state.values(), *info.values()):
+            result[...] = 7  # would be seen in an argument, in the weights, or in another result
+    np.testing.assert_array_equal(arguments[0], before[0])
+    np.testing.assert_array_equal(arguments[2], before[2])
+    for name, value in state.items():
+        np.testing.assert_array_equal(value, before[1][name])
+    action, _, info = policy.act(*arguments, True)
+    values = [action.copy(), *[value.copy() for value in info.values()]]
+    action[...] = 7
+    for kept, value in zip(values[1:], info.values(), strict=True):
+        np.testing.assert_array_equal(value, kept)
+
+
+@ALL
+@pytest.mark.parametrize(
+    "duplicate",
+    [copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p)), lambda p: cloudpickle.loads(cloudpickle.dumps(p))],
+)
+def test_copies_act_alike_and_share_nothing(policy: Any, duplicate: Any):
+    before = _act(policy)
+    twin = duplicate(policy)
+    np.testing.assert_array_equal(_act(twin), before)
+    with torch.no_grad():
+        for parameter in twin.parameters():
+            parameter.mul_(-1.5)
+    np.testing.assert_array_equal(_act(policy), before)
+    assert not np.array_equal(twin.acting_parameters(), policy.acting_parameters())
+    assert isinstance(policy, CategoricalMLPPolicy) or not np.array_equal(_act(twin), before)
+
+
+@ALL
+def test_training_steps_are_seen_by_acting(policy: Any):
+    """The live weights act, not a copy: an optimiser step and set_param_values both show at once."""
+    policy = copy.deepcopy(policy)
+    _act(policy)
+    new = policy.get_param_values() * np.float32(0.5)
+    policy.set_param_values(new)
+    np.testing.assert_array_equal(policy.get_param_values(), new)
+    np.testing.assert_array_equal(_act(policy), _act(policy, parameters=new))
+
+
+def test_a_replaced_network_acts():
+    policy = GaussianMLPPolicy(SPEC, generator=torch_generator(0))
+    other = GaussianMLPPolicy(SPEC, generator=torch_generator(1))
+    assert not np.array_equal(_act(policy), _act(other))
+    policy.net = other.net
+    np.testing.assert_array_equal(_act(policy), _act(other))
+
+
+def test_parameters_changed_in_place_are_seen_and_float64_is_taken():
+    policy = GaussianMLPPolicy(SPEC, generator=torch_generator(0))
+    flat = policy.acting_parameters()
+    first = _act(policy, parameters=flat)
+    np.testing.assert_array_equal(_act(policy, parameters=flat.astype(np.float64)), first)
+    flat *= 2
+    assert not np.array_equal(_act(policy, parameters=flat), first)
+    doubles = flat.astype(np.float64)
+    _act(policy, parameters=doubles)
+    doubles[:] = policy.acting_parameters()
+    np.testing.assert_array_equal(_act(policy, parameters=doubles), first)
+
+
+@ALL
+def test_the_same_generator_seed_gives_the_same_weights(policy: Any):
+    other = next(p for p in _all_policies() if type(p) is type(policy))
+    np.testing.assert_array_equal(other.get_param_values(), policy.get_param_values())
+
+
+def test_without_a_generator_weights_differ_every_time():
+    first, second = GaussianMLPPolicy(SPEC), GaussianMLPPolicy(SPEC)
+    assert not np.array_equal(first.get_param_values(), second.get_param_values())
+
+
+def test_deterministic_acting_is_the_mean_and_ignores_noise():
+    """specs/meta.md Q-27, Q-38"""
+    policy = TanhGaussianMLPPolicy(SPEC, (16,), generator=torch_generator(0))
+    action, _, info = policy.act(OBS, {}, NOISE, True)
+    other, _, _ = policy.act(OBS, {}, -NOISE, True)
+    np.testing.assert_array_equal(action, other)
+    np.testing.assert_array_equal(action, info["mean"])
+    mean, _ = policy.distribution(torch.as_tensor(OBS, dtype=torch.float32))
+    np.testing.assert_allclose(action, np.tanh(mean.detach().numpy()), atol=1e-6)
+
+
+@ALL
+def test_rows_can_be_deterministic_one_by_one(policy: Any):
+    rng = np.random.default_rng(3)
+    state = policy.initial_state([None] * 6, [rng] * 6)
+    noise = rng.random((6, policy.noise_dim))
+    flags = np.array([True, False, True, False, False, True])
+    mixed, sampled, mean = (policy.act(OBS, state, noise, flag)[0] for flag in (flags, False, True))
+    np.testing.assert_array_equal(mixed[flags], mean[flags])
+    np.testing.assert_array_equal(mixed[~flags], sampled[~flags])
+
+
+def test_gaussian_std_is_clamped_wherever_it_is_used():
+    """specs/meta.md Q-14: ln(min_std) = ln(0.5), also with parameters far below."""
+    policy = GaussianMLPPolicy(SPEC, min_std=0.5, generator=torch_generator(0))
+    with torch.no_grad():
+        policy.log_std.fill_(-9.0)
+    action, _, info = policy.act(OBS, {}, NOISE)
+    np.testing.assert_allclose(info["log_std"], math.log(0.5), rtol=1e-6)
+    np.testing.assert_allclose(action - info["mean"], 0.5 * NOISE, atol=1e-6)
+    _, _, adapted = policy.act(OBS, {}, NOISE, parameters=np.stack([policy.acting_parameters()] * 6))
+    np.testing.assert_allclose(adapted["log_std"], math.log(0.5), rtol=1e-6)
+    assert policy(torch.zeros(1, 4), generator=torch_generator(0)).log_std[0, 0].item() == pytest.approx(math.log(0.5))
+
+
+@pytest.mark.parametrize("policy_class", [GaussianMLPPolicy, TanhGaussianMLPPolicy])
+def test_samples_are_reproducible_and_know_their_density(policy_class: Any):
+    policy = policy_class(SPEC, (16,), generator=torch_generator(0))
+    obs = torch.as_tensor(OBS, dtype=torch.float32)
+    sample = policy(obs, generator=torch_generator(5))
+    again = policy(obs, generator=torch_generator(5))
+    torch.testing.assert_close(sample.action, again.action)
+    assert sample.log_prob.shape == (6, 1)
+    torch.testing.assert_close(policy.log_prob(obs, sample.action), sample.log_prob[:, 0], rtol=1e-3, atol=1e-3)
+    # Reparameterised, and the regularised moments have gradients (specs/meta.md Q-35).
+    for part in (sample.action, sample.mean, sample.log_std, sample.log_prob, sample.pre_tanh):
+        assert part.requires_grad
+
+
+def test_tanh_log_std_lies_in_its_bounds():
+    policy = TanhGaussianMLPPolicy(SPEC, (16,), generator=torch_generator(0))
+    obs = np.array([[1e6, 0, 0, 0], [-1e6, 0, 0, 0]])
+    _, _, info = policy.act(obs, {}, NOISE[:2])
+    assert info["log_std"].min() >= -20.0 and info["log_std"].max() <= 2.0
+    assert np.abs(info["log_std"]).max() in (2.0, 20.0)
+    torch_log_std = policy.distribution(torch.as_tensor(obs, dtype=torch.float32))[1].detach().numpy()
+    np.testing.assert_array_equal(info["log_std"], torch_log_std)
+
+
+def test_categorical_inverts_the_distribution_function():
+    # Zero weights: three equal actions 0, 1, 2, so uniform numbers in thirds choose them in order.
+    policy = CategoricalMLPPolicy(DISCRETE, generator=torch_generator(0))
+    policy.set_param_values(np.zeros_like(policy.get_param_values()))
+    noise = np.array([[0.0], [0.3], [0.34], [0.6], [0.7], [1.0 - 2**-53]])
+    action, _, info = policy.act(OBS, {}, noise)
+    np.testing.assert_array_equal(action, [0, 0, 1, 1, 2, 2])
+    assert action.dtype == np.int64
+    np.testing.assert_allclose(info["prob"], 1 / 3, rtol=1e-6)
+    log_prob = policy.log_prob(torch.as_tensor(OBS, dtype=torch.float32), torch.from_numpy(action))
+    torch.testing.assert_close(log_prob, torch.full((6,), -math.log(3.0)))
+
+
+def test_categorical_never_chooses_an_action_of_probability_zero():
+    # Logits (0, 200, 0, ...): exp(-200) is 0 in float32, so only action 1 is possible, even for noise 0 and 1.
+    policy = CategoricalMLPPolicy(DISCRETE, generator=torch_generator(0))
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter.zero_()
+        policy.net.layers[-1].bias[1] = 200.0
+    action, _, _ = policy.act(OBS[:2], {}, np.array([[0.0], [1.0]]))
+    np.testing.assert_array_equal(action, [1, 1])
+
+
+def test_gru_remembers_and_forgets():
+    policy = GRUGaussianPolicy(SPEC, 8, generator=torch_generator(0))
+    state = policy.initial_state([None] * 6, [np.random.default_rng(0)] * 6)
+    first, later, _ = policy.act(OBS, state, NOISE, True)
+    second, _, _ = policy.act(OBS, later, NOISE, True)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(policy.act(OBS, state, NOISE, True)[0], first)
+    with pytest.raises(TypeError, match="call act"):
+        policy.get_action(OBS[0])
+
+
+def test_get_action_takes_one_observation():
+    policy = GaussianMLPPolicy(SPEC, generator=torch_generator(0))
+    action, info = policy.get_action(OBS[0], generator=np.random.default_rng(4))
+    again, _ = policy.get_action(OBS[0], generator=np.random.default_rng(4))
+    np.testing.assert_array_equal(action, again)
+    assert action.shape == info["mean"].shape == info["log_std"].shape == (2,)
+    mean, _ = policy.get_action(OBS[0], deterministic=True)
+    np.testing.assert_array_equal(mean, info["mean"])
+
+
+@ALL
+def test_wrong_shapes_are_named(policy: Any):
+    state = policy.initial_state([None] * 6, [np.random.default_rng(0)] * 6)
+    noise = np.zeros((6, policy.noise_dim))
+    with pytest.raises(ShapeError, match=r"obs must have shape \(N, 4\)"):
+        policy.act(OBS[:, :3], state, noise)
+    with pytest.raises(ShapeError, match="parameters must have shape"):
+        policy.act(OBS, state, noise, False, np.zeros(3, dtype=np.float32))
+    with pytest.raises(ShapeError, match="one row per observation"):
+        policy.act(OBS, state, noise, False, np.stack([policy.acting_parameters()] * 5))
+
+
+def test_wrong_action_spaces_are_named():
+    for policy_class in (GaussianMLPPolicy, TanhGaussianMLPPolicy, GRUGaussianPolicy):
+        with pytest.raises(TypeError, match="Box action space"):
+            policy_class(DISCRETE)
+    with pytest.raises(TypeError, match="Discrete action space"):
+        CategoricalMLPPolicy(SPEC)
+    with pytest.raises(ValueError, match="min_std"):
+        GaussianMLPPolicy(SPEC, init_std=0.1, min_std=1.0)
