@@ -93,7 +93,8 @@ _ROLES = {"init_state": 0, "env": 1, "noise": 2, "policy": 3}
 def plan_generator(seed: tuple[int, int, int], role: str) -> np.random.Generator:
     """Generator of one role of the rollout seeded with ``seed``: ``init_state``, ``env``, ``noise`` or ``policy``.
 
-    Roles have streams of their own, so that drawing more in one (a longer rollout, another environment) changes no other.
+    Roles have streams of their own, so that drawing more in one (a longer rollout, another environment) changes no
+    other.
     """
     return np.random.Generator(np.random.PCG64(_role_sequence(seed, role)))
 

@@ -64,7 +64,7 @@ class EnvSpec:
 
     @classmethod
     def from_env(cls, env: Any) -> EnvSpec:
-        """Spec of a Gymnasium-like environment; a spec (or an object with ``.spec`` of this class) is returned as it is."""
+        """Spec of a Gymnasium-like environment (its own ``env_spec`` if it has one); a spec is returned as it is."""
         if isinstance(env, EnvSpec):
             return env
         own = getattr(env, "env_spec", None)
@@ -117,6 +117,10 @@ class EnvUpdate:
     """A change to an environment: a picklable callable ``env -> env`` that knows its ``task``.
 
     The base class changes nothing. ``task`` is what logs, batched simulators and overlap checks read.
+
+    An update that overwrites all that an earlier one did may offer ``replaces(previous) -> bool`` to be applied on top of
+    it; one that builds its environment itself sets ``builds_env = True``. Any other update gets an environment that no
+    earlier update has touched.
     """
 
     task: Any = None
@@ -198,7 +202,7 @@ class Slots(Protocol):
         ...
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
-        """Step the slots where ``active (E,)`` is true with their rows of ``actions``; arrays returned are fresh memory."""
+        """Step the slots where ``active (E,)`` is true with their rows of ``actions``; results are fresh memory."""
         ...
 
     def close(self) -> None: ...

@@ -11,8 +11,8 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal
-from metaroll.envs.slot_factory import make_slots
 from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.slot_factory import make_slots
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, WorkerLost
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
@@ -54,7 +54,11 @@ def context_policy(spec=SPEC, latent_dim=3):
 def plans(count, max_steps=40, **kwargs):
     return [
         RolloutPlan(
-            index=i, seed=(3, 1, i), max_steps=max_steps, env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None, **kwargs
+            index=i,
+            seed=(3, 1, i),
+            max_steps=max_steps,
+            env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None,
+            **kwargs,
         )
         for i in range(count)
     ]
@@ -253,7 +257,10 @@ def test_nan_is_an_error_or_drops_the_rollout(workers, pools):
 def test_an_env_that_cannot_be_sent_is_refused_with_the_cure():
     env = Drift()
     env.lock = __import__("threading").Lock()
-    with pytest.raises(TypeError, match=r"(cannot be (sent|copied)).*pass a function", ) as caught:
+    with pytest.raises(
+        TypeError,
+        match=r"(cannot be (sent|copied)).*pass a function",
+    ) as caught:
         RolloutEngine(env, gaussian(), num_workers=2)
     assert isinstance(caught.value, NotPicklableError | TypeError)
 

@@ -66,7 +66,7 @@ def sleepy(G, x):
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (1, "process"), (2, "process")])
 def test_invoke_all_and_maps(workers, transport):
-    """specs/sampling.md 10: invoke_all in worker order, invoke_all_map one argument per worker, run_map in argument order."""
+    """specs/sampling.md 10: invoke_all in worker order, invoke_all_map by worker, run_map in argument order."""
     with SamplerPool(workers, transport=transport) as pool:
         assert pool.invoke_all_map(double, list(range(workers))) == [2 * i for i in range(workers)]
         assert len(set(pool.invoke_all(set_base, 10))) == workers

@@ -101,7 +101,7 @@ def test_pearl_worker_agent_and_env():
 
 
 def test_deterministic_pearl_worker_acts_with_the_mean():
-    """Q-38: deterministic=True has an effect, and the action recorded is tanh of the mean under the z of the rollout."""
+    """Q-38: deterministic=True has an effect: the action recorded is tanh of the mean under the rollout's z."""
     policy = agent()
     batch = pearl_worker(policy=policy, deterministic=True).rollout()
     z = policy.z.detach().numpy()
@@ -157,6 +157,8 @@ def test_update_agent_takes_parameters_or_an_agent():
     worker = default_worker()
     worker.update_agent(worker.agent.get_param_values() * 0.0)
     np.testing.assert_array_equal(worker.rollout().agent_infos["mean"], 0.0)
+    worker.update_agent(gaussian().state_dict())
+    assert worker.rollout().agent_infos["mean"].any()
     worker.update_agent(None)
     replacement = gaussian()
     worker.update_agent(replacement)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
@@ -19,7 +20,8 @@ from metaroll.training.evaluation_result import EvaluationResult
 __all__ = ["EpochRow", "TrainingDisplay", "duration"]
 
 _ROWS_SHOWN = 12
-_COLUMNS = ("epoch", "env steps", "steps/s", "updates/s", "return before", "after", "95 % interval", "elapsed", "left")
+_COLUMNS = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation", "time", "left")
+_STYLES = {"before": "yellow", "after adaptation": "bold green"}
 
 
 @dataclass(frozen=True)
@@ -39,23 +41,22 @@ class EpochRow:
 
     def cells(self) -> tuple[str, ...]:
         """Texts in the order of the table's columns."""
-        interval = f"[{self.interval[0]:.1f}, {self.interval[1]:.1f}]" if self.interval else ""
+        interval = f" [{self.interval[0]:.1f}, {self.interval[1]:.1f}]" if self.interval else ""
         return (
             f"{self.epoch}/{self.num_epochs}",
             f"{self.env_steps:,}",
             f"{self.steps_per_second:,.0f}",
             f"{self.updates_per_second:,.0f}",
             "" if self.before is None else f"{self.before:.1f}",
-            "" if self.after is None else f"{self.after:.1f}",
-            interval,
+            "" if self.after is None else f"{self.after:.1f}{interval}",
             duration(self.elapsed),
             duration(self.left),
         )
 
     def line(self) -> str:
         """The row as one plain line for logs."""
-        epoch, steps, steps_rate, updates_rate, before, after, interval, elapsed, left = self.cells()
-        returns = f"  return {before} -> {after} {interval}" if after else ""
+        epoch, steps, steps_rate, updates_rate, before, after, elapsed, left = self.cells()
+        returns = f"  return {before} -> {after}" if after else ""
         return (
             f"epoch {epoch}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
             f"{returns}  {elapsed} elapsed, {left} left"
@@ -158,10 +159,9 @@ class TrainingDisplay:
             self._console.print(row.line(), highlight=False, soft_wrap=True)
 
     def _table(self) -> Group:
-        table = Table(title=self._title, title_style="bold", title_justify="left", expand=False)
+        table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
         for name in _COLUMNS:
-            style = {"after": "bold green", "return before": "yellow"}.get(name, "")
-            table.add_column(name, justify="right", style=style, no_wrap=True)
+            table.add_column(name, justify="right", style=_STYLES.get(name, ""), no_wrap=True)
         for row in tuple(self._rows):  # this runs in the thread of the live display
             table.add_row(*row.cells())
         done = self._rows[-1].epoch if self._rows else self._first_epoch

@@ -100,7 +100,9 @@ class RolloutEngine:
             NotPicklableError: It cannot be sent to the workers.
         """
         if not isinstance(env, type | gymnasium.Env) and isinstance(env, Slots):
-            raise TypeError("env must make environments; step Slots of your own with metaroll.rollouts.slot_loop.SlotLoop")
+            raise TypeError(
+                "env must make environments; step Slots of your own with metaroll.rollouts.slot_loop.SlotLoop"
+            )
         source = env_source(env)
         self._kind = env_kind(env)
         self._env_source = source
@@ -121,27 +123,30 @@ class RolloutEngine:
 
         Args:
             plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
-            parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present ones.
+            parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
+            ones.
 
         Raises:
             RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts of finished units.
             WorkerLost: Workers died repeatedly.
         """
         plans = resolve_plans(plans)
-        if parameters is None:
-            parameters = self.policy.acting_parameters()
-        if parameters.ndim != 1:
+        shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
+        if shared.ndim != 1:
             raise ShapeError(
-                f"parameters must be flat (P,), got shape {parameters.shape}; one set per plan goes into RolloutPlan.parameters"
+                f"parameters must be flat (P,), got shape {shared.shape}; a set of its own for each plan goes into "
+                "RolloutPlan.parameters"
             )
         if any(plan.parameters is not None for plan in plans):
-            plans = [p if p.parameters is not None else p.with_(parameters=parameters) for p in plans]
+            plans = [p if p.parameters is not None else p.with_(parameters=shared) for p in plans]
         pieces = cut(plans, unit_size(len(plans), self._kind)) if plans else []
         units = [
-            Unit(piece, slots_of_unit(len(piece), self._kind, self._slots_per_unit), self._on_invalid, self._record_infos)
+            Unit(
+                piece, slots_of_unit(len(piece), self._kind, self._slots_per_unit), self._on_invalid, self._record_infos
+            )
             for piece in pieces
         ]
-        results = self._run_here(units, parameters) if self._pool.is_serial else self._run_in_pool(units, parameters)
+        results = self._run_here(units, shared) if self._pool.is_serial else self._run_in_pool(units, shared)
         rollouts: list[StepSequence] = []
         for result in results:
             self.dropped.extend(result.dropped)
@@ -162,11 +167,12 @@ class RolloutEngine:
         eval: bool = False,
         parameters: np.ndarray | None = None,
     ) -> list[list[StepSequence]]:
-        """Whole rollouts for each of M variations: exactly ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
+        """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
 
-        Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each variation keeps
-        the shortest prefix that has enough steps, so that short rollouts are not preferred and the result does not depend
-        on the number of workers.
+        Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
+        variation keeps
+        the shortest prefix that has enough steps, so that short rollouts are not preferred and the result does not
+        depend on the number of workers.
         """
         if (min_steps is None) == (num_rollouts is None):
             raise ValueError(f"give either min_steps or num_rollouts, got {min_steps} and {num_rollouts}")

@@ -43,15 +43,15 @@ def rollout(
         reset_kwargs: ``{"init_state": ...}``.
         no_close: Leave the environment open (an environment built here is always closed).
         stop_on_done: End at the environment's own ending.
-        seed: With ``sub_seed`` and ``sub_sub_seed`` (``None`` counts as 0) the source of all randomness; ``None`` draws fresh
-            entropy, which ``rollout_info["plan"]["seed"]`` records.
+        seed: With ``sub_seed`` and ``sub_sub_seed`` (``None`` counts as 0) the source of all randomness; ``None``
+            draws fresh entropy, which ``rollout_info["plan"]["seed"]`` records.
         sub_seed: See ``seed``.
         sub_sub_seed: See ``seed``.
         context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
 
     Returns:
-        The rollout: observations ``(T + 1, ...)``, actions, rewards ``(T,)``, terminated, truncated, infos. Bit-identical to rollout
-        ``sub_sub_seed`` of a parallel sampler with the same seed.
+        The rollout: observations ``(T + 1, ...)``, actions, rewards ``(T,)``, terminated, truncated, infos.
+        Bit-identical to rollout ``sub_sub_seed`` of a parallel sampler with the same seed.
 
     Raises:
         RolloutError: Environment or policy raised.

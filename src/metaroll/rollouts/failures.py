@@ -60,7 +60,7 @@ def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) ->
     place = "while resetting" if step < 0 else f"at step {step}"
     shown = np.array2string(np.atleast_1d(value), threshold=8, precision=4)
     message = (
-        f"{what} is not finite {place} of {describe_plan(plan)}: {shown}. Pass on_invalid='drop' to leave such rollouts "
-        f"out.\nRun it again here: {replay_line(plan)}"
+        f"{what} is not finite {place} of {describe_plan(plan)}: {shown}. Pass on_invalid='drop' to leave such "
+        f"rollouts out.\nRun it again here: {replay_line(plan)}"
     )
     return InvalidValueError(message, plan, step)

@@ -26,8 +26,8 @@ def assert_worker_invariant(
 ) -> list[StepSequence]:
     """Run ``plans`` serially, in worker processes and one by one (as ``replay`` does); the rollouts, if all bits agree.
 
-    For your own environments and policies: whatever makes rollouts depend on workers (a shared or global generator, state
-    that a reset leaves behind) shows here.
+    For your own environments and policies: whatever makes rollouts depend on workers (a shared or global generator,
+    state that a reset leaves behind) shows here.
 
     Args:
         env: As for ``RolloutEngine``.

@@ -42,9 +42,7 @@ class LocalSampler:
         """Same as the constructor."""
         return cls(worker_factory, agents, envs)
 
-    def obtain_samples(
-        self, itr: int, num_samples: int, agent_update: Any, env_update: Any = None
-    ) -> TrajectoryBatch:
+    def obtain_samples(self, itr: int, num_samples: int, agent_update: Any, env_update: Any = None) -> TrajectoryBatch:
         """Whole rollouts with at least ``num_samples`` steps in total.
 
         Args:

@@ -75,14 +75,12 @@ def encode_command(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     except Exception as error:
         raise NotPicklableError(
             f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (an "
-            "environment's constructor instead of an instance, say), keep open files, locks and viewers out of it, or use "
-            "num_workers=1"
+            "environment's constructor instead of an instance, say), keep open files, locks and viewers out of it, or "
+            "use num_workers=1"
         ) from error
 
 
-def run_command(
-    namespace: Any, blob: bytes, beat: Callable[[str], None] | None
-) -> tuple[str, bytes]:
+def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None) -> tuple[str, bytes]:
     """Run an encoded command; ``("ok" | "error", pickled payload)``. Only ``Exception`` is caught."""
     try:
         func, args, kwargs = pickle.loads(blob)  # look: ok between our own processes only

@@ -22,8 +22,8 @@ NOISE_BLOCK = 256
 class PolicyRows:
     """Keeps everything of a policy that differs between slots.
 
-    Noise comes from the generator of each rollout's plan in blocks of 256 steps and lies in a ring indexed by lock-step, so
-    that one step reads one contiguous row block whatever the slots' own times are.
+    Noise comes from the generator of each rollout's plan in blocks of 256 steps and lies in a ring indexed by
+    lock-step, so that one step reads one contiguous row block whatever the slots' own times are.
     """
 
     def __init__(self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None) -> None:
@@ -69,9 +69,7 @@ class PolicyRows:
             self._next_draw[slot] = step
         self._take_plan_parameters(slots, plans)
 
-    def act(
-        self, obs: np.ndarray, active: np.ndarray, step: int
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    def act(self, obs: np.ndarray, active: np.ndarray, step: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Actions and infos, one row per slot, for flat observations ``(E, obs_dim)`` at lock-step ``step``."""
         if self.policy.noise_dim:
             self._refill(active, step)

@@ -15,7 +15,8 @@ _CHUNK = 256
 class Recorder:
     """Arrays ``(256, E, ...)`` per name; a rollout is a stretch of one column.
 
-    No per-step lists or dicts are kept (except for environments that report dicts, whose entries are stacked at the end).
+    No per-step lists or dicts are kept (except for environments that report dicts, whose entries are stacked at the
+    end).
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -53,7 +54,7 @@ class Recorder:
             self._dicts[slot].append(infos[slot])
 
     def cut(self, slot: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now (copies) and its stacked info dicts; begins a new one."""
+        """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now, and its stacked info dicts; a new one begins."""
         begin, end = int(self.start[slot]), self.step
         names = self._chunks[(end - 1) // _CHUNK - self._first_chunk].keys() if end > begin else ()
         arrays = {name: self._stretch(name, slot, begin, end) for name in names}

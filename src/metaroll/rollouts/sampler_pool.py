@@ -1,4 +1,4 @@
-"""THE workers: a pool that runs functions in processes (or in this one), replaces what dies, and never waits for ever."""
+"""THE workers: a pool that runs functions in processes (or in this one), replaces what dies, never hangs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class RemoteError(MetarollError, RuntimeError):
 class PoolTimeouts:
     """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
 
-    ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets, ``start_s`` until a worker is
-    up, ``call_s`` for functions of the user (who knows how long they take).
+    ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
+    ``start_s`` until a worker is up, ``call_s`` for functions of the user (who knows how long they take).
     """
 
     step_s: float | None = 60.0
@@ -68,13 +68,13 @@ class SamplerPool:
 
     Args:
         num_threads: Number of workers (at least 1).
-        transport: ``"process"``, ``"serial"`` (in this process; ``num_threads`` must be 1), or ``"auto"``: serial for one worker, else
-            processes.
+        transport: ``"process"``, ``"serial"`` (in this process; ``num_threads`` must be 1), or ``"auto"``: serial for
+            one worker, else processes.
         timeouts: When a silent worker is given up.
         max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised.
 
-    Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is collected or the
-    interpreter ends) leaves no process behind.
+    Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
+    collected or the interpreter ends) leaves no process behind.
     """
 
     def __init__(
@@ -126,9 +126,7 @@ class SamplerPool:
             raise ValueError(f"arglist must have one entry per worker ({self.num_workers}), got {len(arglist)}")
         return self._run([self._job(i, func, arg, worker=i) for i, arg in enumerate(arglist)])
 
-    def run_map(
-        self, func: Callable[..., Any], arglist: Iterable[Any], progressbar: Any = None
-    ) -> list[Any]:
+    def run_map(self, func: Callable[..., Any], arglist: Iterable[Any], progressbar: Any = None) -> list[Any]:
         """``[func(G, arg) for arg in arglist]``, handed to whichever worker is free; results in argument order.
 
         Raises:
@@ -317,8 +315,8 @@ class _Schedule:
         job.tries += 1
         if max(job.tries, self.restarts[worker] if job.index < 0 else 0) > self.pool.max_retries:
             self.failures[job.index] = WorkerLost(
-                f"worker {worker} was lost {self.restarts[worker]} times, last while running {job.what}: {reason}. If the "
-                "work is heavy, allow more time (PoolTimeouts); if memory ran out, use fewer workers or slots"
+                f"worker {worker} was lost {self.restarts[worker]} times, last while running {job.what}: {reason}. If "
+                "the work is heavy, allow more time (PoolTimeouts); if memory ran out, use fewer workers or slots"
             )
         elif job.index >= 0:
             (self.shared if job.worker is None else self.pinned[worker]).appendleft(job)

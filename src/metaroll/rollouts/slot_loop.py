@@ -35,8 +35,8 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
 class SlotLoop:
     """Steps all slots together, one batched policy call per step, and refills a slot when its rollout ends.
 
-    A slot without a plan is frozen. The bits of a rollout depend on its plan and the parameters alone: not on the slot, on
-    the number of slots, or on what ran in the slot before.
+    A slot without a plan is frozen. The bits of a rollout depend on its plan and the parameters alone: not on the
+    slot, on the number of slots, or on what ran in the slot before.
 
     Args:
         slots: The environments.
@@ -142,9 +142,8 @@ class SlotLoop:
             self._step(finished, actions)
             taken += 1
         if segments:
-            for slot in np.flatnonzero(self._active).tolist():
-                if self._recorder.step > self._recorder.start[slot]:
-                    finished.append(self._cut(slot, complete=False))
+            begun = self._active & (self._recorder.step > self._recorder.start)
+            finished.extend(self._cut(slot, complete=False) for slot in np.flatnonzero(begun).tolist())
         return finished
 
     # -- one lock-step ---------------------------------------------------------------------------------------------
@@ -167,7 +166,9 @@ class SlotLoop:
             raise self._failure(error, active) from error
         self._lengths += active
         truncated = result.truncated | ((self._lengths >= self._limits) & ~result.terminated)
-        self._record(observations, actions, result.rewards, result.terminated, truncated, policy_infos, result.infos, active)
+        self._record(
+            observations, actions, result.rewards, result.terminated, truncated, policy_infos, result.infos, active
+        )
         self.step_count += int(active.sum())
         self._obs = result.observations
         self._check("observation", result.observations, active)
@@ -300,7 +301,8 @@ class SlotLoop:
         finite = np.isfinite(values)
         if finite.all():
             return True
-        bad = active & ~finite.reshape(len(values), -1).all(axis=1)[: self.num_slots] & self._active
+        rows_finite: np.ndarray = np.all(finite.reshape(len(values), -1), axis=1)
+        bad = active & ~rows_finite & self._active
         for slot in np.flatnonzero(bad).tolist():
             plan = self._slot_plans[slot]
             if plan is None:

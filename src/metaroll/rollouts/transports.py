@@ -23,7 +23,8 @@ __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 class Health(NamedTuple):
     """What a worker is known to be doing.
 
-    ``phase`` is ``idle``, ``start``, ``call``, ``reset``, ``step`` or ``send``; ``silent_s`` the seconds since its last sign of life;
+    ``phase`` is ``idle``, ``start``, ``call``, ``reset``, ``step`` or ``send``; ``silent_s`` the seconds since its
+    last sign of life;
     ``stopped`` whether the operating system says that it is stopped (SIGSTOP); ``pid`` 0 for the process itself.
     """
 
@@ -124,8 +125,8 @@ class _Child:
 class ProcessTransport:
     """``python -m metaroll.rollouts.worker_main`` subprocesses.
 
-    They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are non-blocking in both
-    directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
+    They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are
+    non-blocking in both directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
     """
 
     def __init__(self, num_workers: int) -> None:

@@ -84,13 +84,18 @@ class DefaultWorker(Worker):
         self._parts: list[StepSequence] = []
 
     def update_agent(self, agent_update: Any) -> None:
-        """Parameters (dict, tuple or array) go to ``agent.set_param_values``; another object replaces the agent."""
+        """Parameters replace those of the agent: a flat vector, or a state dict. Another object replaces the agent."""
         if agent_update is None:
             return
         if isinstance(agent_update, Mapping | tuple | np.ndarray):
             if self.agent is None:
-                raise ValueError("agent_update brings parameters, but the worker has no agent yet; pass the agent first")
-            self.agent.set_param_values(agent_update)
+                raise ValueError(
+                    "agent_update brings parameters, but the worker has no agent yet; pass the agent first"
+                )
+            if isinstance(agent_update, Mapping) and hasattr(self.agent, "load_state_dict"):
+                self.agent.load_state_dict(agent_update)
+            else:
+                self.agent.set_param_values(agent_update)
         else:
             self.agent = agent_update
 
@@ -109,9 +114,7 @@ class DefaultWorker(Worker):
                 self.env.close()
             self.env = env_update
         else:
-            raise TypeError(
-                f"env_update must be an EnvUpdate, an environment or None, got {type(env_update).__name__}"
-            )
+            raise TypeError(f"env_update must be an EnvUpdate, an environment or None, got {type(env_update).__name__}")
 
     def start_rollout(self) -> None:
         """Begin a new rollout."""
@@ -192,8 +195,8 @@ class PEARLWorker(DefaultWorker):
         accum_context: Add every step to the agent's context.
 
     Note:
-        The documents say that the belief is re-sampled every step; as in the code that they describe (and in the paper), z is drawn
-        once per rollout and kept (specs/meta.md 9.14).
+        The documents say that the belief is re-sampled every step; as in the code that they describe (and in the
+        paper), z is drawn once per rollout and kept (specs/meta.md 9.14).
 
     Attributes:
         agent: The agent, or None.
@@ -277,9 +280,7 @@ class WorkerFactory:
         self._worker_class = worker_class
         self._worker_args = dict(worker_args or {})
 
-    def prepare_worker_messages(
-        self, objs: Any, preprocess: Callable[[Any], Any] = lambda obj: obj
-    ) -> list[Any]:
+    def prepare_worker_messages(self, objs: Any, preprocess: Callable[[Any], Any] = lambda obj: obj) -> list[Any]:
         """One message per worker: a list of ``n_workers`` as it is, anything else for all.
 
         Raises:
@@ -324,7 +325,9 @@ def _joined(parts: Sequence[StepSequence]) -> StepSequence:
 
 def _time_step(part: StepSequence, env_spec: EnvSpec) -> TimeStep:
     """The only step of a piece of length one."""
-    infos = {name: dict(getattr(part, name)) if name in part.data_names else {} for name in ("env_infos", "policy_infos")}
+    infos = {
+        name: dict(getattr(part, name)) if name in part.data_names else {} for name in ("env_infos", "policy_infos")
+    }
     return TimeStep(
         env_spec=env_spec,
         observation=part.observations[0],
@@ -335,4 +338,3 @@ def _time_step(part: StepSequence, env_spec: EnvSpec) -> TimeStep:
         env_info={key: value[0] for key, value in infos["env_infos"].items()},
         agent_info={key: value[0] for key, value in infos["policy_infos"].items()},
     )
-

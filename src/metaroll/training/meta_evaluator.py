@@ -105,6 +105,7 @@ class MetaEvaluator:
         self.return_reward_key = return_reward_key
         self._updates: list[EnvUpdate] | None = None
         self._num_evaluations = 0
+        self._learners_limit: float | None = None
         self._env_spec: EnvSpec | None = None
         self._engine: RolloutEngine | None = None
 
@@ -198,7 +199,7 @@ class MetaEvaluator:
         ]
         history: list[list[StepSequence]] = [[] for _ in range(num_cells)]
         episodes = range(self.n_exploration_traj + num_adapted)
-        limit = self._step_limit(None)
+        limit = self._step_limit()
         self._run_round(engine, [policy] * num_cells, history, episodes, limit, contexts)
         return self._returns(history, len(updates))
 
@@ -241,10 +242,13 @@ class MetaEvaluator:
             raise ValueError(f"test_task_sampler must give at least one task, got {count}")
         return updates
 
-    def _step_limit(self, algo: Any) -> int | None:
-        limit = self.max_path_length
-        limit = getattr(algo, "max_path_length", None) if limit is None else limit
-        return None if limit is None or math.isinf(limit) else int(limit)
+    def _step_limit(self, algo: Any = None) -> int | None:
+        own = getattr(algo, "max_path_length", None)
+        self._learners_limit = self._learners_limit if own is None else own  # references come without an algorithm
+        limit = self._learners_limit if self.max_path_length is None else self.max_path_length
+        if limit is None:
+            raise ValueError("max_path_length is missing (episodes might never end): pass it to the MetaEvaluator")
+        return None if math.isinf(limit) else int(limit)
 
     def _own_engine(self, updates: Sequence[EnvUpdate], policy: Any) -> RolloutEngine:
         if self._engine is None:

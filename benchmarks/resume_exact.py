@@ -1,0 +1,124 @@
+"""A run that is killed with SIGKILL again and again, and resumed, against the same run left alone: every bit compared.
+
+    python benchmarks/resume_exact.py --env point-robot --kills 10
+    python benchmarks/resume_exact.py --env cheetah-vel --kills 1
+
+Through the command line, as a user would. Kills fall at random moments of the whole run (start-up, sampling, gradient steps,
+evaluation, writing a snapshot). Compared are weights, optimisers, generators, replay buffers, metrics and the summary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from reporting import report, versions
+
+from metaroll.data.compare import trees_equal
+from metaroll.training.snapshots import latest, load_snapshot
+
+# Fewer updates per iteration than the presets; on cheetah-vel everything else is the published configuration.
+SIZES = {
+    "point-robot": "--epochs 6 --num-steps-per-epoch 40 --hidden-sizes 64 64 --encoder-hidden-sizes 64",
+    "cheetah-vel": "--epochs 1 --num-steps-per-epoch 20",
+}
+QUICK = {
+    "point-robot": "--epochs 2 --num-steps-per-epoch 5 --hidden-sizes 16 --encoder-hidden-sizes 16 --num-train-tasks 10",
+    "cheetah-vel": "--epochs 1 --num-steps-per-epoch 2 --hidden-sizes 16 --num-train-tasks 4 --num-test-tasks 2",
+}
+TIMED = {"time"}  # phase of metrics that measure the clock
+
+
+def train(env: str, folder: Path, sizes: str, workers: int) -> list[str]:
+    """The command that starts a run."""
+    return [
+        *(sys.executable, "-m", "metaroll.cli.main", "train", "pearl", env, "--seed", "3", "--quiet"),
+        *("--num-workers", str(workers), "--out", str(folder), *sizes.split()),
+    ]
+
+
+def run_killed(command: list[str], folder: Path, moments: list[float]) -> tuple[int, int]:
+    """Start, kill at each moment (seconds after a start), resume; number of kills that hit, and of snapshots seen."""
+    kills = 0
+    while True:
+        process = subprocess.Popen(command)
+        try:
+            status = process.wait(timeout=moments.pop(0) if moments else None)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            if latest(folder) is not None or (folder / "config.yaml").exists():
+                command = [sys.executable, "-m", "metaroll.cli.main", "resume", str(folder), "--quiet"]
+            continue
+        if status != 0:
+            raise SystemExit(f"{command} ended with status {status}")
+        return kills, 0
+
+
+def metrics(folder: Path) -> list[dict]:
+    """Lines of metrics.jsonl without those that measure the clock."""
+    lines = (json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["phase"] not in TIMED]
+
+
+def differences(left: Path, right: Path) -> list[str]:
+    """Names of what differs between two finished runs."""
+    a, b = load_snapshot(left), load_snapshot(right)
+    found = [] if a.iteration == b.iteration else [f"iteration {a.iteration} and {b.iteration}"]
+    found += [name for name in ("algorithm", "runner") if not trees_equal(a.tree(name), b.tree(name))]
+    if not trees_equal(a.buffers, b.buffers):
+        found.append("buffers")
+    if metrics(left) != metrics(right):
+        found.append("metrics")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--env", default="point-robot", choices=sorted(SIZES))
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--num-workers", type=int, default=1)
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    sizes = (QUICK if args.quick else SIZES)[args.env]
+    kills = min(args.kills, 1) if args.quick else args.kills
+    with tempfile.TemporaryDirectory() as scratch:
+        left, right = Path(scratch) / "alone", Path(scratch) / "killed"
+        begun = time.monotonic()
+        subprocess.run(train(args.env, left, sizes, args.num_workers), check=True)
+        seconds = time.monotonic() - begun
+        draw = random.Random(args.seed)
+        moments = [draw.uniform(0.3, 0.95) * seconds for _ in range(kills)]
+        if kills > 1:  # many short lives, so that kills fall into every part of the run
+            moments = [draw.uniform(1.0, max(2.0, 0.5 * seconds)) for _ in range(kills)]
+        hits, _ = run_killed(train(args.env, right, sizes, args.num_workers), right, list(moments))
+        found = differences(left, right)
+        steps = load_snapshot(left).tree("runner").get("total_env_steps")
+    report(
+        "resume_exact",
+        args.quick,
+        peer="none",
+        metric="differing_parts",
+        value=len(found),
+        unit="parts",
+        config={"env": args.env, "sizes": sizes, "kills": hits, "seed": args.seed, "num_workers": args.num_workers},
+        differing=found,
+        moments_s=[round(m, 2) for m in moments],
+        seconds_alone=round(seconds, 1),
+        env_steps=steps,
+        versions=versions("torch", "numpy", "gymnasium", "mujoco"),
+    )
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

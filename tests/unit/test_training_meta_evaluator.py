@@ -1,0 +1,254 @@
+"""specs/meta.md 5.5, 4.7, Q-30, 9.12: fixed cells, both protocols, no overlap, nothing of the algorithm changed."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
+
+from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
+from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
+from metaroll.tasks.updates import NewEnvUpdate
+from metaroll.training.files import load_tree, save_tree
+from metaroll.training.meta_evaluator import MetaEvaluator
+
+
+def evaluator(**arguments: Any) -> MetaEvaluator:
+    sampler = FixedTaskSampler(goal_updates([1.5, 2.5, 4.0]))
+    return MetaEvaluator(**{"test_task_sampler": sampler, "n_exploration_traj": 2, **arguments})
+
+
+def test_returns_by_hand() -> None:
+    """specs/meta.md 5.5"""
+    # Three steps at -|action - goal|: exploring acts 0, adapted acts the goal. Tasks 1.5, 2.5 and 4.
+    result = evaluator(n_test_rollouts=2).evaluate(make_learner())
+    np.testing.assert_allclose(result.returns[:, 0], -3 * np.array([[1.5, 1.5, 0, 0], [2.5, 2.5, 0, 0], [4, 4, 0, 0]]))
+    assert result.return_before == pytest.approx(-8.0)  # -(4.5 + 7.5 + 12) / 3
+    assert result.return_after == 0.0
+    assert result.gain == pytest.approx(8.0)
+    assert result.gain_interval.low < 8 < result.gain_interval.high
+    assert result.return_after_interval == (0.0, 0.0)
+    assert result.env_steps == 3 * 4 * HORIZON
+    np.testing.assert_allclose(result.return_per_episode, [-8, -8, 0, 0], atol=1e-6)
+
+
+def test_metrics_have_garage_names_and_the_algorithms_discount() -> None:
+    """specs/meta.md 5.5, Q-40"""
+    judge = evaluator(test_task_names=["near", "near", "far"])
+    learner = make_learner()
+    learner.policy.weight[:] = 1.0  # adapted policies miss the goal by 1: return -3, discounted -(1 + .5 + .25)
+    metrics = [judge.evaluate(learner).metrics for _ in range(2)]
+    assert [m["MetaTest/Average/Iteration"] for m in metrics] == [0, 1]
+    assert metrics[0]["MetaTest/Average/AverageReturn"] == pytest.approx(-3.0)
+    assert metrics[0]["MetaTest/Average/AverageDiscountedReturn"] == pytest.approx(-1.75)
+    assert metrics[0]["MetaTest/near/NumTrajs"] == 2
+    assert metrics[0]["MetaTest/far/NumTrajs"] == 1
+    for m in metrics:
+        assert m["MetaTest/Average/MaxReturn"] >= m["MetaTest/Average/AverageReturn"] >= m["MetaTest/Average/MinReturn"]
+
+
+def test_episodes_are_counted_not_steps() -> None:
+    """specs/meta.md 9.12"""
+    result = evaluator(max_path_length=1).evaluate(make_learner(), test_rollouts_per_task=4)
+    assert result.returns.shape == (3, 1, 6)
+    assert result.env_steps == 3 * 6
+
+
+def test_posterior_sampling_adapts_after_every_episode_from_all_so_far() -> None:
+    """specs/meta.md 4.7, Q-30 (oyster's protocol)"""
+    learner = make_learner()
+    seen: list[int] = []
+    adapt = learner.adapt_policy
+    learner.adapt_policy = lambda policy, batch: seen.append(len(batch.lengths)) or adapt(policy, batch)  # type: ignore[method-assign, func-returns-value]
+    judge = evaluator(n_exploration_traj=4, n_test_rollouts=2, posterior_sampling=True, num_prior_episodes=2)
+    result = judge.evaluate(learner)
+    assert seen == [2] * 3 + [3] * 3 + [4] * 3 + [5] * 3
+    # The first two episodes know nothing, all later ones the goal; the last two count.
+    np.testing.assert_allclose(result.return_per_episode, [-8, -8, 0, 0, 0, 0], atol=1e-6)
+    assert result.num_exploration == 4
+
+
+def test_every_cell_has_its_own_policy_and_seed() -> None:
+    """Q-30: no belief leaks from one task into the next."""
+    learner = make_learner()
+    policies: list[GuessPolicy] = []
+    make = learner.get_exploration_policy
+
+    def get_exploration_policy() -> GuessPolicy:
+        policies.append(make())
+        return policies[-1]
+
+    learner.get_exploration_policy = get_exploration_policy  # type: ignore[method-assign]
+    result = evaluator(repetitions=2).evaluate(learner)
+    assert [p.guess for p in policies] == [1.5, 1.5, 2.5, 2.5, 4.0, 4.0]
+    assert result.returns.shape == (3, 2, 3)
+    seeds = [cell.seed for cell in result.cells]
+    assert len(set(seeds)) == len(seeds) == 3 * 2 * 3
+    # A cell keeps its seed when there are more tasks, repetitions or episodes.
+    more = evaluator(repetitions=3, n_exploration_traj=5).evaluate(make_learner())
+    place = {(c.task, c.repetition, c.episode): c.seed for c in more.cells}
+    assert all(place[c.task, c.repetition, c.episode] == c.seed for c in result.cells)
+
+
+def test_evaluations_repeat_and_change_nothing() -> None:
+    """specs/meta.md 4.7: evaluation must not change training state."""
+    learner = make_learner()
+    before = copy.deepcopy({**learner.state_dict(), **learner.buffers_state_dict()})
+    judge = evaluator(deterministic=False, posterior_sampling=True)
+    first, second = judge.evaluate(learner), judge.evaluate(learner)
+    np.testing.assert_array_equal(first.returns, second.returns)
+    after = {**learner.state_dict(), **learner.buffers_state_dict()}
+    assert before.pop("generator") == after.pop("generator")
+    for name, value in before.items():
+        np.testing.assert_array_equal(value, after[name])
+    assert learner.policy.guess is None
+    other_seed = evaluator(deterministic=False, posterior_sampling=True, seed=1).evaluate(learner)
+    assert not np.array_equal(first.returns, other_seed.returns)
+
+
+def test_cells_with_other_parameters_run_together() -> None:
+    """Policies adapted in their parameters (MAML) act with their own."""
+
+    class Shifted(GoalLearner):
+        def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
+            return GuessPolicy(weight=float(exploration_trajectories.env_infos["goal"][0]) - 1)
+
+    learner = Shifted(goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0]))
+    np.testing.assert_allclose(evaluator().evaluate(learner).returns[:, 0, -1], -3.0, atol=1e-6)
+
+
+def test_adapted_policies_may_be_of_any_kind() -> None:
+    class Foreign(GoalLearner):
+        def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
+            goal = exploration_trajectories.env_infos["goal"][0]
+            return lambda observation: np.array([goal + 2.0], dtype=np.float32)
+
+    learner = Foreign(goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0]))
+    result = evaluator().evaluate(learner)
+    np.testing.assert_allclose(result.returns[:, 0, -1], -6.0)
+
+
+def test_references_act_in_the_same_cells() -> None:
+    judge = evaluator(deterministic=False, repetitions=2)
+    learner = make_learner()
+    result = judge.evaluate(learner)
+    same = judge.run_reference(GuessPolicy())  # what explores, by another way: the same noise, so the same returns
+    np.testing.assert_array_equal(same[:, :, :2], result.returns[:, :, :2])
+    oracle = judge.run_reference(GuessPolicy(), lambda task: {"guess": task["goal"].astype(np.float32)})
+    assert oracle.shape == result.returns.shape
+    assert (oracle > same).all()
+
+
+def test_another_reward_can_be_summed() -> None:
+    plain, double = evaluator(), evaluator(return_reward_key="double")
+    learner = make_learner()
+    result = double.evaluate(learner)
+    np.testing.assert_allclose(result.returns, 2 * plain.evaluate(learner).returns, atol=1e-6)
+    assert result.reward_key == "double"
+
+
+def test_a_given_engine_is_used_and_gives_the_same() -> None:
+    learner = make_learner()
+    with RolloutEngine(GoalEnv, learner.policy) as engine:
+        shared = evaluator(deterministic=False).evaluate(learner, engine=engine)
+    np.testing.assert_array_equal(shared.returns, evaluator(deterministic=False).evaluate(learner).returns)
+
+
+@pytest.mark.parametrize("train_goal", [2.5, [2.5], np.array([2.5])])
+def test_overlap_names_the_task(train_goal: Any) -> None:
+    learner = make_learner()
+    learner.train_tasks = [{"goal": np.array([9.0])}, {"goal": np.atleast_1d(train_goal)}]
+    with pytest.raises(TaskOverlapError, match=r"test task 1 is training task 1: .*2\.5"):
+        evaluator().evaluate(learner)
+    evaluator(allow_overlap=True).evaluate(learner)
+    learner.train_tasks = [{"goal": np.array([np.nextafter(2.5, 3)])}]  # compared exactly
+    evaluator().evaluate(learner)
+
+
+def test_names_of_constructors_are_no_tasks() -> None:
+    # Both lambdas are called "<lambda>"; which environment they make cannot be told from that.
+    judge = MetaEvaluator(test_task_sampler=FixedTaskSampler([NewEnvUpdate(lambda: GoalEnv())]))
+    learner = make_learner()
+    learner.train_tasks = [NewEnvUpdate(lambda: GoalEnv()).task]
+    assert len(judge.prepare(learner)) == 1
+
+
+def test_tasks_are_drawn_once_and_kept_over_a_resume(tmp_path: Any) -> None:
+    judge = MetaEvaluator(test_task_sampler=SetTaskSampler(GoalEnv, generator=1), n_test_tasks=2, n_exploration_traj=1)
+    learner = make_learner()
+    first = judge.evaluate(learner)
+    assert judge.evaluate(learner).tasks == first.tasks
+    save_tree(tmp_path, "evaluator", judge.state_dict())
+    other = MetaEvaluator(test_task_sampler=SetTaskSampler(GoalEnv, generator=2), n_exploration_traj=1)
+    other.load_state_dict(load_tree(tmp_path, "evaluator"))
+    again = other.evaluate(learner)
+    np.testing.assert_array_equal(again.returns, first.returns)
+    assert again.metrics["MetaTest/Average/Iteration"] == 2
+    fixed = MetaEvaluator(test_task_sampler=FixedTaskSampler([NewEnvUpdate(GoalEnv)] * 2))
+    with pytest.raises(SnapshotError, match="test task 0 of test_task_sampler is 'GoalEnv', in the snapshot it is"):
+        fixed.load_state_dict(load_tree(tmp_path, "evaluator"))
+
+
+def test_it_survives_pickling() -> None:
+    """specs/meta.md 5.5"""
+    judge = evaluator()
+    result = judge.evaluate(make_learner())
+    copied = pickle.loads(pickle.dumps(judge))
+    judge.close()
+    np.testing.assert_array_equal(copied.evaluate(make_learner()).returns, result.returns)
+
+
+def test_to_dict_has_what_summaries_need() -> None:
+    values = evaluator().evaluate(make_learner()).to_dict()
+    assert values["return_before"] == pytest.approx(-8.0)
+    assert values["return_after_interval"] == [0.0, 0.0]
+    assert values["gain_ci_low"] < values["gain"] < values["gain_ci_high"]
+    curve = values["adaptation_curve"]
+    assert curve["episode"] == [1, 2, 3]
+    assert all(low <= mean <= high for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True))
+    assert values["n_test_tasks"] == 3
+    assert values["n_exploration_episodes"] == 2
+    assert values["tasks"] == [{"goal": [1.5]}, {"goal": [2.5]}, {"goal": [4.0]}]
+
+
+def test_garages_worker_arguments() -> None:
+    """specs/meta.md 4.1: PEARL's evaluator is built with PEARLWorker"""
+    judge = evaluator(worker_class=PEARLWorker, worker_args={"deterministic": False, "accum_context": True})
+    assert judge.deterministic is False
+    assert evaluator(worker_class=DefaultWorker).deterministic is True
+    with pytest.raises(TypeError, match="worker_class must be DefaultWorker or PEARLWorker"):
+        evaluator(worker_class=int)
+    with pytest.raises(TypeError, match="got also noise"):
+        evaluator(worker_args={"noise": 1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_exploration_traj": 0}, "n_exploration_traj must be an integer of at least 1, got 0"),
+        ({"n_test_rollouts": 0}, "n_test_rollouts must be"),
+        ({"repetitions": 1.5}, "repetitions must be"),
+        ({"n_test_tasks": 0}, "n_test_tasks must be"),
+        ({"posterior_sampling": True, "num_prior_episodes": 3}, "num_prior_episodes must be at most n_exploration_traj=2"),
+    ],
+)
+def test_bad_counts(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        evaluator(**arguments)
+
+
+def test_missing_parts() -> None:
+    with pytest.raises(ValueError, match="test_task_sampler is missing"):
+        MetaEvaluator().evaluate(make_learner())
+    with pytest.raises(ValueError, match="max_path_length is missing"):
+        evaluator().run_reference(GuessPolicy())
+    with pytest.raises(ValueError, match="n_test_tasks must be given"):
+        MetaEvaluator(test_task_sampler=SetTaskSampler(GoalEnv)).evaluate(make_learner())
+    with pytest.raises(ValueError, match="must name all 3 test tasks, got 1 names"):
+        evaluator(test_task_names=["one"]).evaluate(make_learner())
