@@ -85,6 +85,15 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(place, capsys):
     assert (place / "parts" / "metrics.jsonl").read_text().count("\n") > 0
 
 
+def test_a_run_that_was_killed_before_its_first_snapshot_starts_anew(place, capsys):
+    whole = json.loads(train(capsys, "--epochs", "1", "--out", "whole", "--json")[1])
+    (place / "early").mkdir()
+    (place / "early" / "config.yaml").write_bytes((place / "whole" / "config.yaml").read_bytes())
+    status, out, _ = run(capsys, "resume", "early", "--json")
+    assert status == 0
+    assert {**json.loads(out), "seconds": 0} == {**whole, "seconds": 0}
+
+
 def test_a_run_can_be_repeated_from_its_own_configuration(place, capsys):
     first = json.loads(train(capsys, "--epochs", "1", "--json")[1])
     config = "runs/pearl-point-robot-0/config.yaml"
@@ -94,7 +103,7 @@ def test_a_run_can_be_repeated_from_its_own_configuration(place, capsys):
 
 def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(place, capsys):
     train(capsys, "--epochs", "1", "--out", "r", "--quiet")
-    before = {p: p.read_bytes() for p in (place / "r").rglob("*") if p.is_file() and p.suffix != ".png"}
+    before = {p: p.read_bytes() for p in (place / "r").rglob("*") if p.is_file()}
     status, out, _ = run(capsys, "evaluate", "r", "--episodes", "3", "--num-tasks", "6", "--seed", "1", "--json")
     assert status == 0
     values = json.loads(out)
@@ -131,6 +140,19 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     assert (place / "runs" / "demo" / "notes.txt").exists()
     again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
     assert {**again, "seconds": 0} == {**summary, "seconds": 0}
+
+
+def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place, capsys, monkeypatch):
+    from metaroll.training import plots
+
+    def missing():
+        raise ImportError("pictures need matplotlib: pip install 'metaroll[plot]'")
+
+    monkeypatch.setattr(plots, "require_matplotlib", missing)
+    status, out, _ = train(capsys, "--epochs", "1", "--out", "r")
+    assert status == 0
+    assert "no pictures: pictures need matplotlib: pip install 'metaroll[plot]'" in out
+    assert (place / "r" / "summary.json").exists()
 
 
 @pytest.mark.parametrize(

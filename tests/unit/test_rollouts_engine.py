@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 
 import numpy as np
 import pytest
@@ -235,6 +236,7 @@ def test_an_exception_names_rollout_step_task_and_seed_and_can_be_replayed(worke
         for part in ("rollout 5", "step 6", "'drift': 0.05", "(7, 2, 5)", "the motor is on fire", "metaroll.replay"):
             assert part in text
         assert "in _trouble" in caught.value.worker_traceback
+        assert "in _trouble" in "".join(traceback.format_exception(caught.value))  # what a user sees
         assert caught.value.plan.index == 5 and caught.value.step == 6
         with pytest.raises(RolloutError, match="rollout 5"):
             replay(caught.value.plan, env, policy)

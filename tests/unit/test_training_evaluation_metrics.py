@@ -93,12 +93,12 @@ def test_multitask_prefers_task_names_and_has_a_name_for_the_rest() -> None:
 
 def test_interval_of_mean_covers_and_shrinks() -> None:
     generator = np.random.default_rng(3)
-    few, many = generator.normal(5, 1, 20), generator.normal(5, 1, 2000)
+    few, many = generator.normal(5, 1, 20), generator.normal(5, 1, 500)
     wide, narrow = interval_of_mean(few), interval_of_mean(many)
     assert wide.low < few.mean() < wide.high
     assert narrow.low < 5 < narrow.high
-    # 95 % of the mean of 2000 numbers with deviation 1: +- 1.96 / sqrt(2000) = +- 0.0438.
-    assert narrow.high - narrow.low == pytest.approx(2 * 0.0438, rel=0.1)
+    # 95 % of the mean of 500 numbers with deviation 1: +- 1.96 / sqrt(500) = +- 0.0877.
+    assert narrow.high - narrow.low == pytest.approx(2 * 0.0877, rel=0.1)
     assert interval_of_mean(few) == wide  # the same resamples every time
     assert interval_of_mean(few, confidence=0.5).high < wide.high
 

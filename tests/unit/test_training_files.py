@@ -20,7 +20,9 @@ from metaroll.training.files import load_tree, read_json, save_tree, to_plain, t
 
 def test_json_has_no_nan_and_no_arrays(tmp_path: Path) -> None:
     path = tmp_path / "summary.json"
-    write_json(path, {"a": math.nan, "b": [math.inf, -math.inf], "c": np.arange(2), "d": np.float32(0.5), 1: torch.ones(1)})
+    write_json(
+        path, {"a": math.nan, "b": [math.inf, -math.inf], "c": np.arange(2), "d": np.float32(0.5), 1: torch.ones(1)}
+    )
     assert read_json(path) == {"a": None, "b": ["Infinity", "-Infinity"], "c": [0, 1], "d": 0.5, "1": [1.0]}
     with pytest.raises(TypeError, match="only numbers"):
         to_plain(object())
@@ -89,7 +91,9 @@ def test_a_tree_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_arrays_are_a_plain_safetensors_file(tmp_path: Path) -> None:
     save_tree(tmp_path, "net", {"weight": torch.ones(2, 2)})
-    np.testing.assert_array_equal(safetensors.numpy.load_file(tmp_path / "net.safetensors")["net/weight"], np.ones((2, 2)))
+    np.testing.assert_array_equal(
+        safetensors.numpy.load_file(tmp_path / "net.safetensors")["net/weight"], np.ones((2, 2))
+    )
 
 
 @pytest.mark.parametrize("value", [object(), {1.5: 0}, np.array(["text"]), np.zeros(1, complex), {1, 2}])

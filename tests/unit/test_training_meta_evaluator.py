@@ -235,7 +235,10 @@ def test_garages_worker_arguments() -> None:
         ({"n_test_rollouts": 0}, "n_test_rollouts must be"),
         ({"repetitions": 1.5}, "repetitions must be"),
         ({"n_test_tasks": 0}, "n_test_tasks must be"),
-        ({"posterior_sampling": True, "num_prior_episodes": 3}, "num_prior_episodes must be at most n_exploration_traj=2"),
+        (
+            {"posterior_sampling": True, "num_prior_episodes": 3},
+            "num_prior_episodes must be at most n_exploration_traj=2",
+        ),
     ],
 )
 def test_bad_counts(arguments: dict[str, Any], message: str) -> None:

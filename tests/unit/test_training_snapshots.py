@@ -87,7 +87,7 @@ def test_choice_is_numeric_and_first_is_first(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_snapshots_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotError, match="holds no snapshot: .* train anew with --out"):
+    with pytest.raises(SnapshotError, match=r"holds no snapshot: .* train anew with --out"):
         load_snapshot(tmp_path)
 
 

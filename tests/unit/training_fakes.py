@@ -37,7 +37,13 @@ class GoalEnv(gymnasium.Env):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         error = abs(float(action[0]) - self._goal)
-        return self._observation(), -error, False, False, {"goal": self._goal, "success": error < 0.5, "double": -2 * error}
+        return (
+            self._observation(),
+            -error,
+            False,
+            False,
+            {"goal": self._goal, "success": error < 0.5, "double": -2 * error},
+        )
 
     def _observation(self) -> np.ndarray:
         return self.np_random.uniform(-1, 1, 1).astype(np.float32)

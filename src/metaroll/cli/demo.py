@@ -19,7 +19,7 @@ from metaroll.types import EnvSpec
 __all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator"]
 
 DEMO_VALUES: Mapping[str, Any] = {
-    "epochs": 20,
+    "epochs": 12,
     "hidden_sizes": (100, 100, 100),
     "encoder_hidden_sizes": (100, 100),
     "num_train_tasks": 100,

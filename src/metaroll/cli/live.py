@@ -20,7 +20,7 @@ from metaroll.training.evaluation_result import EvaluationResult
 __all__ = ["EpochRow", "TrainingDisplay", "duration"]
 
 _ROWS_SHOWN = 12
-_COLUMNS = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation", "time", "left")
+_COLUMNS = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
 _STYLES = {"before": "yellow", "after adaptation": "bold green"}
 
 
@@ -43,23 +43,25 @@ class EpochRow:
         """Texts in the order of the table's columns."""
         interval = f" [{self.interval[0]:.1f}, {self.interval[1]:.1f}]" if self.interval else ""
         return (
-            f"{self.epoch}/{self.num_epochs}",
+            str(self.epoch),
             f"{self.env_steps:,}",
             f"{self.steps_per_second:,.0f}",
             f"{self.updates_per_second:,.0f}",
             "" if self.before is None else f"{self.before:.1f}",
             "" if self.after is None else f"{self.after:.1f}{interval}",
-            duration(self.elapsed),
-            duration(self.left),
         )
+
+    def times(self) -> str:
+        """How long the run has taken, and about how long it will."""
+        return f"{duration(self.elapsed)} elapsed, {duration(self.left)} left"
 
     def line(self) -> str:
         """The row as one plain line for logs."""
-        epoch, steps, steps_rate, updates_rate, before, after, elapsed, left = self.cells()
+        epoch, steps, steps_rate, updates_rate, before, after = self.cells()
         returns = f"  return {before} -> {after}" if after else ""
         return (
-            f"epoch {epoch}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
-            f"{returns}  {elapsed} elapsed, {left} left"
+            f"epoch {epoch}/{self.num_epochs}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
+            f"{returns}  {self.times()}"
         )
 
 
@@ -159,14 +161,15 @@ class TrainingDisplay:
             self._console.print(row.line(), highlight=False, soft_wrap=True)
 
     def _table(self) -> Group:
-        table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD)
         for name in _COLUMNS:
             table.add_column(name, justify="right", style=_STYLES.get(name, ""), no_wrap=True)
         for row in tuple(self._rows):  # this runs in the thread of the live display
             table.add_row(*row.cells())
-        done = self._rows[-1].epoch if self._rows else self._first_epoch
+        newest = self._rows[-1] if self._rows else None
+        done = newest.epoch if newest else self._first_epoch
         if self._live is None or done >= self._num_epochs:
             return Group(table)
         waiting = f"epoch {done + 1} of {self._num_epochs}: {duration(self._clock() - self._epoch_started)}"
-        self._spinner.update(text=Text(waiting, style="dim"))
+        self._spinner.update(text=Text(f"{waiting}   {newest.times() if newest else ''}", style="dim"))
         return Group(table, self._spinner)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 
+from metaroll.cli.live import duration
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.files import to_plain
 
@@ -38,28 +40,31 @@ def evaluation_values(result: EvaluationResult) -> dict[str, Any]:
 
 
 def draw_pictures(
-    run_dir: Path,
+    adaptation: Path,
     result: EvaluationResult,
     console: Console,
-    references: Mapping[str, float],
-    learning: bool = True,
+    references: Mapping[str, float] | None = None,
+    learning_of: Path | None = None,
 ) -> list[Path]:
-    """Draw the adaptation curve (and the learning curve) of a run; without matplotlib say so and go on."""
+    """Draw the adaptation curve (and the learning curve of a run); without matplotlib say so and go on.
+
+    Args:
+        adaptation: Picture to write.
+        result: Evaluation to draw.
+        console: Where to say that there is no matplotlib.
+        references: Summary entries, of which ``return_floor`` and ``return_oracle`` are drawn as lines.
+        learning_of: Folder of the run whose learning curve is drawn, too.
+    """
     from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
 
-    lines = {
-        text: references[key]
-        for key, text in (("return_floor", "floor: go to the origin"), ("return_oracle", "oracle: told the goal"))
-        if key in references
-    }
+    entries = references or {}
+    lines = {name: entries[f"return_{name}"] for name in ("floor", "oracle") if f"return_{name}" in entries}
     try:
-        picture = run_dir / "adaptation_curve.png"
-        plot_adaptation_curve(result, picture, references=lines)
-        pictures = [picture]
-        if learning:
-            pictures.append(Path(plot_learning_curve(run_dir)))
+        pictures = [Path(plot_adaptation_curve(result, adaptation, references=lines))]
+        if learning_of is not None:
+            pictures.append(Path(plot_learning_curve(learning_of)))
     except ImportError as error:
-        console.print(f"[yellow]no pictures:[/] {error}", highlight=False, soft_wrap=True)
+        console.print(f"[yellow]no pictures:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return []
     return pictures
 
@@ -75,7 +80,7 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path
     lines = [
         f"adaptation gain [bold green]{summary['gain']:+.1f}[/] "
         f"[{summary['gain_ci_low']:.1f}, {summary['gain_ci_high']:.1f}]  "
-        f"({summary['n_test_tasks']} held-out tasks, 95 % bootstrap interval)",
+        f"on {summary['n_test_tasks']} held-out tasks (95 % bootstrap)",
         f"return before [yellow]{summary['return_before']:.1f}[/] -> after {summary['n_exploration_episodes']} "
         f"exploration episodes [bold green]{summary['return_after']:.1f}[/]",
     ]
@@ -86,6 +91,8 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path
             f"score between floor and oracle {summary['normalised_score']:.2f} "
             f"(lower bound {summary['normalised_score_ci_low']:.2f})",
         ]
-    lines += [f"picture  {picture}" for picture in pictures[:1]]
-    lines += [f"run      {run_dir}", f"next     {further}"]
+    if "seconds" in summary:
+        lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
+    lines += [f"picture  {escape(str(picture))}" for picture in pictures[:1]]
+    lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
     return Panel("\n".join(lines), title="what it learned", title_align="left", expand=False)

@@ -34,6 +34,7 @@ _OWN_FILES = (
     "adaptation_curve.png",
     "summary.json",
     "evaluation.json",
+    "evaluation.png",
     "metrics.jsonl",
     CONFIG_FILE,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from metaroll.cli import demo, experiments
 from metaroll.cli.arguments import blame_input
@@ -15,6 +16,7 @@ from metaroll.cli.live import TrainingDisplay
 from metaroll.cli.outcome import closing_panel, draw_pictures, evaluation_values, print_json
 from metaroll.cli.run_folder import flat_values, package_versions, write_config
 from metaroll.training.files import write_json
+from metaroll.training.snapshots import latest
 
 __all__ = ["continue_run", "evaluate_run", "start"]
 
@@ -33,8 +35,11 @@ def start(config: Mapping[str, Any], folder: Path, console: Console, as_json: bo
 
 
 def continue_run(config: Mapping[str, Any], folder: Path, console: Console, as_json: bool) -> None:
-    """Continue the run in ``folder`` from its newest snapshot."""
+    """Continue the run in ``folder`` from its newest snapshot; one that was killed before the first starts anew."""
     config = _checked(config)
+    if latest(folder) is None and not (folder / "metrics.jsonl").exists():
+        start(config, folder, console, as_json)
+        return
     display = _display(config, console)
     with blame_input():
         experiment = experiments.build(config, folder, callbacks=(display,))
@@ -42,11 +47,11 @@ def continue_run(config: Mapping[str, Any], folder: Path, console: Console, as_j
         with blame_input():
             done = experiment.runner.restore(folder).start_epoch
         write_config(folder, config)
-        epochs = config["run"]["epochs"]
+        epochs, name = config["run"]["epochs"], escape(str(folder))
         if done >= epochs:
-            console.print(f"all {done} epochs of {folder} are done; `metaroll resume {folder} --epochs N` trains more")
+            console.print(f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more")
         else:
-            console.print(f"resuming {folder} with epoch {done + 1} of {epochs}")
+            console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
         display.start_from(done, experiment.runner.total_env_steps)
         with display:
             experiment.runner.resume(n_epochs=max(done, epochs))
@@ -78,7 +83,7 @@ def evaluate_run(
         "versions": package_versions(),
     }
     write_json(folder / "evaluation.json", summary)
-    pictures = draw_pictures(folder, result, console, {}, learning=False)
+    pictures = draw_pictures(folder / "evaluation.png", result, console)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder}"))
     if as_json:
         print_json(summary)
@@ -101,7 +106,7 @@ def _announce(config: Mapping[str, Any], folder: Path, console: Console) -> None
     algorithm = config["algorithm"]
     console.print(
         f"{config['algo']} on {config['env']}: {algorithm['num_train_tasks']} training tasks, "
-        f"{algorithm['num_test_tasks']} held-out tasks; run folder {folder}"
+        f"{algorithm['num_test_tasks']} held-out ones\nrun folder {escape(str(folder))}\n"
     )
 
 
@@ -138,7 +143,7 @@ def _finish(
             references = demo.compare_with_references(result, evaluator, spec, config["run"]["seed"])
     elif result is None:  # nothing was left to train
         result = experiment.evaluator.evaluate(experiment.algo)
-    pictures = draw_pictures(folder, result, console, references)
+    pictures = draw_pictures(folder / "adaptation_curve.png", result, console, references, folder)
     summary = {
         **_identity(config),
         "epochs": config["run"]["epochs"],

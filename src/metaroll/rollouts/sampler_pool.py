@@ -327,7 +327,8 @@ def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:
     if error is None:
         return RemoteError(f"{job.what} raised {failure.summary}\n{failure.traceback}")
     if isinstance(error, RolloutError):
-        return error  # carries its own worker traceback
+        error.add_note(f"Traceback in the worker:\n{error.worker_traceback or failure.traceback}")
+        return error
     error.add_note(f"raised in a worker while running {job.what}; its traceback there:\n{failure.traceback}")
     return error
 

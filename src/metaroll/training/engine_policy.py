@@ -1,15 +1,16 @@
-"""Points an engine at a policy: its parameters alone where the engine holds one of the same build, else the policy."""
+"""Lets one engine act with many policies: parameters alone where they are of one build, else one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from metaroll.types import Context, Policy
+from metaroll.data.step_sequence import StepSequence
+from metaroll.types import Context, Policy, RolloutPlan
 
-__all__ = ["acting_key", "context_of", "use_policy"]
+__all__ = ["acting_key", "context_of", "run_with_policies", "use_policy"]
 
 
 def acting_key(policy: Any) -> Hashable | None:
@@ -34,3 +35,34 @@ def use_policy(engine: Any, policy: Any) -> np.ndarray | None:
     if key is None or key != acting_key(engine.policy):
         engine.set_policy(policy)
     return None if key is None else policy.acting_parameters()
+
+
+def run_with_policies(
+    engine: Any, policies: Sequence[Any], plans: Sequence[Sequence[RolloutPlan]]
+) -> list[list[StepSequence]]:
+    """Rollouts of ``plans[i]`` under ``policies[i]``; policies of one build share one run of the engine.
+
+    Plans are numbered here, and get their policy's parameters where these differ.
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for i, policy in enumerate(policies):
+        key = acting_key(policy)
+        groups.setdefault(("object", id(policy)) if key is None else key, []).append(i)
+    results: list[list[StepSequence]] = [[] for _ in policies]
+    for members in groups.values():
+        shared = use_policy(engine, policies[members[0]])
+        own: list[np.ndarray | None] = [None] * len(members)
+        if shared is not None:
+            each = [policies[i].acting_parameters() for i in members]
+            if not all(np.array_equal(parameters, shared) for parameters in each):
+                own = list(each)
+        batch = [
+            plan.with_(parameters=parameters) for i, parameters in zip(members, own, strict=True) for plan in plans[i]
+        ]
+        batch = [plan.with_(index=index) for index, plan in enumerate(batch)]
+        rollouts = iter(engine.run(batch, shared))
+        for i in members:
+            results[i] = [rollout for _, rollout in zip(plans[i], rollouts, strict=False)]
+        if sum(len(results[i]) for i in members) != len(batch):
+            raise ValueError("all rollouts are needed here, none may be dropped: use an engine with on_invalid='raise'")
+    return results

@@ -11,16 +11,15 @@ import numpy as np
 
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.task_sampler import TaskSampler
-from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate, task_key
-from metaroll.training.engine_policy import acting_key, context_of, use_policy
+from metaroll.training.engine_policy import context_of, run_with_policies
 from metaroll.training.evaluation_metrics import episode_returns, log_performance
 from metaroll.training.evaluation_result import Cell, EvaluationResult
 from metaroll.training.files import is_tree
+from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap, with_tasks
 from metaroll.types import Context, EnvSpec, EnvUpdate, RolloutPlan
 
 __all__ = ["MetaEvaluator"]
@@ -137,9 +136,9 @@ class MetaEvaluator:
             TaskOverlapError: A test task is among ``algo.train_tasks``.
         """
         if self._updates is None:
-            self._updates = self._draw_tasks()
+            self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
         if not self.allow_overlap:
-            _refuse_overlap(getattr(algo, "train_tasks", None), self._updates)
+            refuse_overlap(getattr(algo, "train_tasks", None), self._updates)
         return self._updates
 
     def evaluate(
@@ -189,7 +188,7 @@ class MetaEvaluator:
         """
         num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
         if self._updates is None:
-            self._updates = self._draw_tasks()
+            self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
         updates = self._updates
         num_cells = len(updates) * self.repetitions
         engine = engine or self._own_engine(updates, policy)
@@ -223,24 +222,12 @@ class MetaEvaluator:
         self.seed = tree["seed"]
         self._num_evaluations = tree["num_evaluations"]
         if tree["tasks"] is not None and self.test_task_sampler is not None:
-            self._updates = _with_tasks(self.test_task_sampler.sample(len(tree["tasks"])), tree["tasks"])
+            self._updates = with_tasks(self.test_task_sampler.sample(len(tree["tasks"])), tree["tasks"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engine": None}
 
     # -- helpers -------------------------------------------------------------------------------------------------------
-
-    def _draw_tasks(self) -> list[EnvUpdate]:
-        sampler = self.test_task_sampler
-        if sampler is None:
-            raise ValueError("test_task_sampler is missing: pass MetaEvaluator(test_task_sampler=...)")
-        count = sampler.n_tasks if self.n_test_tasks is None else self.n_test_tasks
-        if count is None:
-            raise ValueError("n_test_tasks must be given, since test_task_sampler does not say how many tasks it has")
-        updates = list(sampler.sample(count))
-        if not updates:
-            raise ValueError(f"test_task_sampler must give at least one task, got {count}")
-        return updates
 
     def _step_limit(self, algo: Any = None) -> int | None:
         own = getattr(algo, "max_path_length", None)
@@ -298,41 +285,25 @@ class MetaEvaluator:
         limit: int | None,
         contexts: Sequence[Context | None] | None = None,
     ) -> None:
-        """Run ``episodes`` of all cells; policies of one build share one run."""
+        """Run ``episodes`` of all cells and append them to ``history``."""
         updates = self._updates or []
-        groups: dict[Any, list[int]] = {}
-        for cell, policy in enumerate(policies):
-            key = acting_key(policy)
-            groups.setdefault(("object", id(policy)) if key is None else key, []).append(cell)
-        for members in groups.values():
-            shared = use_policy(engine, policies[members[0]])
-            own: list[np.ndarray | None] = [None] * len(members)
-            if shared is not None:
-                each = [policies[cell].acting_parameters() for cell in members]
-                if not all(np.array_equal(parameters, shared) for parameters in each):  # usually contexts differ only
-                    own = list(each)
-            plans = []
-            for cell, parameters in zip(members, own, strict=True):
-                context = context_of(policies[cell]) if contexts is None else contexts[cell]
-                for episode in episodes:
-                    spot = self._cell(cell, episode)
-                    plans.append(
-                        RolloutPlan(
-                            index=len(plans),
-                            seed=spot.seed,
-                            env_update=updates[spot.task],
-                            parameters=parameters,
-                            context=context,
-                            max_steps=limit,
-                            eval=True,
-                            deterministic=self.deterministic,
-                        )
-                    )
-            rollouts = engine.run(plans, shared)
-            if len(rollouts) != len(plans):
-                raise ValueError("an evaluation needs all its rollouts: use an engine with on_invalid='raise'")
-            for position, rollout in enumerate(rollouts):
-                history[members[position // len(episodes)]].append(rollout)
+        told = [context_of(policy) for policy in policies] if contexts is None else contexts
+        plans = [
+            [
+                RolloutPlan(
+                    seed=spot.seed,
+                    env_update=updates[spot.task],
+                    context=context,
+                    max_steps=limit,
+                    eval=True,
+                    deterministic=self.deterministic,
+                )
+                for spot in (self._cell(cell, episode) for episode in episodes)
+            ]
+            for cell, context in enumerate(told)
+        ]
+        for rollouts, new in zip(history, run_with_policies(engine, policies, plans), strict=True):
+            rollouts.extend(new)
 
     def _returns(self, history: Sequence[Sequence[StepSequence]], num_tasks: int) -> np.ndarray:
         rows = [episode_returns(rollouts, self.return_reward_key) for rollouts in history]
@@ -346,16 +317,6 @@ class MetaEvaluator:
         if len(names) != len(updates):
             raise ValueError(f"test_task_names must name all {len(updates)} test tasks, got {len(names)} names")
         adapted = [rollouts[self.n_exploration_traj :] for rollouts in history]
-        discount = getattr(algo, "discount", 1.0)
-        itr = self._num_evaluations - 1
-        groups: dict[str, list[StepSequence]] = {}
-        for cell, rollouts in enumerate(adapted):
-            if self.test_task_names is not None:
-                groups.setdefault(names[cell // self.repetitions], []).extend(rollouts)
-        groups["Average"] = [rollout for rollouts in adapted for rollout in rollouts]
-        metrics: dict[str, float] = {}
-        for name, rollouts in groups.items():
-            metrics.update(log_performance(itr, rollouts, discount, f"{self.prefix}/{name}"))
         return EvaluationResult(
             returns=self._returns(history, len(updates)),
             num_exploration=self.n_exploration_traj,
@@ -364,9 +325,29 @@ class MetaEvaluator:
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(total)],
             reward_key=self.return_reward_key,
             env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
-            metrics=metrics,
+            metrics=_metrics_by_name(
+                self.test_task_names and [name for name in names for _ in range(self.repetitions)],
+                adapted,
+                self._num_evaluations - 1,
+                getattr(algo, "discount", 1.0),
+                self.prefix,
+            ),
             prefix=self.prefix,
         )
+
+
+def _metrics_by_name(
+    names: Sequence[str] | None, adapted: Sequence[Sequence[StepSequence]], itr: int, discount: float, prefix: str
+) -> dict[str, float]:
+    """Statistics of adapted episodes, per name (one per cell, if there are any) and of all as ``Average``."""
+    groups: dict[str, list[StepSequence]] = {}
+    for name, rollouts in zip(names or (), adapted, strict=False):
+        groups.setdefault(name, []).extend(rollouts)
+    groups["Average"] = [rollout for rollouts in adapted for rollout in rollouts]
+    metrics: dict[str, float] = {}
+    for name, rollouts in groups.items():
+        metrics.update(log_performance(itr, rollouts, discount, f"{prefix}/{name}"))
+    return metrics
 
 
 def _check_count(name: str, value: Any) -> None:
@@ -386,32 +367,3 @@ def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, 
     if arguments:
         raise TypeError(f"worker_args may hold deterministic and accum_context, got also {', '.join(arguments)}")
     return deterministic
-
-
-def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:
-    known = {task_key(task): i for i, task in enumerate(train_tasks or ()) if task is not None}
-    for position, update in enumerate(updates):
-        if isinstance(update, NewEnvUpdate) and isinstance(update.task, str):
-            continue  # the name of a constructor: two lambdas share one without being the same
-        same = known.get(task_key(update.task))
-        if update.task is not None and same is not None:
-            raise TaskOverlapError(
-                f"test task {position} is training task {same}: {update.task!r}; split the tasks so that none is in "
-                "both, or pass allow_overlap=True to the MetaEvaluator"
-            )
-
-
-def _with_tasks(updates: Sequence[EnvUpdate], tasks: Sequence[Any]) -> list[EnvUpdate]:
-    """``updates`` if they are for ``tasks``, or copies that are."""
-    result = []
-    for position, (update, task) in enumerate(zip(updates, tasks, strict=True)):
-        if task_key(update.task) != task_key(task):
-            if not isinstance(update, SetTaskUpdate):
-                raise SnapshotError(
-                    f"test task {position} of test_task_sampler is {update.task!r}, in the snapshot it is {task!r}; "
-                    "set up the run with the same sampler"
-                )
-            update = copy.copy(update)
-            update.task = task
-        result.append(update)
-    return result

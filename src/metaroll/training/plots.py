@@ -65,10 +65,11 @@ def plot_learning_curve(
         axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=_GREY)
     _draw_references(axes, references)
     axes.set_xlabel("environment steps in training tasks")
-    axes.set_ylabel("return per episode in held-out tasks")
-    axes.set_title("Learning to adapt", loc="left")
+    axes.set_ylabel("return (sum of rewards per episode)")
+    axes.set_title("Learning to adapt (held-out tasks, 95 % intervals)", loc="left")
+    axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(_thousands)
-    return _finish(figure, axes, path)
+    return _finish(figure, axes, path, references or {})
 
 
 def plot_adaptation_curve(
@@ -113,13 +114,13 @@ def plot_adaptation_curve(
             )
     _draw_references(axes, references)
     axes.set_xlabel("episode in the new task")
-    axes.set_ylabel("return per episode")
+    axes.set_ylabel("return (sum of rewards per episode)")
     axes.set_xlim(episodes[0] - 0.5, episodes[-1] + 0.5)
     axes.set_xticks(episodes if len(episodes) <= 20 else episodes[:: len(episodes) // 10])
     count = values.get("n_test_tasks")
     over = f" ({count} held-out tasks, 95 % intervals)" if count else ""
     axes.set_title(f"Adapting to a new task{over}" if title is None else title, loc="left")
-    return _finish(figure, axes, Path(path))
+    return _finish(figure, axes, Path(path), references or {})
 
 
 def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
@@ -158,11 +159,20 @@ def _thousands(value: float, position: float) -> str:
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
 
 
-def _finish(figure: Figure, axes: Axes, path: Path) -> Path:
+def _finish(figure: Figure, axes: Axes, path: Path, references: Mapping[str, Any]) -> Path:
     handles, labels = axes.get_legend_handles_labels()
     if handles:
-        # Beside the curves rather than on them.
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=9)
+        # Below the curves rather than on them, data before reference lines; two rows where one would be too wide.
+        order = sorted(range(len(labels)), key=lambda i: labels[i] in references)
+        columns = len(labels) if sum(map(len, labels)) + 8 * len(labels) < 84 else 2
+        figure.legend(
+            [handles[i] for i in order],
+            [labels[i] for i in order],
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     figure.savefig(temporary, format="png", metadata={"Software": None})

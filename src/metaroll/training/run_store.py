@@ -71,7 +71,7 @@ class RunStore:
             return False
         offset = snapshot.manifest["metrics_offset"]
         if self.run_dir.resolve() == from_dir.resolve():
-            # In this order a kill in between leaves the chosen snapshot the newest one, and resuming does the rest.
+            # A kill in between leaves whole snapshots, each of which says where its metrics end.
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
             self.metrics.truncate(offset)

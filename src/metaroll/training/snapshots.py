@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import re
@@ -309,6 +310,7 @@ class Snapshotter:
 _PACKAGES = ("numpy", "torch", "gymnasium")
 
 
+@functools.cache
 def _version(package: str) -> str:
     with contextlib.suppress(metadata.PackageNotFoundError):
         return metadata.version(package)

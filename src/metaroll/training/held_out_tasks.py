@@ -1,0 +1,57 @@
+"""The tasks of a meta-test: drawn once, none of them a training task, the same after a resume."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.tasks.task_sampler import TaskSampler
+from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate, task_key
+from metaroll.types import EnvUpdate
+
+__all__ = ["draw_held_out", "refuse_overlap", "with_tasks"]
+
+
+def draw_held_out(sampler: TaskSampler | None, count: int | None) -> list[EnvUpdate]:
+    """``count`` test tasks (``None``: all that there are)."""
+    if sampler is None:
+        raise ValueError("test_task_sampler is missing: pass MetaEvaluator(test_task_sampler=...)")
+    count = sampler.n_tasks if count is None else count
+    if count is None:
+        raise ValueError("n_test_tasks must be given, since test_task_sampler does not say how many tasks it has")
+    updates = list(sampler.sample(count))
+    if not updates:
+        raise ValueError(f"test_task_sampler must give at least one task, got {count}")
+    return updates
+
+
+def refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:
+    """``TaskOverlapError`` if one of ``updates`` is for a training task (values are compared exactly)."""
+    known = {task_key(task): i for i, task in enumerate(train_tasks or ()) if task is not None}
+    for position, update in enumerate(updates):
+        if isinstance(update, NewEnvUpdate) and isinstance(update.task, str):
+            continue  # the name of a constructor: two lambdas share one without being the same
+        same = known.get(task_key(update.task))
+        if update.task is not None and same is not None:
+            raise TaskOverlapError(
+                f"test task {position} is training task {same}: {update.task!r}; split the tasks so that none is in "
+                "both, or pass allow_overlap=True to the MetaEvaluator"
+            )
+
+
+def with_tasks(updates: Sequence[EnvUpdate], tasks: Sequence[Any]) -> list[EnvUpdate]:
+    """``updates`` if they are for ``tasks``, or copies that are."""
+    result = []
+    for position, (update, task) in enumerate(zip(updates, tasks, strict=True)):
+        if task_key(update.task) != task_key(task):
+            if not isinstance(update, SetTaskUpdate):
+                raise SnapshotError(
+                    f"test task {position} of test_task_sampler is {update.task!r}, in the snapshot it is {task!r}; "
+                    "set up the run with the same sampler"
+                )
+            update = copy.copy(update)
+            update.task = task
+        result.append(update)
+    return result

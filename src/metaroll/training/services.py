@@ -1,0 +1,172 @@
+"""What an algorithm may ask of its runner: rollouts, evaluations, a log, and counters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from metaroll.errors import NotSetupError
+from metaroll.training.epoch_log import EpochLog
+from metaroll.training.evaluation_result import EvaluationResult
+from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.rollout_source import RolloutSource
+from metaroll.training.run_state import TrainArgs
+from metaroll.training.run_store import RunStore
+from metaroll.types import Context, EnvUpdate
+
+__all__ = ["RunnerServices"]
+
+
+class RunnerServices(ABC):
+    """Serves the algorithm that was set up; how a run begins, goes on and ends is up to the subclass.
+
+    Args:
+        store: The run folder.
+        seed: Seed of all rollouts.
+        evaluator: Judge of ``evaluate``.
+        callbacks: Told about evaluations.
+    """
+
+    def __init__(self, store: RunStore, seed: int, evaluator: MetaEvaluator, callbacks: Sequence[Any]) -> None:
+        self._store = store
+        self._seed = seed
+        self._evaluator = evaluator
+        self._has_own_sampler = evaluator.test_task_sampler is not None
+        self._callbacks = tuple(callbacks)
+        self._algo: Any = None
+        self._env: Any = None
+        self._source: RolloutSource | None = None
+        self._args: TrainArgs | None = None
+        self._step_itr = 0
+        self._total_env_steps = 0
+        self._log = EpochLog()
+        self._last_paths: list[Any] = []
+        self._last_evaluation: EvaluationResult | None = None
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self._seed
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Folder of the run."""
+        return self._store.run_dir
+
+    @property
+    def step_itr(self) -> int:
+        """Number of ``obtain_samples`` calls so far."""
+        return self._step_itr
+
+    @property
+    def total_env_steps(self) -> int:
+        """Environment steps of training so far (those of evaluations are not counted)."""
+        return self._total_env_steps
+
+    @property
+    def last_paths(self) -> list[Any]:
+        """What the last ``obtain_samples`` returned, if training was started with ``store_paths``."""
+        return self._last_paths
+
+    @property
+    def last_evaluation(self) -> EvaluationResult | None:
+        """The newest result of ``evaluate``."""
+        return self._last_evaluation
+
+    @abstractmethod
+    def step_epochs(self) -> Iterator[int]:
+        """Epochs to run."""
+
+    def obtain_samples(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,
+        env_update: EnvUpdate | Sequence[EnvUpdate] | None = None,
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        num_rollouts: int | None = None,
+        deterministic: bool = False,
+    ) -> list[Any]:
+        """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
+
+        Args:
+            itr: Iteration, for samplers that log it; seeds come from the runner's own counter.
+            batch_size: Least number of steps; ``None`` means that of ``train``.
+            agent_update: Flat parameters or a policy to act with; ``None`` means the algorithm's
+                ``exploration_policy``, else ``policy``.
+            env_update: One update, or M of them: then the result is a list of M lists, and the counts hold for each.
+            contexts: What the policy is told in each of the M variations.
+            num_rollouts: Exact number of rollouts.
+            deterministic: Act without noise.
+        """
+        source = self._require_setup("obtain_samples")
+        several = isinstance(env_update, Sequence)
+        if batch_size is None and num_rollouts is None and self._args is not None:
+            batch_size = self._args.batch_size
+        groups = source.obtain(
+            list(env_update) if isinstance(env_update, Sequence) else [env_update],
+            seed=self._seed,
+            counter=self._step_itr,
+            itr=itr,
+            batch_size=batch_size,
+            num_rollouts=num_rollouts,
+            agent_update=agent_update,
+            contexts=contexts,
+            deterministic=deterministic,
+        )
+        self._step_itr += 1
+        self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)
+        result = groups if several else groups[0]
+        if self._args is not None and self._args.store_paths:
+            self._last_paths = result
+        return result
+
+    def evaluate(self, algo: Any, task_sampler: Any = None) -> float:
+        """Meta-test ``algo`` on held-out tasks; mean return after adaptation. The result is in ``last_evaluation``.
+
+        Args:
+            algo: The algorithm.
+            task_sampler: Sampler of held-out tasks, unless the runner's evaluator was given one; ``None`` means the
+                algorithm's ``test_env_sampler``.
+        """
+        source = self._require_setup("evaluate")
+        evaluator = self._evaluator
+        task_sampler = getattr(algo, "test_env_sampler", None) if task_sampler is None else task_sampler
+        evaluator.bind(task_sampler, getattr(algo, "max_path_length", None), getattr(algo, "num_test_tasks", None))
+        elsewhere = task_sampler is not evaluator.test_task_sampler and not self._has_own_sampler
+        if task_sampler is not None and elsewhere:
+            evaluator = evaluator.for_sampler(task_sampler)
+        result = evaluator.evaluate(algo, engine=source.evaluation_engine)
+        self._last_evaluation = result
+        self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
+        self._tell("on_evaluation", result)
+        return result.return_after
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Write numbers to the run's metrics, in the phase ``train`` (or that of names ``<phase>/<metric>``)."""
+        self._log.add(self._store.metrics, self._total_env_steps, metrics)
+
+    def get_env_copy(self) -> Any:
+        """A copy of the environment, as a worker would get it."""
+        self._require_setup("get_env_copy")
+        return cloudpickle.loads(cloudpickle.dumps(self._env))
+
+    def _require_setup(self, what: str) -> RolloutSource:
+        if self._source is None:
+            raise NotSetupError(f"{what} needs setup(algo, env) first (to resume: the same as in the run's first part)")
+        return self._source
+
+    def _tell(self, event: str, *args: Any) -> None:
+        for callback in self._callbacks:
+            method = getattr(callback, event, None)
+            if method is not None:
+                method(self, *args)
+
+
+def _length(rollout: Any) -> int:
+    return len(rollout["rewards"]) if isinstance(rollout, Mapping) else len(rollout.rewards)

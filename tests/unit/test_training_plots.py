@@ -1,0 +1,80 @@
+"""Pictures are written whole, show what they are given, and leave matplotlib's globals alone."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metaroll.training.evaluation_result import EvaluationResult
+from metaroll.training.metrics_log import MetricsLog
+from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
+
+pytest.importorskip("matplotlib")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def example_result(num_tasks: int = 20) -> EvaluationResult:
+    generator = np.random.default_rng(0)
+    means = np.array([-15.0, -13.0, -11.0, -10.0, -9.5, -9.0])
+    returns = means + generator.normal(0, 2.5, (num_tasks, 2, 6))
+    return EvaluationResult(returns, 5, [None] * num_tasks, [f"task {i}" for i in range(num_tasks)], cells=[])
+
+
+def write_metrics(run_dir: Path, epochs: int = 12) -> None:
+    log = MetricsLog(run_dir)
+    for epoch in range(epochs):
+        before, after = -20 + 0.4 * epoch, -20 + 0.9 * epoch
+        values: dict[str, Any] = {"return_before": before, "return_after": after}
+        for name, value in list(values.items()):
+            values[f"{name}_ci_low"], values[f"{name}_ci_high"] = value - 1.5, value + 1.5
+        log.append(epoch, 2000 * (epoch + 1), "MetaTest", values)
+        log.append(epoch, 2000 * (epoch + 1), "MetaTest", {"return_after": 0.0}, task="task 0")
+    log.flush()
+
+
+def test_the_learning_curve(tmp_path: Path) -> None:
+    write_metrics(tmp_path)
+    path = plot_learning_curve(tmp_path, references={"floor": -15.9, "oracle": -5.2})
+    assert path == tmp_path / "learning_curve.png"
+    assert path.read_bytes().startswith(PNG)
+    plain = plot_learning_curve(tmp_path, tmp_path / "plots" / "other.png")
+    assert plain.read_bytes() != path.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["learning_curve.png", "metrics.jsonl", "plots"]
+
+
+def test_a_run_without_evaluations_has_a_picture_too(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.append(0, 0, "train", {"loss": 1.0})
+    log.flush()
+    assert plot_learning_curve(tmp_path).read_bytes().startswith(PNG)
+
+
+def test_the_adaptation_curve_of_a_result_or_its_dict(tmp_path: Path) -> None:
+    result = example_result()
+    one = plot_adaptation_curve(
+        result, tmp_path / "a.png", references={"floor": -15.9, "oracle": np.linspace(-6, -5, 6)}
+    )
+    two = plot_adaptation_curve(
+        result.to_dict(), tmp_path / "b.png", references={"floor": -15.9, "oracle": np.linspace(-6, -5, 6)}
+    )
+    assert one.read_bytes() == two.read_bytes()
+    assert one.read_bytes().startswith(PNG)
+
+
+def test_a_single_task_has_no_interval_but_a_picture(tmp_path: Path) -> None:
+    assert plot_adaptation_curve(example_result(1), tmp_path / "a.png").exists()
+
+
+def test_without_matplotlib_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find(name))
+    for draw in (
+        lambda: plot_learning_curve(tmp_path),
+        lambda: plot_adaptation_curve(example_result(), tmp_path / "a"),
+    ):
+        with pytest.raises(ImportError, match=r"metaroll\[plot\]"):
+            draw()
