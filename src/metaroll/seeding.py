@@ -31,14 +31,22 @@ def fresh_seed() -> int:
 
 def seed_sequence(seed: int, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> np.random.SeedSequence:
     """The source of all randomness of the rollout ``(seed, sub_seed, sub_sub_seed)``; ``None`` sub-seeds count as 0."""
-    for name, value in (("seed", seed), ("sub_seed", sub_seed), ("sub_sub_seed", sub_sub_seed)):
-        if value is None and name != "seed":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
-        if value < 0:
-            raise ValueError(f"{name} must not be negative, got {value}")
-    return np.random.SeedSequence(int(seed), spawn_key=(int(sub_seed or 0), int(sub_sub_seed or 0)))
+    return np.random.SeedSequence(_whole("seed", seed), spawn_key=_sub_seeds(sub_seed, sub_sub_seed))
+
+
+def _sub_seeds(sub_seed: int | None, sub_sub_seed: int | None) -> tuple[int, int]:
+    return (
+        0 if sub_seed is None else _whole("sub_seed", sub_seed),
+        0 if sub_sub_seed is None else _whole("sub_sub_seed", sub_sub_seed),
+    )
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+    if value < 0:
+        raise ValueError(f"{name} must not be negative, got {value}")
+    return int(value)
 
 
 def mix_seed(*parts: int | str) -> int:
@@ -105,5 +113,5 @@ def plan_env_seed(seed: tuple[int, int, int]) -> int:
 
 
 def _role_sequence(seed: tuple[int, int, int], role: str) -> np.random.SeedSequence:
-    root = seed_sequence(*seed)
-    return np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, _ROLES[role]))
+    # The child of seed_sequence(*seed) with this role's number, without building its parent.
+    return np.random.SeedSequence(_whole("seed", seed[0]), spawn_key=(*_sub_seeds(*seed[1:]), _ROLES[role]))

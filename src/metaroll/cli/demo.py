@@ -19,16 +19,22 @@ from metaroll.types import EnvSpec
 __all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator"]
 
 DEMO_VALUES: Mapping[str, Any] = {
-    "epochs": 12,
+    "epochs": 20,
     "hidden_sizes": (100, 100, 100),
     "encoder_hidden_sizes": (100, 100),
     "num_train_tasks": 100,
     "num_test_tasks": 60,
-    "meta_batch_size": 16,
+    "policy_lr": 1e-3,
+    "qf_lr": 1e-3,
+    "vf_lr": 1e-3,
+    "context_lr": 1e-3,
+    "reward_scale": 10.0,
+    "discount": 0.9,
+    "meta_batch_size": 8,
     "batch_size": 64,
     "embedding_batch_size": 64,
     "embedding_mini_batch_size": 64,
-    "num_steps_per_epoch": 500,
+    "num_steps_per_epoch": 400,
     "num_tasks_sample": 10,
     "n_exploration_traj": 5,
     "n_test_rollouts": 1,
@@ -36,7 +42,7 @@ DEMO_VALUES: Mapping[str, Any] = {
     "repetitions": 1,
     "posterior_sampling": True,
 }
-"""What differs from the preset of point-robot: smaller numbers, the same classes."""
+"""What differs from the preset of point-robot: smaller numbers, and learning rates to match."""
 
 _FINAL_REPETITIONS = 4
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from metaroll.envs.registry import TaskFamily, family_names, get_family
 from metaroll.errors import unknown_name
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
-from metaroll.policies.networks import QFunction
+from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.seeding import mix_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.meta_evaluator import MetaEvaluator
@@ -49,6 +50,7 @@ class RunOptions:
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
+        init: How weights are initialised, xavier_uniform or oyster (that of the reference code of PEARL).
         num_workers: Processes that collect rollouts; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, or as the number of workers suggests.
         device: Where gradient steps run, e.g. cpu or cuda.
@@ -60,6 +62,7 @@ class RunOptions:
     task_seed: int | None = None
     epochs: int = 500
     hidden_sizes: Sequence[int] = (300, 300, 300)
+    init: Literal["xavier_uniform", "oyster"] = "xavier_uniform"
     num_workers: int = 1
     transport: Literal["auto", "serial", "process"] = "auto"
     device: str = "cpu"
@@ -181,7 +184,7 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
 
 def _build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], test_tasks: Sequence[EnvUpdate]) -> PEARL:
     algorithm, run = config["algorithm"], config["run"]
-    latent_dim, sizes = algorithm["latent_dim"], run["hidden_sizes"]
+    latent_dim, sizes, init = algorithm["latent_dim"], run["hidden_sizes"], run["init"]
     environment = train_tasks[0]()
     try:
         spec = EnvSpec.from_env(environment)
@@ -192,9 +195,10 @@ def _build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], te
     generator = torch_generator(mix_seed("networks", run["seed"]))
     algo = PEARL(
         env=train_tasks,
-        inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, generator=generator),
-        qf=QFunction(augmented, hidden_sizes=sizes, generator=generator),
-        vf=QFunction(value_spec, hidden_sizes=sizes, generator=generator),
+        inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, init=init, generator=generator),
+        qf=QFunction(augmented, hidden_sizes=sizes, init=init, generator=generator),
+        vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
+        encoder_class=functools.partial(MLPEncoder, init=init),
         test_env_sampler=FixedTaskSampler(test_tasks),
         seed=mix_seed("algorithm", run["seed"]),
         **algorithm,

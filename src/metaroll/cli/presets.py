@@ -17,6 +17,7 @@ _PEARL: dict[str, Any] = {
     "latent_dim": 5,
     "encoder_hidden_sizes": (200, 200, 200),
     "hidden_sizes": (300, 300, 300),
+    "init": "oyster",
     "epochs": 500,
     "meta_batch_size": 16,
     "batch_size": 256,

@@ -8,10 +8,10 @@ from typing import Any
 
 from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.tasks.task_sampler import TaskSampler
-from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate, task_key
-from metaroll.types import EnvUpdate
+from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate, task_key
+from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["draw_held_out", "refuse_overlap", "with_tasks"]
+__all__ = ["draw_held_out", "env_spec_of", "refuse_overlap", "with_tasks"]
 
 
 def draw_held_out(sampler: TaskSampler | None, count: int | None) -> list[EnvUpdate]:
@@ -25,6 +25,18 @@ def draw_held_out(sampler: TaskSampler | None, count: int | None) -> list[EnvUpd
     if not updates:
         raise ValueError(f"test_task_sampler must give at least one task, got {count}")
     return updates
+
+
+def env_spec_of(algo: Any, update: EnvUpdate) -> EnvSpec:
+    """The algorithm's spec of the environment, else that of the environment that ``update`` makes."""
+    if isinstance(getattr(algo, "env_spec", None), EnvSpec):
+        return algo.env_spec
+    env = update()
+    try:
+        return EnvSpec.from_env(env)
+    finally:
+        if hasattr(env, "close") and not isinstance(update, ExistingEnvUpdate):  # that one belongs to somebody
+            env.close()
 
 
 def refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:

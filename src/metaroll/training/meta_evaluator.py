@@ -19,8 +19,8 @@ from metaroll.training.engine_policy import context_of, run_with_policies
 from metaroll.training.evaluation_metrics import episode_returns, log_performance
 from metaroll.training.evaluation_result import Cell, EvaluationResult
 from metaroll.training.files import is_tree
-from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap, with_tasks
-from metaroll.types import Context, EnvSpec, EnvUpdate, RolloutPlan
+from metaroll.training.held_out_tasks import draw_held_out, env_spec_of, refuse_overlap, with_tasks
+from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["MetaEvaluator"]
 
@@ -105,7 +105,6 @@ class MetaEvaluator:
         self._updates: list[EnvUpdate] | None = None
         self._num_evaluations = 0
         self._learners_limit: float | None = None
-        self._env_spec: EnvSpec | None = None
         self._engine: RolloutEngine | None = None
 
     def bind(
@@ -137,6 +136,9 @@ class MetaEvaluator:
         """
         if self._updates is None:
             self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
+        names, count = self.test_task_names, len(self._updates)
+        if names is not None and len(names) != count:
+            raise ValueError(f"test_task_names must name all {count} test tasks, got {len(names)} names")
         if not self.allow_overlap:
             refuse_overlap(getattr(algo, "train_tasks", None), self._updates)
         return self._updates
@@ -242,14 +244,6 @@ class MetaEvaluator:
             self._engine = RolloutEngine(updates[0], policy)
         return self._engine
 
-    def _env_spec_of(self, algo: Any) -> EnvSpec:
-        if isinstance(getattr(algo, "env_spec", None), EnvSpec):
-            return algo.env_spec
-        if self._env_spec is None:
-            env = (self._updates or [EnvUpdate()])[0]()
-            self._env_spec = EnvSpec.from_env(env)
-        return self._env_spec
-
     def _rounds(self, num_adapted: int) -> list[tuple[int, int, bool]]:
         """``(first episode, last episode + 1, whether the policies are adapted before)`` of each round."""
         explore, total = self.n_exploration_traj, self.n_exploration_traj + num_adapted
@@ -267,7 +261,7 @@ class MetaEvaluator:
             later = self.posterior_sampling and episode > self.num_prior_episodes
             if later and not getattr(algo, "adapts_again", False):
                 policies = [algo.get_exploration_policy() for _ in policies]
-            spec = self._env_spec_of(algo)
+            spec = env_spec_of(algo, (self._updates or [EnvUpdate()])[0])
             pairs = zip(policies, history, strict=True)
             return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(spec, done)) for policy, done in pairs]
 
@@ -314,8 +308,6 @@ class MetaEvaluator:
     ) -> EvaluationResult:
         total = self.n_exploration_traj + num_adapted
         names = self.test_task_names or [f"task {i}" for i in range(len(updates))]
-        if len(names) != len(updates):
-            raise ValueError(f"test_task_names must name all {len(updates)} test tasks, got {len(names)} names")
         adapted = [rollouts[self.n_exploration_traj :] for rollouts in history]
         return EvaluationResult(
             returns=self._returns(history, len(updates)),

@@ -1,0 +1,67 @@
+"""Generators are derived, never global."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from metaroll.seeding import as_generator, isolated_rng, mix_seed, plan_env_seed, plan_generator, seed_sequence
+
+
+def test_none_sub_seeds_count_as_zero():
+    """design.md 4.6."""
+    assert seed_sequence(3).generate_state(4).tolist() == seed_sequence(3, 0, 0).generate_state(4).tolist()
+    assert seed_sequence(3).generate_state(4).tolist() != seed_sequence(3, 0, 1).generate_state(4).tolist()
+
+
+def test_roles_have_streams_of_their_own_and_are_children_of_the_plan():
+    draws = {role: plan_generator((1, 2, 3), role).random() for role in ("init_state", "env", "noise", "policy")}
+    assert len(set(draws.values())) == 4
+    root = seed_sequence(1, 2, 3)
+    child = np.random.SeedSequence(root.entropy, spawn_key=(*root.spawn_key, 2))
+    assert draws["noise"] == np.random.Generator(np.random.PCG64(child)).random()
+    assert plan_env_seed((1, 2, 3)) == plan_env_seed((1, 2, 3)) != plan_env_seed((1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ((-1,), ValueError, "seed must not be negative"),
+        ((1.5,), TypeError, "seed must be an integer"),
+        ((0, True), TypeError, "sub_seed"),
+        ((0, 0, -2), ValueError, "sub_sub_seed"),
+    ],
+)
+def test_bad_seeds_are_refused(arguments, error, text):
+    with pytest.raises(error, match=text):
+        seed_sequence(*arguments)
+
+
+def test_isolated_rng_seeds_and_restores_the_global_generators():
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
+    draws = []
+    for _ in range(2):
+        with isolated_rng(7):
+            draws.append((random.random(), np.random.rand(), torch.rand(1).item()))
+    assert draws[0] == draws[1]
+    assert random.getstate() == before[0] and np.random.get_state()[1].tolist() == before[1]
+    assert torch.equal(torch.get_rng_state(), before[2])
+    with pytest.raises(KeyError), isolated_rng(7):
+        raise KeyError
+    assert random.getstate() == before[0]
+
+
+def test_mix_seed_separates_its_parts():
+    assert mix_seed("a", 1) == mix_seed("a", 1)
+    assert len({mix_seed("a", 1), mix_seed("a", 2), mix_seed("b", 1), mix_seed("a1"), mix_seed("a", "1")}) == 5
+    assert 0 <= mix_seed("x") < 2**31
+
+
+def test_as_generator():
+    generator = np.random.default_rng(0)
+    assert as_generator(generator) is generator
+    assert as_generator(5).random() == as_generator(5).random()
+    assert as_generator(None).random() != as_generator(None).random()

@@ -1,0 +1,70 @@
+"""Specs and errors."""
+
+from __future__ import annotations
+
+import gymnasium
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from metaroll import errors
+from metaroll.types import EnvSpec, EnvUpdate, RenderMode, RolloutPlan
+
+
+def test_labels_name_every_entry_once():
+    space = Box(-1, 1, (2,))
+    spec = EnvSpec(space, Discrete(3), observation_labels=("x", "v"))
+    assert (spec.obs_dim, spec.act_dim, spec.obs_space, spec.act_space) == (2, 3, space, Discrete(3))
+    with pytest.raises(ValueError, match="observation_labels must name every entry"):
+        EnvSpec(space, Discrete(3), observation_labels=("x",))
+    with pytest.raises(ValueError, match="must differ"):
+        EnvSpec(space, Discrete(3), observation_labels=("x", "x"))
+    with pytest.raises(ValueError, match="state_labels"):
+        EnvSpec(space, Discrete(3), state_labels=("x",))
+
+
+def test_spec_of_an_env():
+    spec = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
+    assert spec.max_episode_length == 500 and spec.obs_dim == 4
+    assert EnvSpec.from_env(spec) is spec
+    with pytest.raises(TypeError, match="observation_space"):
+        EnvSpec.from_env(3)
+
+
+def test_a_plan_acts_deterministically_in_evaluation_unless_told():
+    assert RolloutPlan(eval=True).acts_deterministically and not RolloutPlan().acts_deterministically
+    assert not RolloutPlan(eval=True, deterministic=False).acts_deterministically
+
+
+def test_the_plain_update_changes_nothing():
+    """specs/meta.md 3.6."""
+    env = object()
+    assert EnvUpdate()(env) is env and EnvUpdate().task is None
+
+
+def test_render_mode_is_off_by_default():
+    assert RenderMode() == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        (errors.ShapeError, ValueError),
+        (errors.DataError, KeyError),
+        (errors.UnknownNameError, ValueError),
+        (errors.NotPicklableError, TypeError),
+        (errors.SnapshotError, ValueError),
+        (errors.RunExistsError, FileExistsError),
+        (errors.InvalidValueError, ValueError),
+        (errors.WorkerLost, RuntimeError),
+        (errors.NotSetupError, RuntimeError),
+    ],
+)
+def test_errors_refine_built_in_ones(error, builtin):
+    """specs/sampling.md 0.1."""
+    assert issubclass(error, builtin) and issubclass(error, errors.MetarollError)
+
+
+def test_unknown_names_come_with_the_nearest_ones():
+    text = str(errors.unknown_name("environment", "chetah-vel", ["cheetah-vel", "point-robot"]))
+    assert text == "unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: cheetah-vel, point-robot"
+    assert str(errors.DataError("no quotes")) == "no quotes"
