@@ -15,9 +15,19 @@ from pathlib import Path
 from reporting import report, versions
 
 KEYS = (
-    "return_before return_after return_floor return_oracle normalised_score normalised_score_ci_low gain gain_ci_low "
-    "gain_ci_high n_test_tasks n_exploration_episodes env_steps seconds"
-).split()
+    "return_before",
+    "return_after",
+    "return_floor",
+    "return_oracle",
+    "normalised_score_ci_low",
+    "gain",
+    "gain_ci_low",
+    "gain_ci_high",
+    "n_test_tasks",
+    "n_exploration_episodes",
+    "env_steps",
+    "seconds",
+)
 
 
 def main() -> None:
@@ -49,7 +59,7 @@ def main() -> None:
             value=summary["normalised_score"],
             unit="share of the way from floor to oracle",
             config={"seed": seed},
-            **{key: summary[key] for key in KEYS if key != "normalised_score"},
+            **{key: summary[key] for key in KEYS},
             adaptation_curve=summary.get("adaptation_curve"),
             versions=versions("torch", "numpy"),
         )

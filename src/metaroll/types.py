@@ -118,9 +118,9 @@ class EnvUpdate:
 
     The base class changes nothing. ``task`` is what logs, batched simulators and overlap checks read.
 
-    An update that overwrites all that an earlier one did may offer ``replaces(previous) -> bool`` to be applied on top of
-    it; one that builds its environment itself sets ``builds_env = True``. Any other update gets an environment that no
-    earlier update has touched.
+    An update that overwrites all that an earlier one did may offer ``replaces(previous) -> bool`` to be applied on
+    top of it; one that builds its environment itself sets ``builds_env = True``. Any other update gets an environment
+    that no earlier update has touched.
     """
 
     task: Any = None

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.slot_factory import env_kind, env_source, make_env, make_slots
 from metaroll.envs.point_robot import PointRobotEnv, PointRobotSlots, SparsePointRobotEnv
+from metaroll.envs.slot_factory import env_kind, env_source, make_env, make_slots
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
