@@ -7,7 +7,7 @@
 #   make bench      every benchmark with small numbers
 #
 # PYTHON  another interpreter (3.11 or newer):        make test PYTHON=python3.12
-# TORCH   another torch build (any pip arguments):    make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+# TORCH   another torch build (any pip arguments):    make demo TORCH="torch==2.13.0+cu130"
 # PYTEST  more arguments for pytest:                  make test PYTEST="-x -k engine"
 
 PYTHON ?= python3
@@ -67,8 +67,8 @@ format: .venv/.setup-dev
 bench-setup: .venv-bench/.setup
 
 bench: .venv-bench/.setup
-	@set -e; for script in benchmarks/*.py; do \
-	  test -e "$$script" || continue; echo "== $$script"; .venv-bench/bin/python "$$script" --quick; done
+	@set -e; for script in benchmarks/[a-z]*.py; do \
+	  echo "== $$script"; .venv-bench/bin/python "$$script" --quick; done
 
 clean:
 	rm -rf .venv .venv-bench build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from reporting import report, versions
+from _reporting import report, versions
 
 KEYS = (
     "return_before",
