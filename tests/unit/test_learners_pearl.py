@@ -330,6 +330,21 @@ def test_diverged_losses_are_an_error():
         algo.train(FakeRunner(3))
 
 
+def test_weights_that_the_last_step_broke_are_an_error(monkeypatch: pytest.MonkeyPatch):
+    """The losses do not show them yet, and the next snapshot would replace the last good one."""
+    algo = make_pearl(num_steps_per_epoch=1)
+    step = algo._gradient_step
+
+    def break_weights(tasks: list[int]) -> torch.Tensor:
+        metrics = step(tasks)
+        next(algo.networks[-1].parameters()).data[0] = torch.nan
+        return metrics
+
+    monkeypatch.setattr(algo, "_gradient_step", break_weights)
+    with pytest.raises(InvalidValueError, match="weights are not finite any more after 1 gradient steps"):
+        algo.train(FakeRunner(1))
+
+
 # ---- collection ------------------------------------------------------------------------------------------------------
 
 
@@ -477,6 +492,21 @@ def test_missing_context_reward_names_those_that_exist():
         filled(context_reward_key="sparse")
 
 
+def test_a_context_reward_that_is_no_number_is_refused():
+    """The engine checks observations, rewards and actions, not infos."""
+    algo = make_pearl(context_reward_key="sparse_reward")
+    rollout = make_rollout([1])
+    rollout.env_infos["sparse_reward"][2] = np.nan
+    with pytest.raises(DataError, match=r"'sparse_reward' as reward.* NaN or Inf at step 2"):
+        algo._buffers.add(0, [rollout], to_context=True)
+    assert algo._buffers.num_transitions(0) == algo._buffers.num_context(0) == 0
+    with pytest.raises(DataError, match="exploration_trajectories holds NaN or Inf at step 2"):
+        algo.adapt_policy(algo.get_exploration_policy(), rollout)
+    rollout.env_infos["sparse_reward"] = np.zeros((HORIZON, 2))
+    with pytest.raises(ShapeError, match=r"one number per step \(5\), got shape \(5, 2\)"):
+        algo.adapt_policy(algo.get_exploration_policy(), rollout)
+
+
 def test_nan_in_a_rollout_is_refused_before_it_enters_the_buffer():
     algo = make_pearl()
     rollout = make_rollout([1])
@@ -599,6 +629,17 @@ def test_adapt_policy_takes_every_form_of_trajectory(use_next_obs: bool):
     assert np.array_equal(new["z_mean"], beliefs[0]["z_mean"]) != use_next_obs
 
 
+def test_an_adapted_policy_can_be_adapted_again():
+    """specs/meta.md 4.7 (oyster's protocol): the result is that of a fresh exploration policy"""
+    algo = trained()
+    assert algo.adapts_again and not MetaRLAlgorithm.adapts_again
+    rollouts = [make_rollout([1]), make_rollout([2])]
+    once = algo.adapt_policy(algo.get_exploration_policy(), rollouts)
+    again = algo.adapt_policy(algo.adapt_policy(algo.get_exploration_policy(), rollouts[0]), rollouts)
+    assert same_tree(once.plan_context(), again.plan_context())
+    assert np.array_equal(once.acting_parameters(), again.acting_parameters())
+
+
 def test_adapt_policy_refuses_what_it_cannot_read():
     algo = make_pearl()
     with pytest.raises(TypeError, match="exploration_trajectories must be"):
@@ -651,6 +692,18 @@ def test_without_replay_data_initial_data_are_collected_again():
     runner = FakeRunner(2, start=1)
     second.train(runner)
     assert runner.calls[0]["batch_size"] == 8 and runner.calls[0]["tasks"] == [0, 1, 2]
+
+
+def test_a_restored_state_does_not_keep_data_of_another_time():
+    """Going back in one process: what was collected after the snapshot is forgotten."""
+    algo = trained()
+    saved = algo.state_dict()
+    algo.train(FakeRunner(1))
+    algo.load_state_dict(saved)
+    assert not algo._buffers.filled
+    runner = FakeRunner(2, start=1)
+    algo.train(runner)
+    assert runner.calls[0]["batch_size"] == 8
 
 
 def test_saved_state_is_not_changed_by_further_training():
@@ -706,8 +759,13 @@ def test_fingerprint_tells_configurations_apart():
     one = make_pearl().fingerprint()
     assert one == make_pearl(seed=7).fingerprint()
     assert one.startswith("PEARL-")
-    others = [make_pearl(discount=0.5), make_pearl(encoder_hidden_sizes=(9,)), make_pearl(use_next_obs_in_context=True)]
-    assert len({one, *(other.fingerprint() for other in others)}) == 4
+    changes: list[dict[str, Any]] = [
+        {"discount": 0.5},
+        {"encoder_hidden_sizes": (9,)},
+        {"use_next_obs_in_context": True},
+        {"optimizer_class": torch.optim.SGD},
+    ]
+    assert len({one, *(make_pearl(**change).fingerprint() for change in changes)}) == 5
 
 
 # ---- bad arguments ---------------------------------------------------------------------------------------------------

@@ -6,12 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from metaroll.envs.registry import get_family
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
+from metaroll.rollouts.local_sampler import LocalSampler
+from metaroll.rollouts.workers import PEARLWorker
 from metaroll.seeding import torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.files import save_tree
@@ -36,24 +40,34 @@ SMALL = {
 }
 
 
-def make_runner(run_dir: Path | None, seed: int = 3, posterior_sampling: bool = True) -> LocalRunner:
-    train, test = get_family("point-robot").split(3, 2, seed=0)
+def make_runner(
+    run_dir: Path | None,
+    seed: int = 3,
+    posterior_sampling: bool = True,
+    activation: str = "relu",
+    family: str = "point-robot",
+    options: Any = None,
+    **setup: Any,
+) -> LocalRunner:
+    train, test = get_family(family).split(3, 2, seed=0)
     spec = EnvSpec.from_env(train[0]())
     wide, generator = PEARL.augment_env_spec(spec, 2), torch_generator(seed)
     learner = PEARL(
         env=train,
-        inner_policy=TanhGaussianMLPPolicy(wide, hidden_sizes=(8,), generator=generator),
+        inner_policy=TanhGaussianMLPPolicy(
+            wide, hidden_sizes=(8,), hidden_nonlinearity=activation, generator=generator
+        ),
         qf=QFunction(wide, hidden_sizes=(8,), generator=generator),
         vf=QFunction(PEARL.get_env_spec(spec, 2, "vf"), hidden_sizes=(8,), generator=generator),
         num_train_tasks=3,
         num_test_tasks=2,
         test_env_sampler=FixedTaskSampler(test),
         seed=seed,
-        **SMALL,
+        **(options or SMALL),
     )
     evaluator = {"n_exploration_traj": 2, "posterior_sampling": posterior_sampling}
     runner = LocalRunner(run_dir=run_dir, seed=seed, evaluator=evaluator)
-    runner.setup(learner, train[0])
+    runner.setup(learner, train[0], **setup)
     return runner
 
 
@@ -88,3 +102,60 @@ def test_an_evaluation_leaves_pearl_as_it_was(tmp_path: Path, posterior_sampling
     before = state_of(runner, tmp_path / "before")
     runner.evaluate(runner._algo)
     assert state_of(runner, tmp_path / "after") == before
+
+
+def test_garages_way_to_set_up_pearl(tmp_path: Path) -> None:
+    """specs/meta.md 9.11: LocalSampler and PEARLWorker as garage's examples pass them; resumed as exactly"""
+    whole = make_runner(tmp_path / "whole")
+    whole.train(2)
+    garage = {"sampler_cls": LocalSampler, "sampler_args": {"max_path_length": 20}, "worker_class": PEARLWorker}
+    make_runner(tmp_path / "run", n_workers=1, **garage).train(n_epochs=1, batch_size=20)
+    resumed = make_runner(None, n_workers=1, **garage)
+    resumed.restore(tmp_path / "run")
+    resumed.resume(n_epochs=2)
+    one, two = state_of(whole, tmp_path / "a"), state_of(resumed, tmp_path / "b")
+    assert all(value == two[name] for name, value in one.items())
+
+
+def test_another_learner_with_as_many_parameters_acts_as_itself() -> None:
+    """Policies share an engine only if they differ in nothing but parameters: activations are no parameters."""
+    one, two = make_runner(None), make_runner(None, activation="tanh")
+    one.evaluate(one._algo)
+    assert one.evaluate(two._algo) == two.evaluate(two._algo) != one.evaluate(one._algo)
+
+
+def test_both_ways_to_adapt_again_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """specs/meta.md 4.7"""
+    runner = make_runner(None)
+    fast = runner.evaluate(runner._algo)
+    monkeypatch.setattr(PEARL, "adapts_again", False)
+    assert runner.evaluate(runner._algo) == fast
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"use_next_obs_in_context": True},
+        {"use_information_bottleneck": False, "num_steps_posterior": 20},
+        {"use_next_obs_in_context": True, "use_information_bottleneck": False, "update_post_train": 2},
+    ],
+)
+def test_variants_of_the_context_train_and_adapt(changes: dict[str, Any]) -> None:
+    """Q-34, end to end"""
+    runner = make_runner(None, options={**SMALL, **changes})
+    assert runner.train(1) == runner.last_evaluation.return_after
+    assert np.isfinite(runner.last_evaluation.returns).all()
+
+
+def test_sparse_rewards_in_the_context_dense_ones_in_the_updates() -> None:
+    """specs/meta.md 7.2, end to end: sparse-point-robot"""
+    runner = make_runner(None, family="sparse-point-robot", options={**SMALL, "context_reward_key": "sparse_reward"})
+    seen: list[np.ndarray] = []
+    learner = runner._algo
+    infer = learner._infer
+    learner._infer = lambda policy, context: (seen.append(context[..., -1]), infer(policy, context))[1]
+    runner.train(1)
+    rewards = np.concatenate([rows.ravel() for rows in seen])
+    assert len(seen) > 2 and (rewards >= 0).all()  # the dense reward is a negative distance
+    stored = learner._buffers.sample_transitions([0, 1, 2], 50, np.random.default_rng(0))
+    assert (learner._layout.split(torch.from_numpy(stored)).rewards < 0).all()

@@ -18,8 +18,9 @@ from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_upda
 
 from metaroll.errors import NotSetupError, RunExistsError, SnapshotError, TaskOverlapError
 from metaroll.rollouts.local_sampler import LocalSampler
-from metaroll.rollouts.workers import DefaultWorker
+from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import mix_seed
+from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.files import read_json
 from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.metrics_log import FILE_NAME, read_metrics
@@ -339,26 +340,43 @@ def test_bad_requests(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_garage_samplers_and_workers() -> None:
-    """specs/meta.md 5.2, 5.4"""
+    """specs/meta.md 5.2, 5.4: the engine, in this process, does what LocalSampler does with garage's workers"""
     learner = make_learner()
     runner = LocalRunner(seed=1)
-    runner.setup(learner, GoalEnv(), sampler_cls=LocalSampler, n_workers=2, worker_class=DefaultWorker)
-    rollouts = runner.obtain_samples(0, 8)
-    assert [len(r) for r in rollouts] == [HORIZON] * 3
-    assert runner.total_env_steps == 9
-    with pytest.raises(ValueError, match="need the rollout engine"):
-        runner.obtain_samples(0, num_rollouts=1)
-    runner.close()
+    for worker_class in (None, DefaultWorker, PEARLWorker):
+        runner.setup(learner, GoalEnv(), sampler_cls=LocalSampler, n_workers=2, worker_class=worker_class)
+        assert [len(r) for r in runner.obtain_samples(0, 8)] == [HORIZON] * 3
+        assert len(runner.obtain_samples(0, num_rollouts=1)) == 1
+        assert runner._source.evaluation_engine.pool.is_serial
+        runner.close()
     assert len(runner.obtain_samples(0, 3)) == 1  # works again after close
-    runner.close()
+    runner.setup(learner, GoalEnv(), sampler_cls=LocalSampler, sampler_args={"max_path_length": 2})
+    assert [len(r) for r in runner.obtain_samples(0, 3)] == [2, 2]
+    arguments = {"deterministic": True, "accum_context": True}
+    runner.setup(learner, GoalEnv(), sampler_cls=LocalSampler, worker_class=PEARLWorker, worker_args=arguments)
+    assert (runner.obtain_samples(0, 3)[0].actions == 0.0).all()
+    with pytest.raises(ValueError, match="sampler_args and worker_args need"):
+        runner.setup(learner, GoalEnv(), sampler_cls=LocalSampler, worker_args={"deterministic": True})
+
+
+def test_workers_of_ones_own() -> None:
+    """specs/meta.md 5.4"""
 
     class OwnWorker(DefaultWorker):
         pass
 
-    runner.setup(learner, GoalEnv(), worker_class=OwnWorker)
-    assert len(runner.obtain_samples(0, 3)) == 1
-    assert isinstance(runner._source._sampler, LocalSampler)
-    runner.close()
+    seen = []
+    for step_itr in (0, 1):  # the second as after a resume: its rollouts must be others
+        runner = LocalRunner(seed=1)
+        runner.setup(make_learner(), GoalEnv(), worker_class=OwnWorker, sampler_args={"max_path_length": 2})
+        runner._step_itr = step_itr
+        seen.append(runner.obtain_samples(0, 4))
+        assert [len(r) for r in seen[-1]] == [2, 2]
+        assert isinstance(runner._source._sampler, LocalSampler)
+        with pytest.raises(ValueError, match="need the rollout engine: setup with"):
+            runner.obtain_samples(0, num_rollouts=1)
+        runner.close()
+    assert not np.array_equal(seen[0][0].observations, seen[1][0].observations)
 
 
 def test_env_copies_are_copies() -> None:
@@ -369,9 +387,45 @@ def test_env_copies_are_copies() -> None:
     copied = runner.get_env_copy()
     assert type(copied) is GoalEnv
     assert copied is not env
+    for recipe in (GoalEnv, goal_updates([2.0])[0]):
+        runner.setup(make_learner(), recipe)
+        assert type(runner.get_env_copy()) is GoalEnv
 
 
 # -- evaluation --------------------------------------------------------------------------------------------------------
+
+
+def test_an_evaluators_own_sampler_has_its_own_number_of_tasks() -> None:
+    """The algorithm's num_test_tasks is meant for its own sampler."""
+    learner = make_learner()
+    runner = make_runner(None, learner, evaluator={"test_task_sampler": FixedTaskSampler(goal_updates([9.0]))})
+    runner.train(1)
+    assert [t["goal"][0] for t in runner.last_evaluation.tasks] == [9.0]
+
+
+def test_an_algorithm_without_policy_is_evaluated() -> None:
+    """specs/meta.md 5.2: only obtain_samples needs a policy"""
+    learner = make_learner()
+    expected = make_runner(None).evaluate(learner)
+    runner = make_runner(None, make_learner())
+    learner.policy = None  # type: ignore[assignment]
+    learner.get_exploration_policy = GuessPolicy  # type: ignore[method-assign]
+    learner.state_dict = dict  # type: ignore[method-assign]
+    runner.setup(learner, GoalEnv)
+    assert runner.evaluate(learner) == expected
+
+
+def test_another_setup_forgets_the_tasks_of_the_first() -> None:
+    given = MetaEvaluator(n_exploration_traj=1)
+    runner = make_runner(None, evaluator=given)
+    runner.train(1)
+    other = GoalLearner(goal_updates([1.5]), goal_updates([1.0]))  # a test task of the first is a train task here
+    other.max_path_length = 2
+    runner.setup(other, GoalEnv)
+    runner.train(1)
+    assert [t["goal"][0] for t in runner.last_evaluation.tasks] == [1.0]
+    assert runner.last_evaluation.env_steps == 2 * 2
+    assert given.test_task_sampler is None and given.max_path_length is None  # the caller's evaluator is left alone
 
 
 def test_overlap_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -388,8 +442,6 @@ def test_overlap_is_found_before_anything_is_written(tmp_path: Path) -> None:
 
 
 def test_the_evaluators_own_sampler_counts_and_others_can_be_asked() -> None:
-    from metaroll.tasks.task_sampler import FixedTaskSampler
-
     learner = make_learner()
     runner = make_runner(None, learner)
     runner.train(1)
@@ -561,6 +613,18 @@ def test_snapshots_of_others_are_refused(tmp_path: Path) -> None:
     assert read_json(tmp_path / "fussy" / "snapshots" / "000000" / "manifest.json")["fingerprint"] == "fussy"
     with pytest.raises(SnapshotError, match="does not fit the Fussy"):
         fussy.restore(tmp_path / "fussy")
+
+
+def test_other_training_tasks_are_refused(tmp_path: Path) -> None:
+    """The saved replay data are of the tasks of that run, which an unseeded task sampler would not draw again."""
+    test = goal_updates([1.5, 2.5, 4.0])
+    make_runner(tmp_path / "run").train(1)
+    for goals, message in (([1.0, 3.0], r"training task 1 is .*3\..*task sampler a seed"), ([1.0], "with 2 training")):
+        with pytest.raises(SnapshotError, match=message):
+            make_runner(None, GoalLearner(goal_updates(goals), test)).restore(tmp_path / "run")
+    untold = GoalLearner(goal_updates([1.0, 2.0]), test)
+    untold.train_tasks = None  # type: ignore[assignment]
+    make_runner(None, untold).restore(tmp_path / "run")
 
 
 # -- the run folder ----------------------------------------------------------------------------------------------------

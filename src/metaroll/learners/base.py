@@ -29,7 +29,15 @@ class RLAlgorithm(ABC):
 
 
 class MetaRLAlgorithm(RLAlgorithm):
-    """An ``RLAlgorithm`` whose policy is adapted to a task from a few rollouts in it."""
+    """An ``RLAlgorithm`` whose policy is adapted to a task from a few rollouts in it.
+
+    Attributes:
+        adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies: an
+            evaluator that adapts after every episode then need not ask for a new exploration policy each time. All
+            that counts for the result still are the given trajectories.
+    """
+
+    adapts_again: bool = False
 
     @abstractmethod
     def get_exploration_policy(self) -> Any:

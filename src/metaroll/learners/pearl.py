@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.errors import InvalidValueError, SnapshotError
+from metaroll.errors import SnapshotError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.pearl_collect import PEARLCollector
 from metaroll.learners.pearl_config import (
@@ -26,7 +26,7 @@ from metaroll.learners.pearl_config import (
 from metaroll.learners.pearl_data import RowLayout, TaskBuffers, check_memory, context_rows
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers, accepts, build_encoder, reinitialised_copy
 from metaroll.learners.pearl_random import PEARLGenerators
-from metaroll.learners.pearl_update import METRICS, mean_metrics, update_networks
+from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.seeding import fresh_seed, mix_seed
@@ -94,6 +94,8 @@ class PEARL(MetaRLAlgorithm):
     Note:
         Pickling drops the replay data; a PEARL that was unpickled collects initial data again when it trains.
     """
+
+    adapts_again = True
 
     def __init__(
         self,
@@ -291,7 +293,12 @@ class PEARL(MetaRLAlgorithm):
     def fingerprint(self) -> str:
         """Class, networks and hyperparameters as a short text; a snapshot fits a PEARL with the same one."""
         text = "\n".join(
-            [self._networks.shapes(), self._config.describe(), getattr(self._policy_class, "__name__", "")]
+            [
+                self._networks.shapes(),
+                self._config.describe(),
+                getattr(self._policy_class, "__name__", ""),
+                self._optimisers.kind,
+            ]
         )
         return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -307,7 +314,8 @@ class PEARL(MetaRLAlgorithm):
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``state_dict``, bit for bit on the same kind of device.
 
-        Initial data are collected again when training goes on, unless replay data are loaded too.
+        Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
+        are loaded too.
         """
         missing = {"networks", "optimisers", "generators", "counters"} - set(tree)
         if missing:
@@ -317,6 +325,8 @@ class PEARL(MetaRLAlgorithm):
         self._random.load_state_dict(tree["generators"])
         self.seed = self._random.seed
         self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
+        self._is_resuming = True
+        self._make_buffers()
         self._reset_belief()
 
     def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
@@ -399,12 +409,7 @@ class PEARL(MetaRLAlgorithm):
             total += self._gradient_step(tasks)
         self._num_gradient_steps += batches.num_steps_per_epoch
         means = mean_metrics(total, batches.num_steps_per_epoch)
-        if not np.isfinite(list(means.values())).all():
-            raise InvalidValueError(
-                f"the losses are not finite any more after {self._num_gradient_steps} gradient steps ({means}); lower "
-                f"reward_scale (now {self._config.optimisation.reward_scale}) or the learning rates, and resume from "
-                f"the last snapshot"
-            )
+        check_finite(self._networks, means, self._num_gradient_steps, self._config.optimisation.reward_scale)
         return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:

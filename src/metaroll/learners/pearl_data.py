@@ -89,14 +89,25 @@ def _numpy(values: Any) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
 
 
-def _info_rewards(env_infos: Any, key: str) -> np.ndarray:
+def _info_rewards(env_infos: Any, key: str, count: int) -> np.ndarray:
+    """The env_info ``key`` as ``(count,)``."""
     if not isinstance(env_infos, Mapping) or key not in env_infos:
         known = ", ".join(sorted(env_infos)) if isinstance(env_infos, Mapping) and env_infos else "none"
         raise DataError(
             f"context_reward_key {key!r} is not among the env_infos of the rollouts (they have: {known}); let the "
             f"environment put it into its info dict, or use context_reward_key=None for the reward itself"
         )
-    return _numpy(env_infos[key])
+    rewards = _numpy(env_infos[key])
+    if rewards.size != count:
+        raise ShapeError(f"env_info {key!r} must be one number per step ({count}), got shape {rewards.shape}")
+    return rewards.reshape(count)
+
+
+def _refuse_non_finite(rows: np.ndarray, what: str) -> None:
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        step = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"{what} holds NaN or Inf at step {step}: {rows[step]}")
 
 
 def _rows_of(
@@ -137,13 +148,12 @@ def transition_rows(
     observations = _flat_observations(_numpy(rollout.observations), layout.observation_space, count + 1)
     rows = _rows_of(observations[:-1], rollout.actions, rollout.rewards, observations[1:], layout, layout.width)
     rows[:, -1] = _numpy(rollout.terminated)
-    if not np.isfinite(rows).all():
-        step = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-        raise DataError(f"a rollout holds NaN or Inf at step {step}: {rows[step]}")
+    _refuse_non_finite(rows, "a rollout")
     context = rows[:, : layout.context_width].copy()
     if context_reward_key is not None:
-        rewards = _info_rewards(getattr(rollout, "env_infos", None), context_reward_key)
-        context[:, layout.obs_dim + layout.act_dim] = rewards.reshape(count)
+        rewards = _info_rewards(getattr(rollout, "env_infos", None), context_reward_key, count)
+        context[:, layout.obs_dim + layout.act_dim] = rewards
+        _refuse_non_finite(context, f"the context (with {context_reward_key!r} as reward) of a rollout")
     return rows, context
 
 
@@ -168,8 +178,10 @@ def _part_rows(part: Any, layout: RowLayout, reward_key: str | None) -> np.ndarr
     successors = flat
     if layout.use_next_obs:
         successors = _flat_observations(_numpy(part.next_observations), layout.observation_space, count)
-    rewards = part.rewards if reward_key is None else _info_rewards(getattr(part, "env_infos", None), reward_key)
-    return _rows_of(flat, part.actions, rewards, successors, layout, layout.context_width)
+    rewards = part.rewards if reward_key is None else _info_rewards(getattr(part, "env_infos", None), reward_key, count)
+    rows = _rows_of(flat, part.actions, rewards, successors, layout, layout.context_width)
+    _refuse_non_finite(rows, "exploration_trajectories")
+    return rows
 
 
 def context_rows(trajectories: Any, layout: RowLayout, context_reward_key: str | None = None) -> np.ndarray:

@@ -131,6 +131,12 @@ class PEARLNetworks:
         """Parameters of both Q functions."""
         return [*self.qf1.parameters(), *self.qf2.parameters()]
 
+    @torch.no_grad()
+    def all_finite(self) -> bool:
+        """Whether no parameter is NaN or Inf (one copy from the device)."""
+        parameters = [p for network in self._saved().values() for p in network.parameters()]
+        return bool(torch.stack([p.isfinite().all() for p in parameters]).all())
+
     def shapes(self) -> str:
         """Shapes of all parameters as one line of text."""
         return "; ".join(
@@ -216,6 +222,11 @@ class PEARLOptimisers:
 
     def _named(self) -> dict[str, torch.optim.Optimizer]:
         return {"policy": self.policy, "qf1": self.qf1, "qf2": self.qf2, "vf": self.vf, "encoder": self.encoder}
+
+    @property
+    def kind(self) -> str:
+        """Name of the optimisers' class."""
+        return type(self.policy).__name__
 
     def follow_parameters(self) -> None:
         """Move the state of every optimiser to where its parameters are now."""

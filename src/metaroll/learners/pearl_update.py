@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
+from metaroll.errors import InvalidValueError
 from metaroll.learners.pearl_config import OptimisationConfig
 from metaroll.learners.pearl_data import TransitionBatch
 from metaroll.learners.pearl_losses import (
@@ -21,7 +23,7 @@ from metaroll.learners.pearl_losses import (
 )
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers
 
-__all__ = ["METRICS", "mean_metrics", "update_networks"]
+__all__ = ["METRICS", "check_finite", "mean_metrics", "update_networks"]
 
 METRICS = ("qf_loss", "vf_loss", "policy_loss", "kl", "z_abs_mean", "z_var", "q_mean", "log_prob")
 """What ``update_networks`` reports, in this order."""
@@ -136,3 +138,21 @@ def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
 def mean_metrics(total: Tensor, count: int) -> dict[str, float]:
     """Averages over ``count`` steps by name (one copy from the device)."""
     return dict(zip(METRICS, (total / count).tolist(), strict=True))
+
+
+def check_finite(
+    networks: PEARLNetworks, metrics: Mapping[str, float], num_gradient_steps: int, reward_scale: float
+) -> None:
+    """``InvalidValueError`` if losses or weights hold NaN or Inf.
+
+    The losses of the last step do not see what that step made of the weights, which would go into the next snapshot.
+    """
+    if not all(math.isfinite(value) for value in metrics.values()):
+        what = f"the losses are not finite any more after {num_gradient_steps} gradient steps ({dict(metrics)})"
+    elif not networks.all_finite():
+        what = f"weights are not finite any more after {num_gradient_steps} gradient steps"
+    else:
+        return
+    raise InvalidValueError(
+        f"{what}; lower reward_scale (now {reward_scale}) or the learning rates, and resume from the last snapshot"
+    )

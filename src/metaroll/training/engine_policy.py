@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
 import numpy as np
+from torch import nn
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.types import Context, Policy, RolloutPlan
@@ -18,7 +19,25 @@ def acting_key(policy: Any) -> Hashable | None:
     if not isinstance(policy, Policy) or getattr(policy, "slow", False):
         return None  # a foreign object may keep anything in itself
     size = policy.acting_parameters().size
-    return (type(policy), type(getattr(policy, "policy", None)), size) if size else None
+    return (type(policy), type(getattr(policy, "policy", None)), size, _build_of(policy)) if size else None
+
+
+def _build_of(policy: Any) -> Hashable:
+    """Structure and settings (activations, bounds, ...) of a torch module, without its parameters."""
+    if not isinstance(policy, nn.Module):
+        return None
+    return tuple(
+        (
+            name,
+            type(module),
+            tuple((key, repr(value)) for key, value in vars(module).items() if _is_setting(key, value)),
+        )
+        for name, module in policy.named_modules()
+    )
+
+
+def _is_setting(key: str, value: Any) -> bool:
+    return not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
 
 
 def context_of(policy: Any) -> Context | None:

@@ -114,10 +114,11 @@ class MetaEvaluator:
         n_test_tasks: int | None = None,
     ) -> None:
         """Fill in what the constructor was not told."""
-        self.test_task_sampler = self.test_task_sampler or test_task_sampler
-        if self.max_path_length is None:
-            self.max_path_length = max_path_length
-        if self.n_test_tasks is None:
+        self.test_task_sampler = test_task_sampler if self.test_task_sampler is None else self.test_task_sampler
+        self.max_path_length = max_path_length if self.max_path_length is None else self.max_path_length
+        # An algorithm's number is meant for its own sampler, or for one that does not know how many it has.
+        own = self.test_task_sampler is test_task_sampler
+        if self.n_test_tasks is None and (own or getattr(self.test_task_sampler, "n_tasks", None) is None):
             self.n_test_tasks = n_test_tasks
 
     def for_sampler(self, test_task_sampler: TaskSampler) -> MetaEvaluator:

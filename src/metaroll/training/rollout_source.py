@@ -12,6 +12,7 @@ from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.local_sampler import LocalSampler
 from metaroll.rollouts.sampler_pool import SamplerPool
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker, WorkerFactory
+from metaroll.seeding import mix_seed
 from metaroll.training.engine_policy import context_of, use_policy
 from metaroll.types import Context, EnvUpdate
 
@@ -21,41 +22,64 @@ __all__ = ["RolloutSource", "SamplerChoice"]
 class SamplerChoice:
     """Which garage sampler is to collect rollouts, if any.
 
+    The rollout engine does what ``LocalSampler`` does with ``DefaultWorker`` or ``PEARLWorker``, only exactly
+    reproducible, and with one belief per task in a batch, so it stands for them.
+
     Args:
         sampler_cls: Called as ``sampler_cls(worker_factory, agents, envs, **sampler_args)``; ``None`` means the rollout
             engine, unless ``worker_class`` is one that the engine does not stand for.
-        sampler_args: Further arguments of that class.
+        sampler_args: Further arguments of that class; ``max_path_length`` replaces that of the algorithm.
         worker_class: Class of the workers.
         worker_args: Further arguments of the workers.
+
+    Attributes:
+        in_process: Whether the engine stands for a sampler without workers of its own.
+        deterministic: Whether the engine stands for workers that act without noise.
+        max_path_length: Most steps of a rollout, where that was given.
     """
 
     def __init__(
         self, sampler_cls: Any, sampler_args: Mapping[str, Any] | None, worker_class: Any, worker_args: Any
     ) -> None:
-        if sampler_cls is None and worker_class not in (None, DefaultWorker, PEARLWorker):
-            sampler_cls = LocalSampler
-        if sampler_cls is None and (sampler_args or worker_args):
-            raise ValueError(
-                f"sampler_args and worker_args need a sampler_cls, got {sampler_args} and {worker_args}; the rollout "
-                "engine takes LocalRunner(engine_args=...)"
-            )
-        self.sampler_cls = sampler_cls
-        self._sampler_args = dict(sampler_args or {})
+        self._sampler_args, self._worker_args = dict(sampler_args or {}), dict(worker_args or {})
         self._worker_class = DefaultWorker if worker_class is None else worker_class
-        self._worker_args = worker_args
+        self.max_path_length: float | None = self._sampler_args.pop("max_path_length", None)
+        self.in_process = self.deterministic = False
+        if self._worker_class not in (DefaultWorker, PEARLWorker):
+            self.sampler_cls = LocalSampler if sampler_cls is None else sampler_cls
+            return
+        self.sampler_cls = sampler_cls if sampler_cls not in (None, LocalSampler) else None
+        if self.sampler_cls is None:
+            self.in_process = sampler_cls is LocalSampler
+            self._take_over_by_engine()
+
+    def _take_over_by_engine(self) -> None:
+        arguments = dict(self._worker_args)
+        if self._worker_class is PEARLWorker:
+            arguments.pop("accum_context", None)  # contexts belong to the algorithm
+            self.deterministic = bool(arguments.pop("deterministic", False))
+        if self._sampler_args or arguments:
+            raise ValueError(
+                f"sampler_args and worker_args need a sampler_cls or worker_class that takes them, got "
+                f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(engine_args=...)"
+            )
 
     def build(self, algo: Any, env: Any, agent: Any, seed: int, num_workers: int) -> Any:
         """The sampler; ``None`` stands for the engine."""
         if self.sampler_cls is None:
             return None
         factory = WorkerFactory(
-            max_path_length=algo.max_path_length,
+            max_path_length=self.limit_of(algo),
             seed=seed,
             n_workers=num_workers,
             worker_class=self._worker_class,
             worker_args=self._worker_args,
         )
         return self.sampler_cls(factory, agent, env, **self._sampler_args)
+
+    def limit_of(self, algo: Any) -> float:
+        """Most steps of a rollout."""
+        return algo.max_path_length if self.max_path_length is None else self.max_path_length
 
 
 class RolloutSource:
@@ -89,7 +113,8 @@ class RolloutSource:
         self._pool: SamplerPool | None = None
         self._engine: RolloutEngine | None = None
         self._evaluation_engine: RolloutEngine | None = None
-        if self.agent is not None and getattr(algo, "max_path_length", None) is None:
+        known = getattr(algo, "max_path_length", None) is not None or choice.max_path_length is not None
+        if self.agent is not None and not known:
             raise ValueError(f"{type(algo).__name__} has a policy but no max_path_length, which sampling needs: set it")
 
     @property
@@ -99,9 +124,9 @@ class RolloutSource:
         return getattr(self._algo, "policy", None) if exploration is None else exploration
 
     @property
-    def evaluation_engine(self) -> RolloutEngine:
-        """An engine for evaluations, on the same workers."""
-        if self._evaluation_engine is None:
+    def evaluation_engine(self) -> RolloutEngine | None:
+        """An engine for evaluations, on the same workers; ``None`` without a policy to begin with."""
+        if self._evaluation_engine is None and self.agent is not None:
             self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
 
@@ -122,7 +147,7 @@ class RolloutSource:
         self._check(updates, batch_size, num_rollouts, contexts)
         if self._choice.sampler_cls is not None:
             return self._from_sampler(
-                updates, seed, itr, batch_size, agent_update, contexts, num_rollouts, deterministic
+                updates, seed, counter, itr, batch_size, agent_update, contexts, num_rollouts, deterministic
             )
         if self._engine is None:
             self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
@@ -130,7 +155,7 @@ class RolloutSource:
         parameters = use_policy(self._engine, self.agent if given or agent_update is None else agent_update)
         if contexts is None and not given and agent_update is not None:
             contexts = [context_of(agent_update)] * len(updates)
-        limit = self._algo.max_path_length
+        limit = self._choice.limit_of(self._algo)
         return self._engine.run_groups(
             updates,
             seed=seed,
@@ -139,7 +164,7 @@ class RolloutSource:
             min_steps=batch_size,
             num_rollouts=num_rollouts,
             contexts=contexts,
-            deterministic=deterministic,
+            deterministic=deterministic or self._choice.deterministic,
             parameters=agent_update if given else parameters,
         )
 
@@ -156,7 +181,8 @@ class RolloutSource:
 
     def _shared_pool(self) -> SamplerPool:
         if self._pool is None:
-            self._pool = SamplerPool(self._num_workers, transport=self._transport)
+            here = self._choice.in_process
+            self._pool = SamplerPool(1 if here else self._num_workers, transport="serial" if here else self._transport)
         return self._pool
 
     def _check(
@@ -182,6 +208,7 @@ class RolloutSource:
         self,
         updates: Sequence[EnvUpdate | None],
         seed: int,
+        counter: int,
         itr: int,
         batch_size: int | None,
         agent_update: Any,
@@ -191,9 +218,11 @@ class RolloutSource:
     ) -> list[list[Any]]:
         if contexts is not None or num_rollouts is not None or deterministic:
             raise ValueError(
-                "contexts, num_rollouts and deterministic need the rollout engine: setup without sampler_cls"
+                "contexts, num_rollouts and deterministic need the rollout engine: setup with sampler_cls None or "
+                "LocalSampler, and with worker_class DefaultWorker or PEARLWorker"
             )
         if self._sampler is None:
+            seed = mix_seed("sampler", seed, counter)  # one that is built after a resume must not repeat its rollouts
             self._sampler = self._choice.build(self._algo, self._env, self.agent, seed, self._num_workers)
         if agent_update is None:
             tell = getattr(self.agent, "get_param_values", None)

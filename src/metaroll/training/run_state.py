@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from metaroll.errors import SnapshotError
-from metaroll.training.files import tree_structure
+from metaroll.tasks.updates import task_key
+from metaroll.training.files import is_tree, tree_structure
 from metaroll.training.snapshots import BUFFERS, Snapshot
 
-__all__ = ["TrainArgs", "check_can_save", "fingerprint_of", "load_algorithm", "trees_of"]
+__all__ = [
+    "TrainArgs",
+    "check_can_save",
+    "check_train_tasks",
+    "fingerprint_of",
+    "load_algorithm",
+    "plain_train_tasks",
+    "trees_of",
+]
 
 
 @dataclass(frozen=True)
@@ -58,17 +69,39 @@ def fingerprint_of(algo: Any) -> str:
 
 
 def trees_of(algo: Any) -> dict[str, Any]:
-    """The algorithm's part of a snapshot."""
+    """The algorithm's part of a snapshot. Buffers are views where the algorithm offers that: write them at once."""
     trees = {"algorithm": algo.state_dict()}
-    if callable(getattr(algo, "buffers_state_dict", None)):
-        trees[BUFFERS] = algo.buffers_state_dict()
+    give = getattr(algo, "buffers_state_dict", None)
+    if callable(give):
+        trees[BUFFERS] = give(copy=False) if "copy" in inspect.signature(give).parameters else give()
     return trees
 
 
-def load_algorithm(snapshot: Snapshot, algo: Any, fingerprint: str) -> None:
+def plain_train_tasks(algo: Any) -> list[Any] | None:
+    """Training tasks of ``algo``, if it tells them and they are plain data."""
+    tasks = getattr(algo, "train_tasks", None)
+    return list(tasks) if tasks is not None and is_tree(list(tasks)) else None
+
+
+def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: Any) -> None:
+    """Error if ``algo`` was set up with other training tasks than the saved ones: its data would belong to others."""
+    here = plain_train_tasks(algo)
+    if saved is None or here is None:
+        return
+    cure = "build it with the same tasks (give the task sampler a seed: SetTaskSampler(..., generator=seed))"
+    if len(saved) != len(here):
+        raise SnapshotError(
+            f"{snapshot.path} was written with {len(saved)} training tasks, here are {len(here)}: {cure}"
+        )
+    for position, (old, new) in enumerate(zip(saved, here, strict=True)):
+        if task_key(old) != task_key(new):
+            raise SnapshotError(f"training task {position} is {new!r}, in {snapshot.path} it is {old!r}: {cure}")
+
+
+def load_algorithm(snapshot: Snapshot, algo: Any, fingerprint: str, train_tasks: Sequence[Any] | None = None) -> None:
     """Give ``algo`` the state of ``snapshot``, after checking that it is the same algorithm, built alike.
 
-    Where the buffers were not kept, those of ``algo`` stay as they are: it collects its initial data again.
+    Where the buffers were not kept, ``algo`` collects its initial data again.
     """
     saved, here = snapshot.manifest.get("algorithm"), type(algo).__name__
     if saved != here:
@@ -80,6 +113,7 @@ def load_algorithm(snapshot: Snapshot, algo: Any, fingerprint: str) -> None:
             f"{snapshot.path} was written by another {here} (fingerprint {snapshot.manifest.get('fingerprint')}) than "
             f"the one that was set up ({fingerprint}): build it with the same networks and hyperparameters as at first"
         )
+    check_train_tasks(snapshot, train_tasks, algo)
     check_can_save(algo)
     learned, buffers = snapshot.tree("algorithm"), snapshot.buffers  # both are checked before anything is changed
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,14 @@ from metaroll.training.files import to_plain
 from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.plots import plot_learning_curve, require_matplotlib
 from metaroll.training.rollout_source import RolloutSource, SamplerChoice
-from metaroll.training.run_state import TrainArgs, check_can_save, fingerprint_of, load_algorithm, trees_of
+from metaroll.training.run_state import (
+    TrainArgs,
+    check_can_save,
+    fingerprint_of,
+    load_algorithm,
+    plain_train_tasks,
+    trees_of,
+)
 from metaroll.training.run_store import RunStore
 from metaroll.training.services import RunnerServices
 from metaroll.training.snapshots import Snapshot, SnapshotConfig, load_snapshot
@@ -88,10 +96,12 @@ class LocalRunner(RunnerServices):
             algo: Has ``train(runner)``; sampling needs ``policy`` and ``max_path_length``.
             env: Instance, Gymnasium id, constructor, or ``EnvUpdate`` that makes one.
             sampler_cls: garage sampler class; by default ``algo.sampler_cls``, else the rollout engine.
-            sampler_args: Further arguments of that class.
+                ``LocalSampler`` means the engine in this process.
+            sampler_args: Further arguments of that class; ``max_path_length`` replaces that of the algorithm.
             n_workers: Replaces ``num_workers``.
-            worker_class: garage worker class; ``DefaultWorker`` and ``PEARLWorker`` run on the engine.
-            worker_args: Further arguments of the workers (with a ``sampler_cls`` or another ``worker_class``).
+            worker_class: garage worker class; ``DefaultWorker`` and ``PEARLWorker`` run on the engine. With others, and
+                with samplers of others, a resumed run is not bit for bit the same.
+            worker_args: Further arguments of the workers.
         """
         if not callable(getattr(algo, "train", None)):
             raise TypeError(f"algo must have a method train(runner), got {type(algo).__name__}")
@@ -106,6 +116,7 @@ class LocalRunner(RunnerServices):
             self._engine_args,
         )
         self._algo, self._env, self._fingerprint = algo, env, fingerprint_of(algo)
+        self._evaluator = copy.copy(self._given_evaluator)  # that of an earlier algorithm is bound to its tasks
 
     def train(
         self,
@@ -163,6 +174,7 @@ class LocalRunner(RunnerServices):
         """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.
 
         Without a run folder of its own the runner will go on in ``from_dir``, with the snapshot mode of that run.
+        Only the newest snapshot holds replay buffers: from an older one training goes on with fresh initial data.
 
         Args:
             from_dir: Folder of the run.
@@ -172,10 +184,10 @@ class LocalRunner(RunnerServices):
         from_dir = Path(from_dir)
         snapshot = load_snapshot(from_dir, from_epoch)
         state = snapshot.tree("runner")
-        load_algorithm(snapshot, self._algo, self._fingerprint)
+        load_algorithm(snapshot, self._algo, self._fingerprint, state.get("train_tasks"))
         self._seed, self._step_itr = state["seed"], state["step_itr"]
         self._total_env_steps, self._seconds = state["total_env_steps"], state["seconds"]
-        self._evaluator.bind(getattr(self._algo, "test_env_sampler", None))
+        self._bind_evaluator(self._algo)
         self._evaluator.load_state_dict(state["evaluator"])
         if self._store.run_dir is None:
             self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"])
@@ -196,6 +208,7 @@ class LocalRunner(RunnerServices):
             "total_env_steps": self._total_env_steps,
             "seconds": self._seconds,
             "train_args": (self._args or TrainArgs(0)).to_dict(),
+            "train_tasks": plain_train_tasks(self._algo),
             "evaluator": self._evaluator.state_dict(),
             "snapshot_mode": snapshotter.snapshot_mode,
             "snapshot_gap": snapshotter.snapshot_gap,
@@ -245,11 +258,7 @@ class LocalRunner(RunnerServices):
         """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
         algo = self._algo
         if callable(getattr(algo, "get_exploration_policy", None)):
-            self._evaluator.bind(
-                getattr(algo, "test_env_sampler", None),
-                getattr(algo, "max_path_length", None),
-                getattr(algo, "num_test_tasks", None),
-            )
+            self._bind_evaluator(algo)
             if self._evaluator.test_task_sampler is not None:
                 self._evaluator.prepare(algo)
 

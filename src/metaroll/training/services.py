@@ -9,6 +9,7 @@ from typing import Any
 
 import cloudpickle
 
+from metaroll.envs.sources import is_env_instance, make_env
 from metaroll.errors import NotSetupError
 from metaroll.training.epoch_log import EpochLog
 from metaroll.training.evaluation_result import EvaluationResult
@@ -34,6 +35,7 @@ class RunnerServices(ABC):
     def __init__(self, store: RunStore, seed: int, evaluator: MetaEvaluator, callbacks: Sequence[Any]) -> None:
         self._store = store
         self._seed = seed
+        self._given_evaluator = evaluator
         self._evaluator = evaluator
         self._has_own_sampler = evaluator.test_task_sampler is not None
         self._callbacks = tuple(callbacks)
@@ -137,7 +139,7 @@ class RunnerServices(ABC):
         source = self._require_setup("evaluate")
         evaluator = self._evaluator
         task_sampler = getattr(algo, "test_env_sampler", None) if task_sampler is None else task_sampler
-        evaluator.bind(task_sampler, getattr(algo, "max_path_length", None), getattr(algo, "num_test_tasks", None))
+        self._bind_evaluator(algo, task_sampler)
         elsewhere = task_sampler is not evaluator.test_task_sampler and not self._has_own_sampler
         if task_sampler is not None and elsewhere:
             evaluator = evaluator.for_sampler(task_sampler)
@@ -152,14 +154,21 @@ class RunnerServices(ABC):
         self._log.add(self._store.metrics, self._total_env_steps, metrics)
 
     def get_env_copy(self) -> Any:
-        """A copy of the environment, as a worker would get it."""
+        """A copy of the environment, as a worker would get it (of an id, constructor or update: one that it makes)."""
         self._require_setup("get_env_copy")
-        return cloudpickle.loads(cloudpickle.dumps(self._env))
+        copied = cloudpickle.loads(cloudpickle.dumps(self._env))
+        return copied if is_env_instance(copied) else make_env(copied)
 
     def _require_setup(self, what: str) -> RolloutSource:
         if self._source is None:
             raise NotSetupError(f"{what} needs setup(algo, env) first (to resume: the same as in the run's first part)")
         return self._source
+
+    def _bind_evaluator(self, algo: Any, task_sampler: Any = None) -> None:
+        if task_sampler is None:
+            task_sampler = getattr(algo, "test_env_sampler", None)
+        limit, count = getattr(algo, "max_path_length", None), getattr(algo, "num_test_tasks", None)
+        self._evaluator.bind(task_sampler, limit, count)
 
     def _tell(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
