@@ -389,7 +389,7 @@ def test_time_limit_is_truncation_and_the_true_last_observation_is_kept():
     [
         ({"on_invalid": "ignore"}, "on_invalid"),
         ({"slots_per_unit": 0}, "slots_per_unit"),
-        ({"num_workers": 0}, "num_threads"),
+        ({"num_workers": 0}, "num_workers"),
     ],
 )
 def test_bad_options_are_refused(kwargs, text):

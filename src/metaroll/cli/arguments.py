@@ -89,9 +89,11 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
     if unknown:
         first = unknown[0].split("=")[0]
         if first.startswith("-"):
-            near = difflib.get_close_matches(first, sorted(set(flags)), n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ";"
-            raise UnknownNameError(f"unknown option {first}{hint} See {prog} --help")
+            # Without the dashes, which would make all short names look alike.
+            known = {flag.lstrip("-"): flag for flag in flags}
+            near = difflib.get_close_matches(first.lstrip("-"), sorted(known), n=3, cutoff=0.55)
+            hint = f"; did you mean {' or '.join(known[n] for n in near)}? See" if near else "; see"
+            raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
     return parsed
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
@@ -33,6 +34,7 @@ __all__ = [
     "resolve",
     "run_options",
     "split_tasks",
+    "torch_threads",
 ]
 
 _ALGORITHMS = {"pearl": PEARL}
@@ -54,6 +56,8 @@ class RunOptions:
         num_workers: Processes that collect rollouts; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, or as the number of workers suggests.
         device: Where gradient steps run, e.g. cpu or cuda.
+        torch_threads: Threads of gradient steps on the CPU (null: as many as torch chooses). Several pay for large
+            networks on idle cores; beside other busy programs one thread is much faster.
         snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
     """
@@ -66,6 +70,7 @@ class RunOptions:
     num_workers: int = 1
     transport: Literal["auto", "serial", "process"] = "auto"
     device: str = "cpu"
+    torch_threads: int | None = None
     snapshot_mode: SnapshotMode = "last"
     snapshot_gap: int = 1
 
@@ -73,6 +78,8 @@ class RunOptions:
         for name, low in (("seed", 0), ("epochs", 1), ("num_workers", 1)):
             if getattr(self, name) < low:
                 raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
+        if self.torch_threads is not None and self.torch_threads < 1:
+            raise ValueError(f"torch_threads must be at least 1 or null, got {self.torch_threads}")
         if self.task_seed is not None and self.task_seed < 0:
             raise ValueError(f"task_seed must be at least 0, got {self.task_seed}")
         try:
@@ -168,6 +175,18 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     )
     runner.setup(algo, train_tasks[0])
     return Experiment(runner, algo, train_tasks[0], evaluator)
+
+
+@contextmanager
+def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, torch computes with the threads of ``config``."""
+    before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]
+    if wanted is not None:
+        torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> MetaEvaluator:

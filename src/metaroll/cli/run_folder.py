@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from metaroll.errors import RunExistsError, SnapshotError
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.training.run_lock import LOCK_FILE, RunLock
 
 __all__ = [
     "CONFIG_FILE",
+    "check_same_run",
+    "claim",
     "clear_run",
     "default_run_dir",
+    "file_values",
     "find_run",
     "flat_values",
     "package_versions",
     "read_config",
     "read_yaml",
     "refuse_existing",
+    "refuse_foreign",
     "write_config",
 ]
 
@@ -40,7 +46,12 @@ _OWN_FILES = (
 )
 _OWN_SNAPSHOTS = re.compile(r"\d{6,}(\.abandoned)?|\.\d{6,}\.old|\.tmp-\d{6,}")
 _SECTIONS = ("run", "algorithm", "evaluation")
-_NOT_OPTIONS = ("metaroll_run", "command", "versions")
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env")
+# Left by a run that ended before it began.
+_NOTHING = (LOCK_FILE, f".{CONFIG_FILE}.tmp")
+# What a run may change when it goes on; all else of these sections decides what its snapshots hold.
+_CHANGEABLE = ("evaluate_every", "memory_limit")
+_LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
 
 
 def default_run_dir(algo: str, env: str, seed: int) -> Path:
@@ -71,14 +82,32 @@ def refuse_existing(folder: Path) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    return not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    with _usable(folder):
+        if not folder.exists():
+            return True
+        return folder.is_dir() and all(path.name in _NOTHING for path in folder.iterdir())
 
 
-def clear_run(folder: Path, command: str) -> None:
-    """Remove what an earlier run of ``command`` wrote into ``folder``, and nothing else.
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Errors of the operating system with the folder and a cure."""
+    try:
+        yield
+    except MetarollError:
+        raise
+    except OSError as error:
+        raise OSError(f"{folder} cannot be used ({error.strerror}): choose another folder with --out") from error
 
-    A folder with other content than such a run is refused. Files beside the run that metaroll did not write stay.
-    """
+
+def claim(folder: Path) -> RunLock:
+    """The right to write into ``folder`` (made if needed), which no other process then has."""
+    with _usable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        return RunLock(folder)
+
+
+def refuse_foreign(folder: Path, command: str) -> None:
+    """Error if ``folder`` holds anything but a run of ``command``."""
     if _is_empty(folder):
         return
     try:
@@ -89,6 +118,16 @@ def clear_run(folder: Path, command: str) -> None:
         raise RunExistsError(
             f"{folder} exists and was not written by `metaroll {command}`: choose another folder with --out"
         )
+
+
+def clear_run(folder: Path, command: str) -> None:
+    """Remove what an earlier run of ``command`` wrote into ``folder``, and nothing else.
+
+    A folder with other content than such a run is refused. Files beside the run that metaroll did not write stay.
+    """
+    refuse_foreign(folder, command)
+    if _is_empty(folder):
+        return
     for snapshot in sorted((folder / "snapshots").glob("*")):
         if _OWN_SNAPSHOTS.fullmatch(snapshot.name):
             shutil.rmtree(snapshot) if snapshot.is_dir() else snapshot.unlink()
@@ -175,13 +214,53 @@ def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:
     """Option name -> value of a configuration with or without sections (``algo``, ``env`` and versions left out)."""
     values: dict[str, Any] = {}
     for key, value in document.items():
-        if key in _NOT_OPTIONS or key in ("algo", "env"):
+        if key in _NOT_OPTIONS:
             continue
-        if key in _SECTIONS and isinstance(value, Mapping):
-            values.update(value)
-        else:
-            values[key] = value
+        entries = value if key in _SECTIONS and isinstance(value, Mapping) else {key: value}
+        for name, entry in entries.items():
+            if name in values:
+                raise ValueError(f"option {name} is given twice, as {values[name]!r} and {entry!r}: keep one of them")
+            values[name] = entry
     return values
+
+
+def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
+    """Options of the file of ``--config``, which must be meant for ``algo`` in ``env`` if it says for what it is."""
+    document = read_yaml(path)
+    for key, wanted in (("metaroll_run", _FORMAT), ("algo", algo), ("env", env)):
+        if key in document and document[key] != wanted:
+            raise ValueError(
+                f"{key} in {path} is {document[key]!r}, expected {wanted!r}: use a file that was made for `metaroll "
+                f"train {algo} {env}`, or delete that line"
+            )
+    try:
+        return flat_values(document)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
+    """Error if the configuration differs from that of the snapshot in what may not change within a run."""
+    if saved is None:
+        return
+    here, there = _lasting(config), _lasting(saved)
+    for name, value in here.items():
+        if name in there and there[name] != value:
+            raise SnapshotError(
+                f"{name} in {folder / CONFIG_FILE} is {value!r}, the snapshot was written with {there[name]!r}: set it "
+                "back, or train anew with --out"
+            )
+
+
+def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: config.get(name) for name in ("algo", "env")}
+    for name, value in config.get("algorithm", {}).items():
+        if name not in _CHANGEABLE:
+            values[name] = value
+    from metaroll.training.files import to_plain
+
+    values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
+    return to_plain(values)
 
 
 def find_run(path: str | Path) -> Path:
@@ -191,9 +270,12 @@ def find_run(path: str | Path) -> Path:
         return folder
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
     hint = f"runs here: {', '.join(str(run) for run in near[:8])}" if near else "start one with `metaroll train`"
-    what = f"holds no {CONFIG_FILE}" if folder.is_dir() else "does not exist"
+    what = "is a file" if folder.is_file() else "does not exist"
+    what = f"holds no {CONFIG_FILE}" if folder.is_dir() else what
     raise FileNotFoundError(f"{folder} is no run of metaroll ({what}); {hint}")
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    return sorted(path.parent for path in folder.glob(f"*/{CONFIG_FILE}")) if folder.is_dir() else []
+    if not folder.is_dir():
+        return []
+    return sorted(path.parent for pattern in ("", "*/") for path in folder.glob(pattern + CONFIG_FILE))

@@ -28,7 +28,7 @@ def start(config: Mapping[str, Any], folder: Path, console: Console, as_json: bo
         experiment = experiments.build(config, folder, callbacks=(display,))
         write_config(folder, config)
     _announce(config, folder, console)
-    with contextlib.closing(experiment.runner), _resumable(folder):
+    with contextlib.closing(experiment.runner), _resumable(folder), experiments.torch_threads(config):
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         _finish(config, experiment, folder, display, console, as_json)
@@ -43,7 +43,7 @@ def continue_run(config: Mapping[str, Any], folder: Path, console: Console, as_j
     display = _display(config, console)
     with blame_input():
         experiment = experiments.build(config, folder, callbacks=(display,))
-    with contextlib.closing(experiment.runner), _resumable(folder):
+    with contextlib.closing(experiment.runner), _resumable(folder), experiments.torch_threads(config):
         with blame_input():
             done = experiment.runner.restore(folder).start_epoch
         write_config(folder, config)
@@ -72,7 +72,7 @@ def evaluate_run(
         _, test_tasks = experiments.split_tasks(config, num_tasks)
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
-    with contextlib.closing(experiment.runner), contextlib.closing(evaluator):
+    with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
             restored = experiment.runner.restore(folder)
         result = evaluator.evaluate(experiment.algo)

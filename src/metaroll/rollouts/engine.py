@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import uuid
 import weakref
@@ -15,15 +16,16 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.slot_factory import env_kind, env_source, make_env
-from metaroll.errors import RolloutError, ShapeError
+from metaroll.errors import InvalidValueError, RolloutError, ShapeError
 from metaroll.policies.adapters import as_policy
-from metaroll.rollouts.failures import DroppedRollout
+from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.rollouts.messages import encode_command
 from metaroll.rollouts.sampler_pool import Job, SamplerPool
 from metaroll.rollouts.unit_work import (
     Unit,
     UnitResult,
     UnitRunner,
+    forget,
     run_unit_in_worker,
     set_env,
     set_parameters,
@@ -36,6 +38,9 @@ from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, Slo
 __all__ = ["RolloutEngine", "resolve_plans"]
 
 _numbers = itertools.count()
+
+_MOST_DROPPED = 32
+"""After so many rollouts of a variation without a single valid one, more are not tried."""
 
 
 class RolloutEngine:
@@ -68,6 +73,8 @@ class RolloutEngine:
             raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
         if slots_per_unit is not None and slots_per_unit < 1:
             raise ValueError(f"slots_per_unit must be at least 1, got {slots_per_unit}")
+        if pool is None and not isinstance(num_workers, bool) and isinstance(num_workers, int) and num_workers < 1:
+            raise ValueError(f"num_workers must be at least 1, got {num_workers}")
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         self._pool = SamplerPool(num_workers, transport=transport) if pool is None else pool
@@ -82,8 +89,12 @@ class RolloutEngine:
         self.policy: Any = None
         self._kind = "list"
         self._finalizer = weakref.finalize(self, _release, self._pool, self._owns_pool, self._key, self._local)
-        self.set_env(env)
-        self.set_policy(policy)
+        try:
+            self.set_env(env)
+            self.set_policy(policy)
+        except BaseException:
+            self.close()  # the error may hold this object for long
+            raise
 
     @property
     def num_workers(self) -> int:
@@ -130,6 +141,8 @@ class RolloutEngine:
             RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts of finished units.
             WorkerLost: Workers died repeatedly.
         """
+        if not self._finalizer.alive:
+            raise RuntimeError("this RolloutEngine has been closed; create a new one")
         plans = resolve_plans(plans)
         shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
         if shared.ndim != 1:
@@ -137,21 +150,14 @@ class RolloutEngine:
                 f"parameters must be flat (P,), got shape {shared.shape}; a set of its own for each plan goes into "
                 "RolloutPlan.parameters"
             )
-        if any(plan.parameters is not None for plan in plans):
-            plans = [p if p.parameters is not None else p.with_(parameters=shared) for p in plans]
-        pieces = cut(plans, unit_size(len(plans), self._kind)) if plans else []
-        units = [
-            Unit(
-                piece, slots_of_unit(len(piece), self._kind, self._slots_per_unit), self._on_invalid, self._record_infos
-            )
-            for piece in pieces
-        ]
+        pieces = self._pieces(plans)
+        units = [self._unit([plans[i] for i in piece]) for piece in pieces]
         results = self._run_here(units, shared) if self._pool.is_serial else self._run_in_pool(units, shared)
-        rollouts: list[StepSequence] = []
-        for result in results:
+        rollouts: dict[int, StepSequence] = {}
+        for piece, result in zip(pieces, results, strict=True):
             self.dropped.extend(result.dropped)
-            rollouts.extend(r for r in result.rollouts if r is not None)
-        return rollouts
+            rollouts.update((i, r) for i, r in zip(piece, result.rollouts, strict=True) if r is not None)
+        return [rollouts[i] for i in sorted(rollouts)]
 
     def run_groups(
         self,
@@ -208,6 +214,9 @@ class RolloutEngine:
             plans.sort(key=lambda p: p.index)
             for rollout in self.run(plans, parameters):
                 groups[rollout.rollout_info["plan"]["index"] % count].append(rollout)
+            for m, group in enumerate(groups):
+                if not group and started[m] >= _MOST_DROPPED:
+                    raise _all_dropped(self.dropped, m, count, started[m])
 
     def close(self) -> None:
         """Free environments; stops the pool if the engine made it."""
@@ -219,9 +228,25 @@ class RolloutEngine:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # An environment that cannot be closed must not hide why the block was left.
+        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
+            self.close()
 
     # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _pieces(self, plans: Sequence[RolloutPlan]) -> list[Sequence[int]]:
+        """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
+
+        A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
+        kind, as each of its plans is when it runs alone.
+        """
+        own = [i for i, plan in enumerate(plans) if plan.parameters is not None]
+        rest = [i for i, plan in enumerate(plans) if plan.parameters is None]
+        return [piece for part in (own, rest) if part for piece in cut(part, unit_size(len(part), self._kind))]
+
+    def _unit(self, plans: Sequence[RolloutPlan]) -> Unit:
+        num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
+        return Unit(plans, num_slots, self._on_invalid, self._record_infos)
 
     def _read_spec(self) -> EnvSpec:
         env = make_env(self._env_source)
@@ -257,7 +282,7 @@ class RolloutEngine:
         seeds = f"seeds {first.seed} to {last.seed}"
         what = f"rollouts {first.index} to {last.index} ({seeds})"
         blob = encode_command(run_unit_in_worker, (self._key, unit), {}, f"a plan of {what} (its env_update, say)")
-        return Job(number, blob, what)
+        return Job(number, blob, what, phase="start")
 
     def _send_policy(self, parameters: np.ndarray) -> None:
         # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed.
@@ -277,13 +302,36 @@ def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
     entropy: int | None = None
     resolved = []
     for position, plan in enumerate(plans):
-        if plan.max_steps is not None and plan.max_steps < 1:
-            raise ValueError(f"max_steps must be at least 1, got {plan.max_steps} in plan {plan.index}")
+        if plan.max_steps is not None:
+            _check_limit(plan.max_steps, plan.index)
+        if plan.seed is not None and (not isinstance(plan.seed, tuple | list) or len(plan.seed) != 3):
+            raise ValueError(
+                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {plan.seed!r} in plan "
+                f"{plan.index}"
+            )
         if plan.seed is None:
             entropy = fresh_seed() if entropy is None else entropy
             plan = plan.with_(seed=(entropy, 0, position))
         resolved.append(plan)
     return resolved
+
+
+def _check_limit(limit: float, index: int) -> None:
+    whole = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if not whole and limit != float("inf"):
+        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r} in plan {index}")
+    if limit < 1:
+        raise ValueError(f"max_steps must be at least 1, got {limit} in plan {index}")
+
+
+def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started: int) -> InvalidValueError:
+    last = [entry for entry in dropped if entry.plan.index % count == m][-1]
+    return InvalidValueError(
+        f"all {started} rollouts of variation {m} were dropped, the last since its {last.what} was not finite at step "
+        f"{last.step}: {describe_plan(last.plan)}. Leave the variation out, or repair the environment",
+        last.plan,
+        last.step,
+    )
 
 
 def _rollouts_needed(group: Sequence[StepSequence], started: int, need: int, max_steps: int | None) -> int:
@@ -312,9 +360,13 @@ def _completed(results: Sequence[UnitResult]) -> list[StepSequence]:
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:
-    local.close()
-    if owns_pool:
-        pool.stop()
-    else:
-        for part in ("env", "policy", "parameters"):
-            pool.forget(f"{key}/{part}")
+    try:
+        local.close()
+    finally:
+        if owns_pool:
+            pool.stop()
+        else:
+            for part in ("env", "policy", "parameters"):
+                pool.forget(f"{key}/{part}")
+            if not pool.is_serial:
+                pool.run_later(forget, key)

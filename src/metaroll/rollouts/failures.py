@@ -11,7 +11,10 @@ import numpy as np
 from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.types import RolloutPlan
 
-__all__ = ["DroppedRollout", "describe_plan", "invalid_value", "replay_line", "rollout_failed"]
+__all__ = ["FAILURES", "DroppedRollout", "describe_plan", "invalid_value", "replay_line", "rollout_failed"]
+
+FAILURES = (Exception, SystemExit)
+"""What counts as a failure of an environment or policy: one that calls ``sys.exit`` must not end the program."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,18 @@ def replay_line(plan: RolloutPlan) -> str:
     seeds = dict(zip(("seed", "sub_seed", "sub_sub_seed"), plan.seed or (), strict=False))
     options = {"max_steps": plan.max_steps, "eval": plan.eval or None, **seeds}
     text = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
-    if plan.env_update is None and plan.context is None and plan.parameters is None and plan.init_state is None:
+    objects = (plan.env_update, plan.context, plan.parameters, plan.init_state)
+    if all(value is None for value in objects) and plan.stop_on_done and plan.acts_deterministically == plan.eval:
         return f"metaroll.rollout(env, policy, {text})"
     return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {text}"
 
 
-def rollout_failed(error: Exception, plans: Sequence[RolloutPlan], step: int, where: str) -> Exception:
+def rollout_failed(error: BaseException, plans: Sequence[RolloutPlan], step: int, where: str) -> Exception:
     """The error to raise for an exception inside ``where``; one that names its plan already passes unchanged."""
-    if isinstance(error, RolloutError) or not plans:
+    if isinstance(error, RolloutError) or (isinstance(error, Exception) and not plans):
         return error
+    if not plans:
+        return RuntimeError(f"{where} ended with {type(error).__name__}: {error}")
     names = describe_plan(plans[0])
     if len(plans) > 1:
         names = f"one of {len(plans)} rollouts stepped together, the first being {names}"

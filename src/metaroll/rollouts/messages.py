@@ -19,7 +19,7 @@ __all__ = ["HEADER", "BeatReader", "BeatWriter", "Event", "RemoteFailure", "deco
 HEADER = struct.Struct("<Q")
 """Length of the message that follows."""
 
-_BEAT = struct.Struct("<dq")
+_BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
 
 
@@ -81,7 +81,10 @@ def encode_command(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None) -> tuple[str, bytes]:
-    """Run an encoded command; ``("ok" | "error", pickled payload)``. Only ``Exception`` is caught."""
+    """Run an encoded command; ``("ok" | "error", pickled payload)``.
+
+    Whatever is raised becomes a payload, ``SystemExit`` too. Only Ctrl-C in this process (``beat`` is ``None``) passes.
+    """
     try:
         func, args, kwargs = pickle.loads(blob)  # look: ok between our own processes only
         if getattr(func, "wants_beat", False):
@@ -91,13 +94,19 @@ def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None)
             return "ok", cloudpickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
             raise NotPicklableError(f"the result of {func!r} cannot be sent back: {error}") from error
-    except Exception as error:
+    except KeyboardInterrupt as error:
+        if beat is None:
+            raise
+        return "error", _encode_failure(error)  # workers ignore the signal: the function has raised it by itself
+    except BaseException as error:
         return "error", _encode_failure(error)
 
 
 def _encode_failure(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error))
     summary = f"{type(error).__name__}: {error}"
+    if not isinstance(error, Exception):  # a SystemExit must not end the parent
+        return cloudpickle.dumps(RemoteFailure(None, summary, text))
     # The traceback travels as text: frames cannot be pickled and would hold the worker's memory.
     bare = error.with_traceback(None)
     bare.__cause__ = bare.__context__ = None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+import gymnasium
 import numpy as np
 
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_generator
 from metaroll.types import Policy, PolicyState, RolloutPlan
 
-__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
+__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows", "checked_actions"]
 
 BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
@@ -35,6 +38,7 @@ class PolicyRows:
         self._stacked = False
         self._own_parameters = False
         self._state: PolicyState = {}
+        self._begun = False
         self._deterministic = np.zeros(num_slots, dtype=bool)
         self._generators: list[np.random.Generator | None] = [None] * num_slots
         self._noise = np.zeros((NOISE_BLOCK, num_slots, policy.noise_dim), dtype=np.float32)
@@ -73,7 +77,7 @@ class PolicyRows:
         """Actions and infos, one row per slot, for flat observations ``(E, obs_dim)`` at lock-step ``step``."""
         if self.policy.noise_dim:
             self._refill(active, step)
-        noise = self._noise[step % NOISE_BLOCK]
+        noise = self._noise[step % NOISE_BLOCK].copy()  # a policy may keep it, and the ring is written again
         flags = self._deterministic[active]
         deterministic: bool | np.ndarray = bool(flags[0]) if (flags == flags[0]).all() else self._deterministic
         if self._only_active and not active.all():
@@ -82,6 +86,12 @@ class PolicyRows:
             action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, self._parameters)
             return action, info
         return self._act_in_blocks(obs, noise, deterministic)
+
+    def clear(self, slot: int) -> None:
+        """Blank the state of a rollout that was dropped: NaN in it must not reach the next call."""
+        for name, value in self._state.items():
+            if value.dtype.kind in "fc":
+                self._state[name] = _scatter(np.zeros_like(value[slot]), [slot], value.copy())
 
     def state_copy(self) -> PolicyState:
         return {name: value.copy() for name, value in self._state.items()}
@@ -110,16 +120,19 @@ class PolicyRows:
         self._next_draw[slot] += NOISE_BLOCK
 
     def _write_state(self, slots: Sequence[int], rows: PolicyState) -> None:
+        rows = {name: np.asarray(value) for name, value in rows.items()}
+        if self._begun and rows.keys() != self._state.keys():
+            raise ValueError(
+                f"the state of a policy must have the same names in all rollouts of a unit, got {sorted(rows)} after "
+                f"{sorted(self._state)}; give all plans the same kind of context, or run them in calls of their own"
+            )
         state: PolicyState = {}
         for name, value in rows.items():
-            value = np.asarray(value)
-            if len(value) != len(slots):
+            if value.shape[:1] != (len(slots),):
                 raise ShapeError(f"policy state {name!r} must have {len(slots)} rows, got shape {value.shape}")
-            old = self._state.get(name)
-            # Copied, since policies may hand out their state rows as infos too.
-            state[name] = np.zeros((self._num_slots, *value.shape[1:]), value.dtype) if old is None else old.copy()
-            state[name][list(slots)] = value
-        self._state = state
+            old = self._state.get(name, np.zeros((self._num_slots, *value.shape[1:]), value.dtype))
+            state[name] = _scatter(value, slots, _room_for(name, value, old))
+        self._state, self._begun = state, True
 
     def _take_plan_parameters(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
         own = [plan.parameters is not None for plan in plans]
@@ -144,7 +157,8 @@ class PolicyRows:
         state = {name: value[rows] for name, value in self._state.items()}
         action, state, info = self.policy.act(obs[rows], state, noise[rows], flags, parameters)
         for name, value in state.items():
-            self._state[name] = _scatter(value, rows, self._state[name].copy())
+            old = self._state.get(name, np.zeros((self._num_slots, *value.shape[1:]), value.dtype))
+            self._state[name] = _scatter(value, rows, _room_for(name, value, old))
         blank = lambda value: np.zeros((self._num_slots, *value.shape[1:]), value.dtype)  # noqa: E731
         return _scatter(action, rows, blank(action)), {k: _scatter(v, rows, blank(v)) for k, v in info.items()}
 
@@ -166,9 +180,39 @@ class PolicyRows:
         return np.concatenate([p[0] for p in parts])[:size], infos
 
 
-def _scatter(values: np.ndarray, rows: np.ndarray, target: np.ndarray) -> np.ndarray:
-    target[rows] = values
+def checked_actions(what: str, actions: Any, num_slots: int, space: gymnasium.Space) -> np.ndarray:
+    """``actions`` as an array with one action of ``space`` per slot.
+
+    Raises:
+        ShapeError: It has another shape; names ``what``.
+    """
+    actions = np.asarray(actions)
+    size = None if space.shape is None else math.prod(space.shape)
+    if actions.shape[:1] != (num_slots,) or (size is not None and actions.size != num_slots * size):
+        raise ShapeError(
+            f"{what} must have one row per slot ({num_slots}) with {size} entries for {space}, "
+            f"got shape {actions.shape}"
+        )
+    return actions
+
+
+def _scatter(values: np.ndarray, rows: np.ndarray | Sequence[int], target: np.ndarray) -> np.ndarray:
+    target[list(rows)] = values
     return target
+
+
+def _room_for(name: str, value: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """A copy of ``old`` (policies may hand out their state rows as infos too) that can take rows of ``value``."""
+    if old.shape[1:] != value.shape[1:]:
+        raise ShapeError(f"policy state {name!r} must have rows of shape {old.shape[1:]}, got {value.shape[1:]}")
+    both = np.result_type(old, value)
+    if both.kind in "fc" and old.dtype != value.dtype:
+        # One rollout would be computed in the type of another, with other last bits than alone.
+        raise ValueError(
+            f"policy state {name!r} must have one type in all rollouts of a unit, got {value.dtype} after {old.dtype}; "
+            "give all contexts the same dtype, and let initial_state return the dtype that act returns"
+        )
+    return old.astype(both)
 
 
 def _seed_of(plan: RolloutPlan) -> tuple[int, int, int]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.errors import ShapeError
+
 __all__ = ["Recorder", "stack_infos"]
 
 _CHUNK = 256
@@ -16,7 +18,8 @@ class Recorder:
     """Arrays ``(256, E, ...)`` per name; a rollout is a stretch of one column.
 
     No per-step lists or dicts are kept (except for environments that report dicts, whose entries are stacked at the
-    end).
+    end). A name that is missing at some steps of a stretch (policies may report more at some than at others) holds NaN
+    there; integers then become floats.
     """
 
     def __init__(self, num_slots: int) -> None:
@@ -26,6 +29,8 @@ class Recorder:
         """Lock-step at which the stretch of each slot that has not been cut out yet begins."""
         self._num_slots = num_slots
         self._chunks: list[dict[str, np.ndarray]] = []
+        self._missing: list[dict[str, np.ndarray]] = []
+        """Per chunk: name -> bool ``(256,)``, the steps that lack it; only names that some step lacks."""
         self._first_chunk = 0
         self._dicts: list[list[Mapping[str, Any]]] = [[] for _ in range(num_slots)]
 
@@ -40,12 +45,13 @@ class Recorder:
         if row == 0:
             self._new_chunk(number)
         chunk = self._chunks[-1]
-        num_slots = self._num_slots
+        if arrays.keys() != chunk.keys():
+            self._note_missing(arrays, chunk, row)
         for name, value in arrays.items():
             store = chunk.get(name)
-            if store is None:
+            if store is None or store.dtype != value.dtype or store.shape[1:] != value.shape:
                 store = self._allocate(chunk, name, value)
-            store[row] = value[:num_slots]
+            store[row] = value
         self.step += 1
 
     def write_dicts(self, infos: Sequence[Mapping[str, Any]], active: np.ndarray) -> None:
@@ -56,23 +62,59 @@ class Recorder:
     def cut(self, slot: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now, and its stacked info dicts; a new one begins."""
         begin, end = int(self.start[slot]), self.step
+        # Every name of an earlier chunk is in the last one, which was made after its pattern.
         names = self._chunks[(end - 1) // _CHUNK - self._first_chunk].keys() if end > begin else ()
-        arrays = {name: self._stretch(name, slot, begin, end) for name in names}
+        stretches = {name: self._stretch(name, slot, begin, end) for name in names}
+        arrays = {name: stretch for name, stretch in stretches.items() if stretch is not None}
         infos = stack_infos(self._dicts[slot])
         self.begin(slot)
         return arrays, infos
 
-    def _stretch(self, name: str, slot: int, begin: int, end: int) -> np.ndarray:
-        parts = []
+    def _stretch(self, name: str, slot: int, begin: int, end: int) -> np.ndarray | None:
+        """``None`` if all steps lack the name."""
+        parts: list[np.ndarray] = []
+        lacks: list[np.ndarray] = []
         while begin < end:
             number, row = divmod(begin, _CHUNK)
             stop = min(_CHUNK, row + end - begin)
-            parts.append(self._chunks[number - self._first_chunk][name][row:stop, slot])
+            place = number - self._first_chunk
+            store = self._chunks[place].get(name)
+            lack = self._missing[place].get(name)
+            if store is None:
+                last = self._chunks[-1][name]
+                store, lack = np.zeros((_CHUNK, *last.shape[1:]), last.dtype), np.ones(_CHUNK, dtype=bool)
+            parts.append(store[row:stop, slot])
+            lacks.append(np.zeros(stop - row, dtype=bool) if lack is None else lack[row:stop])
             begin += stop - row
-        return parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+        lacking = np.concatenate(lacks)
+        if lacking.all():
+            return None
+        stretch = parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
+        if lacking.any():
+            if stretch.dtype.kind not in "fc":
+                stretch = stretch.astype(np.float64 if stretch.dtype.kind in "biu" else object)
+            stretch[lacking] = None if stretch.dtype.kind == "O" else np.nan
+        return stretch
+
+    def _note_missing(self, arrays: Mapping[str, np.ndarray], chunk: dict[str, np.ndarray], row: int) -> None:
+        missing = self._missing[-1]
+        for name in arrays.keys() - chunk.keys():
+            if row:
+                missing[name] = np.arange(_CHUNK) < row
+        for name in chunk.keys() - arrays.keys():
+            missing.setdefault(name, np.zeros(_CHUNK, dtype=bool))[row] = True
 
     def _allocate(self, chunk: dict[str, np.ndarray], name: str, value: np.ndarray) -> np.ndarray:
-        store = np.zeros((_CHUNK, self._num_slots, *value.shape[1:]), dtype=value.dtype)
+        """Room for ``value``; what is there already is kept, in a type that holds both."""
+        if value.shape[:1] != (self._num_slots,):
+            raise ShapeError(f"{name} must have one row per slot ({self._num_slots}), got shape {value.shape}")
+        old = chunk.get(name)
+        if old is None:
+            store = np.zeros((_CHUNK, *value.shape), dtype=value.dtype)
+        elif old.shape[1:] == value.shape:
+            store = old.astype(np.result_type(old, value), copy=False)
+        else:
+            raise ShapeError(f"{name} must keep its shape {old.shape[1:]} at every step, got {value.shape}")
         chunk[name] = store
         return store
 
@@ -80,12 +122,13 @@ class Recorder:
         oldest = int(self.start.min()) // _CHUNK
         drop = min(oldest - self._first_chunk, len(self._chunks))
         if drop > 0:
-            del self._chunks[:drop]
+            del self._chunks[:drop], self._missing[:drop]
             self._first_chunk += drop
         if not self._chunks:
             self._first_chunk = number
         template = self._chunks[-1] if self._chunks else {}
         self._chunks.append({name: np.zeros_like(store) for name, store in template.items()})
+        self._missing.append({})
 
 
 def stack_infos(dicts: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
@@ -105,8 +148,8 @@ def stack_infos(dicts: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
 
 def _stack(values: list[Any]) -> np.ndarray:
     known = [v for v in values if v is not None]
-    sample = np.asarray(known[0]) if known else np.asarray(None)
-    if sample.dtype.kind in "biufc":
+    sample = _as_array(known[0]) if known else None
+    if sample is not None and sample.dtype.kind in "biufc":
         if len(known) < len(values):
             blank = np.full(sample.shape, np.nan)
             values = [blank if v is None else v for v in values]
@@ -114,9 +157,16 @@ def _stack(values: list[Any]) -> np.ndarray:
             stacked = np.asarray(values)
             if stacked.dtype.kind in "biufc":
                 return stacked
-        except ValueError:  # entries of unequal shape
+        except (TypeError, ValueError):  # entries of unequal shape
             pass
     objects = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         objects[i] = value
     return objects
+
+
+def _as_array(value: Any) -> np.ndarray | None:
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError):  # lists of unequal lengths, tensors on another device
+        return None

@@ -41,7 +41,8 @@ def replay(
             raise ValueError("this StepSequence carries no plan in rollout_info['plan'], so it cannot be replayed")
         if info["task"] is not None and env_update is None:
             raise ValueError(f"the rollout was made in task {info['task']}; pass the env_update that sets it")
-        known = {name: info[name] for name in ("index", "seed", "max_steps", "eval", "deterministic")}
+        names = ("index", "seed", "max_steps", "eval", "deterministic", "stop_on_done", "init_state")
+        known = {name: info[name] for name in names if name in info}
         plan = RolloutPlan(**known, env_update=env_update, context=context)
     with RolloutEngine(env, policy, transport="serial") as engine:
         return engine.run([plan], parameters)[0]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +30,8 @@ class PoolTimeouts:
     """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
 
     ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
-    ``start_s`` until a worker is up, ``call_s`` for functions of the user (who knows how long they take).
+    ``start_s`` until a worker is up and has read the engine's commands (which import what they need), ``call_s`` for
+    functions of the user (who knows how long they take).
     """
 
     step_s: float | None = 60.0
@@ -60,7 +63,8 @@ class Job:
     what: str
     worker: int | None = None
     tries: int = 0
-    meta: Any = field(default=None, repr=False)
+    phase: str = "call"
+    """Which of ``PoolTimeouts`` holds while the command is read and run, until it tells its own phase."""
 
 
 class SamplerPool:
@@ -93,6 +97,8 @@ class SamplerPool:
             raise ValueError(f"transport must be 'auto', 'serial' or 'process', got {transport!r}")
         if transport == "serial" and num_threads != 1:
             raise ValueError(f"transport='serial' has exactly one worker, got num_threads={num_threads}")
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise ValueError(f"max_retries must be an integer >= 0, got {max_retries!r}")
         self.num_workers = num_threads
         self.timeouts = timeouts or PoolTimeouts()
         self.max_retries = max_retries
@@ -102,6 +108,10 @@ class SamplerPool:
         self._kept: dict[str, tuple[bytes, str]] = {}
         self._fresh: set[int] = set()
         """Workers that have not been given what is kept."""
+        self._due: list[deque[Job]] = [deque() for _ in range(num_threads)]
+        """What each worker does before its next job."""
+        self._in_use = threading.Lock()
+        self._owner = os.getpid()
         self._stopped = False
 
     @property
@@ -153,15 +163,33 @@ class SamplerPool:
         """
         what = what or f"function {_name(func)} or its arguments"
         blob = encode_command(func, args, {}, what)
+        before = self._kept.get(key)
         self._kept[key] = (blob, _name(func))
         if self._transport is None:
             self._connect()  # the first call runs everything that is kept
-        else:
-            self._run([Job(i, blob, _name(func), worker=i) for i in range(self.num_workers)])
+            return
+        try:
+            self._run([Job(i, blob, _name(func), worker=i, phase="start") for i in range(self.num_workers)])
+        except Exception:
+            # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
+            if before is None:
+                self._kept.pop(key, None)
+            else:
+                self._kept[key] = before
+            self._fresh.update(range(self.num_workers))
+            raise
 
     def forget(self, key: str) -> None:
         """New workers no longer get what was kept under ``key``."""
         self._kept.pop(key, None)
+
+    def run_later(self, func: Callable[..., Any], *args: Any) -> None:
+        """``func(G, *args)`` in every worker before its next job; never waits, so finalizers may call it."""
+        if self._transport is None:
+            return
+        blob = encode_command(func, args, {}, _name(func))
+        for worker, due in enumerate(self._due):
+            due.append(Job(-1, blob, _name(func), worker, phase="start"))
 
     def run_jobs(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
         """Run prepared commands (see ``run_map``); ``done(job, result)`` is called as each ends."""
@@ -187,9 +215,13 @@ class SamplerPool:
     def _connect(self) -> Transport:
         if self._stopped:
             raise RuntimeError("this SamplerPool has been stopped; create a new one")
+        if self._transport is not None and not self._serial and os.getpid() != self._owner:
+            raise RuntimeError(
+                f"this SamplerPool belongs to process {self._owner}, of which this one is a fork; create one here"
+            )
         if self._transport is None:
             transport: Transport = SerialTransport() if self._serial else ProcessTransport(self.num_workers)
-            self._transport = transport
+            self._transport, self._owner = transport, os.getpid()
             self._finalizer = weakref.finalize(self, transport.close)
             self._fresh = set(range(self.num_workers))
         return self._transport
@@ -198,23 +230,39 @@ class SamplerPool:
         if self._finalizer is not None:
             self._finalizer()  # closes the transport, once
         self._finalizer = self._transport = None
+        for due in self._due:
+            due.clear()
 
-    def _restore_jobs(self, worker: int) -> list[Job]:
-        """What brings a fresh worker to where the others are."""
-        return [Job(-1, blob, what, worker) for blob, what in self._kept.values()]
+    def _duties(self, worker: int) -> deque[Job]:
+        """What ``worker`` has to do before its next job: all that is kept, if it is fresh."""
+        due, duties = self._due[worker], deque()
+        if worker in self._fresh:
+            self._fresh.discard(worker)
+            kept = list(self._kept.values())  # at once: a finalizer may forget some meanwhile
+            duties.extend(Job(-1, blob, what, worker, phase="start") for blob, what in kept)
+        while due:
+            duties.append(due.popleft())
+        return duties
 
     def _run(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
-        self._connect()
-        if not jobs:
-            return []
+        if not self._in_use.acquire(blocking=False):
+            raise RuntimeError(
+                "this SamplerPool is in the middle of another call (from another thread, or from inside a callback); "
+                "wait for that one to end, or use a SamplerPool per thread"
+            )
         try:
-            return _Schedule(self, jobs, done).run()
-        except Exception:
-            raise
-        except BaseException:
-            # Ctrl-C: workers are in the middle of something. They go; the next call starts fresh ones.
-            self._shut()
-            raise
+            self._connect()
+            schedule = _Schedule(self, jobs, done)
+            try:
+                schedule.run()
+            except BaseException:
+                # Ctrl-C, or a callback raised: workers are in the middle of something, and what they send back would
+                # be taken for the results of the next call. They go; that call starts fresh ones.
+                self._shut()
+                raise
+        finally:
+            self._in_use.release()
+        return schedule.outcome()
 
 
 class _Schedule:
@@ -233,18 +281,24 @@ class _Schedule:
         self.pinned: dict[int, deque[Job]] = {worker: deque() for worker in range(pool.num_workers)}
         self.restoring: dict[int, deque[Job]] = {}
         self.restarts = [0] * pool.num_workers
+        self.failed_starts = [0] * pool.num_workers
+        """How often each worker was lost before it was ready for a job."""
         for job in jobs:
             if job.worker is not None:
                 self.pinned[job.worker].append(job)
         self.order = [job.index for job in jobs]
 
-    def run(self) -> list[Any]:
+    def run(self) -> None:
+        """Until all jobs are done, or one has failed and all workers have come to rest."""
         self._hand_out()
         while self.running:
             for event in self.transport.wait(_TICK_S):
                 self._handle(event)
             self._check_silence()
             self._hand_out()
+
+    def outcome(self) -> list[Any]:
+        """Results in the order of the jobs, or the failure of the first job that failed."""
         if self.failures:
             error = self.failures[min(self.failures)]
             error.completed = self.results  # type: ignore[attr-defined]  # nothing already collected is lost
@@ -268,10 +322,10 @@ class _Schedule:
         queue = self.pinned[worker] or self.shared
         if self.failures or not queue:
             return None
-        if worker in self.pool._fresh:
-            self.pool._fresh.discard(worker)
-            self.restoring[worker] = deque(self.pool._restore_jobs(worker))
-            return self._next_job(worker)
+        duties = self.pool._duties(worker)
+        if duties:
+            self.restoring[worker] = duties
+            return duties.popleft()
         return queue.popleft()
 
     def _handle(self, event: Event) -> None:
@@ -299,6 +353,8 @@ class _Schedule:
     def _check_silence(self) -> None:
         for worker in list(self.running):
             health = self.transport.health(worker)
+            if health.phase == "call":
+                health = health._replace(phase=self.running[worker].phase)
             limit = self.pool.timeouts.limit(health)
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
@@ -307,13 +363,15 @@ class _Schedule:
     def _replace(self, worker: int, reason: str) -> None:
         job = self.running.pop(worker, None)
         self.restoring.pop(worker, None)
-        self.transport.restart(worker)
         self.pool._fresh.add(worker)
         if job is None:
-            return
+            return  # the next job starts it again, so that one that cannot start is not tried for ever
+        self.transport.restart(worker)
         self.restarts[worker] += 1
         job.tries += 1
-        if max(job.tries, self.restarts[worker] if job.index < 0 else 0) > self.pool.max_retries:
+        if job.index < 0:
+            self.failed_starts[worker] += 1
+        if max(job.tries, self.failed_starts[worker] if job.index < 0 else 0) > self.pool.max_retries:
             self.failures[job.index] = WorkerLost(
                 f"worker {worker} was lost {self.restarts[worker]} times, last while running {job.what}: {reason}. If "
                 "the work is heavy, allow more time (PoolTimeouts); if memory ran out, use fewer workers or slots"

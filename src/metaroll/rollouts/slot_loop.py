@@ -9,9 +9,8 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.spaces import flatten_observations
-from metaroll.errors import ShapeError
-from metaroll.rollouts.failures import DroppedRollout, invalid_value, rollout_failed
-from metaroll.rollouts.policy_rows import PolicyRows
+from metaroll.rollouts.failures import FAILURES, DroppedRollout, invalid_value, rollout_failed
+from metaroll.rollouts.policy_rows import PolicyRows, checked_actions
 from metaroll.rollouts.recorder import Recorder
 from metaroll.types import Policy, RolloutPlan, Slots
 
@@ -29,6 +28,8 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
         "max_steps": plan.max_steps,
         "eval": plan.eval,
         "deterministic": plan.acts_deterministically,
+        "stop_on_done": plan.stop_on_done,
+        "init_state": plan.init_state,
     }
 
 
@@ -128,17 +129,22 @@ class SlotLoop:
         Raises:
             RolloutError: An environment or the policy raised; names plan and step.
             InvalidValueError: NaN or Inf, with ``on_invalid="raise"``.
+            ValueError: ``k_steps=None``, and a rollout has no end: no limit, and ``stop_on_done=False``.
         """
         if k_steps is not None and k_steps < 0:
             raise ValueError(f"k_steps must be at least 0 or None, got {k_steps}")
         if parameters is not None:
             self._rows.set_parameters(parameters)
-        if actions is not None and len(actions) != self.num_slots:
-            raise ShapeError(f"actions must have one row per slot ({self.num_slots}), got shape {np.shape(actions)}")
+        if actions is not None:
+            actions = checked_actions("actions", actions, self.num_slots, self._spec.action_space)
         finished: list[StepSequence] = []
         self.positions = []
         taken = 0
         while (k_steps is None or taken < k_steps) and self._active.any():
+            if k_steps is None and (self._active & ~self._stop_on_done & (self._limits == _NEVER)).any():
+                raise ValueError(
+                    "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
+                )
             self._step(finished, actions)
             taken += 1
         if segments:
@@ -162,7 +168,7 @@ class SlotLoop:
                 return
         try:
             result = self.slots.step(actions, active)  # the only call of Slots.step
-        except Exception as error:
+        except FAILURES as error:
             raise self._failure(error, active) from error
         self._lengths += active
         truncated = result.truncated | ((self._lengths >= self._limits) & ~result.terminated)
@@ -185,11 +191,16 @@ class SlotLoop:
         self, observations: np.ndarray, active: np.ndarray, given: np.ndarray | None
     ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
         if given is not None:
-            return np.asarray(given), {}
+            return given, {}
         try:
             flat = flatten_observations(self._spec.observation_space, observations)
-            return self._rows.act(flat, active, self._recorder.step)
-        except Exception as error:
+            if not active.all():
+                # Frozen slots may show NaN (a rollout that was dropped), which some policies refuse.
+                flat = np.where(active[:, None], flat, np.zeros((), flat.dtype))
+            actions, infos = self._rows.act(flat, active, self._recorder.step)
+            actions = checked_actions("the policy's actions", actions, self.num_slots, self._spec.action_space)
+            return actions, {name: np.asarray(value) for name, value in infos.items()}
+        except FAILURES as error:
             raise self._failure(error, active, "the policy") from error
 
     def _record(
@@ -249,13 +260,16 @@ class SlotLoop:
             limit = self._spec.max_episode_length if plan.max_steps is None else plan.max_steps
             self._limits[slot] = _NEVER if limit is None or limit == float("inf") else int(limit)
             self._stop_on_done[slot] = plan.stop_on_done
+        starting = np.zeros(self.num_slots, dtype=bool)
+        starting[slots] = True
         try:
             rows = self.slots.reset(slots, plans)
-            self._rows.start(slots, plans, self._recorder.step)
-        except Exception as error:
-            starting = np.zeros(self.num_slots, dtype=bool)
-            starting[slots] = True
+        except FAILURES as error:
             raise self._failure(error, starting, resetting=True) from error
+        try:
+            self._rows.start(slots, plans, self._recorder.step)
+        except FAILURES as error:
+            raise self._failure(error, starting, "the policy", resetting=True) from error
         if self._obs is None:
             self._obs = np.zeros((self.num_slots, *rows.shape[1:]), dtype=rows.dtype)
         else:
@@ -263,8 +277,6 @@ class SlotLoop:
         self._obs[slots] = rows
         for slot in slots:
             self._recorder.begin(slot)
-        starting = np.zeros(self.num_slots, dtype=bool)
-        starting[slots] = True
         self._check("observation", self._obs, starting)
 
     def _release(self, slot: int) -> None:
@@ -279,15 +291,7 @@ class SlotLoop:
             raise RuntimeError(f"slot {slot} runs no plan")
         self.positions.append(self._slot_positions[slot])
         arrays, env_infos = self._recorder.cut(slot)
-        policy_infos = {}
-        for name in [n for n in arrays if "/" in n]:
-            group, _, key = name.partition("/")
-            (policy_infos if group == "policy_infos" else env_infos)[key] = arrays.pop(name)
-        extras: dict[str, Any] = {}
-        if policy_infos:
-            extras["policy_infos"] = policy_infos
-        if env_infos:
-            extras["env_infos"] = env_infos
+        extras = _infos_taken_from(arrays, env_infos)
         arrays["observations"] = np.concatenate([arrays["observations"], obs[slot : slot + 1]])
         info = {"env_name": getattr(self.slots, "name", type(self.slots).__name__), "plan": plan_summary(plan)}
         return StepSequence(complete=complete, rollout_info=info, **arrays, **extras)
@@ -312,13 +316,23 @@ class SlotLoop:
                 raise invalid_value(what, values[slot], plan, step)
             self.dropped.append(DroppedRollout(plan, step, what))
             self._release(slot)
+            self._rows.clear(slot)
         return not bad.any()
 
     def _failure(
-        self, error: Exception, active: np.ndarray, where: str = "the environment", *, resetting: bool = False
+        self, error: BaseException, active: np.ndarray, where: str = "the environment", *, resetting: bool = False
     ) -> Exception:
         slot = getattr(error, "_metaroll_slot", None)
         slots = np.flatnonzero(active).tolist() if slot is None else [slot]
         plans = [plan for s in slots if (plan := self._slot_plans[s]) is not None]
         step = -1 if resetting or not slots else int(self._lengths[slots[0]])
         return rollout_failed(error, plans, step, where)
+
+
+def _infos_taken_from(arrays: dict[str, np.ndarray], env_infos: dict[str, np.ndarray]) -> dict[str, Any]:
+    """``policy_infos`` and ``env_infos``, if there are any; entries ``group/name`` of ``arrays`` move there."""
+    groups = {"policy_infos": {}, "env_infos": env_infos}
+    for name in [n for n in arrays if "/" in n]:
+        group, _, key = name.partition("/")
+        groups[group][key] = arrays.pop(name)
+    return {group: infos for group, infos in groups.items() if infos}

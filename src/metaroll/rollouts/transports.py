@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import selectors
@@ -18,6 +19,12 @@ from metaroll.rollouts.messages import HEADER, BeatReader, Event, run_command
 from metaroll.rollouts.namespace import GlobalNamespace
 
 __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
+
+_EXIT_S = 1.0
+"""How long the exit status of a worker whose socket has closed is waited for."""
+
+_REAP_S = 10.0
+"""How long the end of a killed process is waited for."""
 
 
 class Health(NamedTuple):
@@ -79,17 +86,22 @@ class SerialTransport:
 
 
 class _Child:
-    """One subprocess with its socket, its heartbeat page and half-received bytes."""
+    """One subprocess with its socket, its heartbeat page and half-received bytes.
+
+    It holds one end of a pipe of which this process holds the other: its life ends with the pipe's.
+    """
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self.beat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self.beat_file.write(bytes(mmap.PAGESIZE))
         self.beat_file.flush()
-        fds = (theirs.fileno(), self.beat_file.fileno())
+        life, self.life = os.pipe()
+        fds = (theirs.fileno(), self.beat_file.fileno(), life)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "metaroll.rollouts.worker_main", *map(str, fds), str(os.getpid())],
+                # -P: modules are found as here (PYTHONPATH says how), and not in the current folder first.
+                [sys.executable, "-P", "-m", "metaroll.rollouts.worker_main", *map(str, fds), str(os.getpid())],
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 env=_child_environment(),
@@ -97,10 +109,12 @@ class _Child:
             )
         except BaseException:
             ours.close()
+            os.close(self.life)
             self.beat_file.close()
             raise
         finally:
             theirs.close()
+            os.close(life)
         ours.setblocking(False)
         self.socket = ours
         self.beat = BeatReader(self.beat_file.fileno())
@@ -110,14 +124,16 @@ class _Child:
         self.incoming = bytearray()
 
     def kill(self) -> None:
+        # The whole group, also after the worker itself is gone: environments may have started processes of their own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def release(self) -> None:
+        """After ``kill``."""
         self.socket.close()
-        if self.process.poll() is None:
-            # The whole session: an environment may have started processes of its own.
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                self.process.kill()
-        self.process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process in a system call that hangs (a dead disk, say)
+            self.process.wait(_REAP_S)
+        os.close(self.life)
         self.beat.close()
         self.beat_file.close()
 
@@ -131,6 +147,7 @@ class ProcessTransport:
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers
+        self._owner = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._children: list[_Child | None] = [None] * num_workers
         self._busy = [False] * num_workers
@@ -142,6 +159,8 @@ class ProcessTransport:
             raise
 
     def send(self, worker: int, blob: bytes) -> None:
+        if self._children[worker] is None:  # lost while it was idle
+            self._start(worker)
         child = self._child(worker)
         child.out.extend((memoryview(HEADER.pack(len(blob))), memoryview(blob)))
         child.last_sign = time.monotonic()
@@ -177,6 +196,11 @@ class ProcessTransport:
         self._start(worker)
 
     def close(self) -> None:
+        if os.getpid() != self._owner:
+            return  # a fork: workers and the selector belong to the process that made them
+        for child in self._children:
+            if child is not None:
+                child.kill()
         for worker in range(self.num_workers):
             self._drop(worker)
         self._selector.close()
@@ -203,10 +227,14 @@ class ProcessTransport:
             if child.socket.fileno() >= 0:
                 self._selector.unregister(child.socket)
             child.kill()
+            child.release()
 
     def _lost(self, worker: int) -> Event:
         child = self._child(worker)
-        code = child.process.poll()
+        try:
+            code = child.process.wait(_EXIT_S)  # its socket closes a moment before it can be asked why it ended
+        except subprocess.TimeoutExpired:
+            code = None
         self._drop(worker)
         return Event(worker, "lost", "its connection ended" if code is None else _exit_text(code))
 
@@ -242,9 +270,10 @@ class ProcessTransport:
             end = HEADER.size + size
             if len(child.incoming) < end:
                 break
-            body = bytes(memoryview(child.incoming)[HEADER.size : end])
+            kind = "ok" if child.incoming[HEADER.size : HEADER.size + 1] == b"o" else "error"
+            payload = bytes(memoryview(child.incoming)[HEADER.size + 1 : end])
             del child.incoming[:end]
-            events.append(Event(worker, "ok" if body[:1] == b"o" else "error", body[1:]))
+            events.append(Event(worker, kind, payload))
             self._busy[worker] = False
         return events
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,16 @@ from metaroll.rollouts.namespace import GlobalNamespace
 from metaroll.rollouts.slot_loop import SlotLoop
 from metaroll.types import Policy, RolloutPlan, Slots
 
-__all__ = ["Unit", "UnitResult", "UnitRunner", "run_unit_in_worker", "set_env", "set_parameters", "set_policy"]
+__all__ = [
+    "Unit",
+    "UnitResult",
+    "UnitRunner",
+    "forget",
+    "run_unit_in_worker",
+    "set_env",
+    "set_parameters",
+    "set_policy",
+]
 
 _MOST_KEPT_SLOTS = 4
 
@@ -75,7 +84,9 @@ class UnitRunner:
                 )
                 finished = loop.advance()
         except BaseException:
-            self._slots.pop(key).close()  # what the failed step left behind must not reach the next unit
+            # What the failed step left behind must not reach the next unit; what close() says must not hide the error.
+            with suppress(Exception):
+                self._slots.pop(key).close()
             raise
         rollouts: list[StepSequence | None] = [None] * len(unit.plans)
         for position, rollout in zip(loop.positions, finished, strict=True):
@@ -124,6 +135,14 @@ def set_policy(namespace: GlobalNamespace, key: str, policy: Policy) -> None:
 def set_parameters(namespace: GlobalNamespace, key: str, parameters: np.ndarray | None) -> None:
     """Worker side of ``RolloutEngine``: new parameters ``(P,)``."""
     _runner(namespace, key).parameters = parameters
+
+
+def forget(namespace: GlobalNamespace, key: str) -> None:
+    """Worker side of ``RolloutEngine``: free what it had here."""
+    runner = vars(namespace).get("_unit_runners", {}).pop(key, None)
+    if runner is not None:
+        with suppress(Exception):  # nobody who could be told is there any more
+            runner.close()
 
 
 def run_unit_in_worker(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -12,10 +14,12 @@ import time
 __all__ = ["main"]
 
 
-def main(socket_fd: int, beat_fd: int, parent: int) -> None:
+def main(socket_fd: int, beat_fd: int, life_fd: int, parent: int) -> None:
     """Serve commands until the parent closes the socket or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _die_with(parent)
+    for fd in (socket_fd, beat_fd, life_fd):
+        os.set_inheritable(fd, False)  # what environments start must not hold them open
+    _die_with(parent, life_fd)
     from metaroll.rollouts.messages import HEADER, BeatWriter, run_command
     from metaroll.rollouts.namespace import GlobalNamespace
 
@@ -56,20 +60,38 @@ def _read(connection: socket.socket, size: int) -> bytearray | None:
     return data
 
 
-def _die_with(parent: int) -> None:
-    """End this process when ``parent`` is gone, also in the middle of a long unit."""
+def _die_with(parent: int, life_fd: int) -> None:
+    """End this process, and what it has started, when ``parent`` is gone, also in the middle of a long unit."""
+    if hasattr(fcntl, "F_SETSIG"):  # Linux
+        # The kernel kills the process group when the last holder of the pipe's other end is gone. That also reaches a
+        # worker that is stopped, or in a C function that keeps Python's lock.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(life_fd, fcntl.F_SETOWN, -os.getpgrp() if _leads_group() else os.getpid())
+            fcntl.fcntl(life_fd, fcntl.F_SETSIG, signal.SIGKILL)
+            fcntl.fcntl(life_fd, fcntl.F_SETFL, fcntl.fcntl(life_fd, fcntl.F_GETFL) | os.O_ASYNC)
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1.0)
-        os._exit(1)
+        _leave(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _leave(status: int) -> None:
+    """Straight out: interpreters with MuJoCo or torch loaded can hang in their own clean-up."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if _leads_group():
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # environments may have started processes of their own
+    os._exit(status)
+
+
+def _leads_group() -> bool:
+    return os.getpgrp() == os.getpid()
+
+
 if __name__ == "__main__":
-    main(*(int(value) for value in sys.argv[1:4]))
-    # Straight out: interpreters with MuJoCo or torch loaded can hang in their own clean-up.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+    main(*(int(value) for value in sys.argv[1:5]))
+    _leave(0)

@@ -32,6 +32,7 @@ __all__ = [
 
 _FORMAT = 1
 _CHUNK = 1 << 22
+_CURE = "choose another snapshot with from_epoch=..., or restore the file from a copy"
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -90,13 +91,13 @@ def write_json(path: str | Path, value: Any) -> None:
     write_atomic(path, (text + "\n").encode())
 
 
-def read_json(path: str | Path) -> Any:
-    """Content of a JSON file; ``SnapshotError`` if it is damaged."""
+def read_json(path: str | Path, cure: str = "restore it from a copy, or write it anew") -> Any:
+    """Content of a JSON file; ``SnapshotError`` with ``cure`` if it is damaged."""
     data = Path(path).read_bytes()
     try:
         return json.loads(data)
-    except ValueError as error:  # UnicodeDecodeError and JSONDecodeError
-        raise SnapshotError(f"{path} is damaged ({error}): restore it from a copy, or write it anew") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise SnapshotError(f"{path} is damaged ({error}); {cure}") from error
 
 
 def checksum(path: str | Path) -> dict[str, int]:
@@ -138,28 +139,23 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     return sums
 
 
-def load_tree(folder: str | Path, name: str) -> Any:
-    """The tree that ``save_tree`` wrote, bit for bit."""
+def load_tree(folder: str | Path, name: str, cure: str = _CURE) -> Any:
+    """The tree that ``save_tree`` wrote, bit for bit; ``SnapshotError`` with ``cure`` if it is damaged."""
     arrays_path, json_path = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.json"
     for path in (json_path, arrays_path):
         if not path.is_file():
-            raise SnapshotError(
-                f"{path} is missing: the snapshot is incomplete; choose another one with from_epoch=..."
-            )
-    document = read_json(json_path)
+            raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {cure}")
+    document = read_json(json_path, cure)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
     found = checksum(arrays_path)
     if found != document["arrays"]:
-        raise SnapshotError(
-            f"{arrays_path} is damaged ({_difference(document['arrays'], found)}); "
-            "choose another snapshot with from_epoch=..., or restore the file from a copy"
-        )
+        raise SnapshotError(f"{arrays_path} is damaged ({_difference(document['arrays'], found)}); {cure}")
     try:
         return _decode(document["tree"], load_file(arrays_path))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}): the tree is damaged") from error
+        raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {cure}") from error
 
 
 def is_tree(value: Any) -> bool:

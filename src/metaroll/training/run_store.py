@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from metaroll.errors import RunExistsError
+from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.files import to_plain, write_atomic
 from metaroll.training.metrics_log import FILE_NAME, MetricsLog
+from metaroll.training.run_lock import RunLock
 from metaroll.training.snapshots import Snapshot, Snapshotter, snapshots_of
 
 __all__ = ["CONFIG_FILE", "RunStore"]
@@ -34,6 +35,7 @@ class RunStore:
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.snapshotter = None if run_dir is None else Snapshotter(run_dir, mode, gap)
         self.metrics = MetricsLog(run_dir)
+        self._lock: RunLock | None = None
 
     @property
     def saves(self) -> bool:
@@ -56,13 +58,14 @@ class RunStore:
                 f"`metaroll resume {self.run_dir}` (in Python: runner.restore(...), runner.resume(...)), or choose "
                 "another folder with --out (run_dir=...)"
             )
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = self._lock or RunLock(self.run_dir)
         for name in _OURS:
             path = self.run_dir / name
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        self.run_dir.mkdir(parents=True, exist_ok=True)
         self._write_config(config)
 
     def go_on_from(self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None) -> bool:
@@ -71,6 +74,8 @@ class RunStore:
             return False
         offset = snapshot.manifest["metrics_offset"]
         if self.run_dir.resolve() == from_dir.resolve():
+            self._lock = self._lock or RunLock(self.run_dir)
+            _check_metrics(self.run_dir / FILE_NAME, offset, snapshot.iteration)
             # A kill in between leaves whole snapshots, each of which says where its metrics end.
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
@@ -95,6 +100,23 @@ class RunStore:
             return
         text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
         write_atomic(self.run_dir / CONFIG_FILE, text.encode())
+
+
+def _check_metrics(path: Path, offset: int, iteration: int) -> None:
+    """Error if lines that were written before the snapshot are gone: what follows would continue a torn line."""
+    if not path.exists():
+        return  # taken away on purpose
+    if not path.is_file():
+        raise SnapshotError(f"{path} must be a file: move away what is there now")
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        file.seek(max(0, offset - 1))
+        whole = size >= offset and (offset == 0 or file.read(1) == b"\n")
+    if not whole:
+        raise SnapshotError(
+            f"{path} was changed after snapshot {iteration} was written (a line must end at byte {offset}, the file "
+            f"has {size} bytes): restore it from a copy, or move it away to go on without the earlier numbers"
+        )
 
 
 def _content(run_dir: Path) -> set[str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import platform
 import re
 import shutil
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -15,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.errors import SnapshotError
-from metaroll.training.files import checksum, flush_folder, load_tree, read_json, save_tree, write_json
+from metaroll.training.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
 
 __all__ = [
     "BUFFERS",
@@ -35,6 +37,7 @@ BUFFERS = "buffers"
 _FORMAT = 1
 _FOLDER = "snapshots"
 _MANIFEST = "manifest.json"
+_CHECKSUM = "crc32"
 _FINISHED = re.compile(r"(\d{6,})")
 _REPLACED = re.compile(r"\.(\d{6,})\.old")
 _TEMPORARY = re.compile(r"\.tmp-(\d{6,})")
@@ -81,9 +84,9 @@ class Snapshot:
     def tree(self, name: str) -> Any:
         """The state tree called ``name``; ``SnapshotError`` if it is damaged."""
         try:
-            return load_tree(self.path, name)
+            return load_tree(self.path, name, self.cure)
         except SnapshotError as error:
-            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {error}. {self.cure}") from error
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {error}") from error
 
     @property
     def buffers(self) -> Any:
@@ -94,6 +97,12 @@ class Snapshot:
     def _has_buffers(self) -> bool:
         # The JSON goes first when buffers are removed, so a lone arrays file is a removal that was interrupted.
         return bool(self.manifest["buffers"]) and (self.path / f"{BUFFERS}.json").is_file()
+
+    def check_buffers(self) -> None:
+        """Error if half of the buffers is gone from the newest snapshot (an older one may be losing them just now)."""
+        path = self.path / f"{BUFFERS}.json"
+        if self.manifest["buffers"] and not path.is_file() and (self.path / f"{BUFFERS}.safetensors").exists():
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} is missing; {self.cure}")
 
     def check_files(self) -> None:
         """Error unless all files are there with the right size, the small ones intact (``tree`` checks the rest)."""
@@ -108,7 +117,7 @@ class Snapshot:
                 problem = "is damaged (its checksum differs from the manifest's)"
             else:
                 continue
-            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} {problem}. {self.cure}")
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} {problem}; {self.cure}")
 
 
 def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapshot:
@@ -128,19 +137,23 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
     older = [i for i in found if i < chosen]
     newer = [i for i in found if i > chosen]
     if older or newer:
-        which = f"an older one: from_epoch={older[-1]}" if older else f"another one: from_epoch={newer[0]}"
-        cure = f"Choose {which} (there are: {', '.join(map(str, found))})"
+        other = older[-1] if older else newer[0]
+        which = f"an older one: from_epoch={other}" if older else f"another one: from_epoch={other}"
+        known = ", ".join(map(str, found))
+        cure = f"choose {which} (--from-epoch {other} on the command line; there are: {known})"
     else:
-        cure = "There is no other snapshot: restore it from a copy, or train anew with --out"
+        cure = "there is no other snapshot: restore it from a copy, or train anew with --out"
     path = found[chosen]
     if not (path / _MANIFEST).is_file():
-        raise SnapshotError(f"snapshot {chosen} cannot be used: {path / _MANIFEST} is missing. {cure}")
+        raise SnapshotError(f"snapshot {chosen} cannot be used: {path / _MANIFEST} is missing; {cure}")
     try:
-        manifest = read_json(path / _MANIFEST)
+        manifest = read_json(path / _MANIFEST, cure)
     except SnapshotError as error:
-        raise SnapshotError(f"snapshot {chosen} cannot be used: {error}. {cure}") from error
-    _check_manifest(manifest, path, cure)
+        raise SnapshotError(f"snapshot {chosen} cannot be used: {error}") from error
+    _check_manifest(manifest, chosen, path, cure)
     snapshot = Snapshot(chosen, path, manifest, cure)
+    if not newer:
+        snapshot.check_buffers()
     snapshot.check_files()
     return snapshot
 
@@ -160,7 +173,7 @@ def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path
     return int(iteration)
 
 
-def _check_manifest(manifest: Any, path: Path, cure: str) -> None:
+def _check_manifest(manifest: Any, iteration: int, path: Path, cure: str) -> None:
     version = manifest.get("format") if isinstance(manifest, dict) else None
     if version != _FORMAT:
         writer = manifest.get("metaroll", "an unknown version") if isinstance(manifest, dict) else "something else"
@@ -168,9 +181,22 @@ def _check_manifest(manifest: Any, path: Path, cure: str) -> None:
             f"{path} has snapshot format {version!r}, this metaroll reads {_FORMAT}: it was written by metaroll "
             f"{writer}; use that version, or train anew with --out"
         )
+    problem = ""
     missing = [key for key in ("iteration", "files", "buffers", "metrics_offset") if key not in manifest]
     if missing:
-        raise SnapshotError(f"{path / _MANIFEST} lacks {', '.join(missing)}: it is damaged. {cure}")
+        problem = f"lacks {', '.join(missing)}"
+    elif _CHECKSUM in manifest and manifest[_CHECKSUM] != _checksum_of(manifest):
+        problem = "is damaged (its checksum differs from the one that was written down)"
+    elif manifest["iteration"] != iteration:
+        problem = f"belongs to snapshot {manifest['iteration']}: its folder was renamed or copied"
+    if problem:
+        raise SnapshotError(f"snapshot {iteration} cannot be used: {path / _MANIFEST} {problem}; {cure}")
+
+
+def _checksum_of(manifest: Mapping[str, Any]) -> int:
+    """Checksum of the content of a manifest, however it is laid out."""
+    content = {key: value for key, value in manifest.items() if key != _CHECKSUM}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 class Snapshotter:
@@ -252,7 +278,8 @@ class Snapshotter:
             "files": files,
             "buffers": buffers,
         }
-        write_json(folder / _MANIFEST, document)  # last: a folder with a manifest is complete
+        document = to_plain(document)
+        write_json(folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)})  # last: a folder with a manifest is complete
         flush_folder(folder)
 
     def _tidy(self, newest: int) -> None:
