@@ -179,10 +179,15 @@ def test_changed_parameters_are_sent(pools):
 def test_foreign_policies_are_exact_too(pools):
     class Noisy:
         def get_action(self, obs):
-            return np.tanh(obs[:2]) + 0.1 * np.random.normal(size=2), {}
+            infos = {"q": obs.sum()} if obs[2] > 0 else {}  # must not depend on which rows share a call
+            return np.tanh(obs[:2]) + 0.1 * np.random.normal(size=2), infos
 
     state = np.random.get_state()[1].copy()
-    assert_worker_invariant(Drift, Noisy(), plans(6), num_workers=[pools[2]])
+    rollouts = assert_worker_invariant(Drift, Noisy(), plans(6), num_workers=[pools[2]])
+    for r in rollouts:
+        seen = r.observations[:-1]
+        told = r.policy_infos["q"] if "policy_infos" in r.data_names else np.full(len(r), np.nan)
+        np.testing.assert_array_equal(told, np.where(seen[:, 2] > 0, seen.sum(axis=1), np.nan))
     assert np.array_equal(np.random.get_state()[1], state)
 
 

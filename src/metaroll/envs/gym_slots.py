@@ -52,6 +52,8 @@ class GymSlots:
         self._last = np.zeros((self.num_slots, *self._obs_shape), dtype=observation_space.dtype)
         self._env_actions = _action_converter(action_space, self.num_slots)
         self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
+        self.beat: Callable[[str], None] | None = None
+        """Called with ``"reset"`` or ``"step"`` now and then, so that a watcher sees that slow environments move on."""
 
     @property
     def envs(self) -> list[Any]:
@@ -64,9 +66,11 @@ class GymSlots:
         ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``.
         """
         for slot, plan in zip(slots, plans, strict=True):
+            if self.beat is not None:
+                self.beat("reset")
             try:
                 self._last[slot] = self._start(slot, plan)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 _tag(error, slot)
                 raise
         return self._last[list(slots)]
@@ -81,10 +85,12 @@ class GymSlots:
         truncated = np.zeros(self.num_slots, dtype=bool)
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_slots)]
         steps, obs_shape, array = self._steps, self._obs_shape, np.ndarray
-        slot, result = -1, None
+        slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
                 result = None
+                if beat is not None and not slot & 3:
+                    beat("step")
                 result = steps[slot](rows[slot])
                 observation, reward, terminated[slot], truncated[slot], info = result
                 if observation.__class__ is not array or observation.shape != obs_shape:
@@ -93,6 +99,9 @@ class GymSlots:
                 rewards[slot] = reward
                 if info:
                     infos[slot] = {k: v.copy() if v.__class__ is array else v for k, v in info.items()}
+        except SystemExit as error:
+            _tag(error, slot)
+            raise
         except Exception as error:
             if result is not None:
                 error = _explained(error, result)
@@ -279,7 +288,7 @@ def _explained(error: Exception, result: Any) -> Exception:
     )
 
 
-def _tag(error: Exception, slot: int) -> None:
+def _tag(error: BaseException, slot: int) -> None:
     with contextlib.suppress(AttributeError):
         error._metaroll_slot = slot  # type: ignore[attr-defined]
 

@@ -17,7 +17,10 @@ from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyState
 
-__all__ = ["ForeignPolicy", "ScriptedPolicy", "as_policy"]
+__all__ = ["INFO_ROWS", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
+
+INFO_ROWS = "rows"
+"""Name of the infos of a foreign policy: an object array of dicts."""
 
 
 def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
@@ -88,7 +91,11 @@ class ForeignPolicy:
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``. Copies in ``state`` remember by themselves: they change in place."""
+        """See ``types.Policy.act``. Copies in ``state`` remember by themselves: they change in place.
+
+        Infos come back as one object array of dicts: what a policy tells may differ from row to row, and must not
+        depend on which rows share a call. The engine stacks them for each rollout.
+        """
         flags = np.broadcast_to(np.asarray(deterministic, dtype=bool).reshape(-1), (len(obs),))
         actions, infos = [], []
         self._twin = (None, self._twin[1])  # the vector may have been changed in place since the last call
@@ -99,7 +106,7 @@ class ForeignPolicy:
                 action, info = self._call(agent, obs[row], bool(flags[row]))
             actions.append(self._flat_action(action))
             infos.append(info)
-        return np.stack(actions), state, _stack_infos(infos)
+        return np.stack(actions), state, _as_rows(infos)
 
     def acting_parameters(self) -> np.ndarray:
         """Flat parameters of a torch module, float32 ``(P,)``; of anything else none, ``(0,)``."""
@@ -256,12 +263,17 @@ def _is_pair(result: Any) -> bool:
     return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
 
 
-def _stack_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Numeric infos that every row has, ``(N, ...)``."""
-    stacked = {}
-    for name in infos[0]:
-        rows = [info.get(name) for info in infos]
-        values = [np.asarray(row.detach().cpu() if isinstance(row, torch.Tensor) else row) for row in rows]
-        if values[0].dtype.kind in "fiub" and all(value.shape == values[0].shape for value in values):
-            stacked[name] = np.stack(values)
-    return stacked
+def _as_rows(infos: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """The dicts as they are, ``{"rows": (N,) objects}``; nothing if all are empty."""
+    if not any(infos):
+        return {}
+    rows = np.empty(len(infos), dtype=object)
+    for i, info in enumerate(infos):
+        rows[i] = {name: _own(value) for name, value in info.items()}
+    return {INFO_ROWS: rows}
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().clone().numpy()
+    return value.copy() if isinstance(value, np.ndarray) else value

@@ -39,7 +39,7 @@ def rollout(
         env: Gymnasium environment (used itself, not a copy), id, constructor, or name of a family.
         policy: A ``Policy``, or a callable ``obs -> action``, or an object with ``get_action``.
         eval: Evaluation mode: the mean action, no randomisation of the environment.
-        max_steps: Truncate after this many steps; the environment's own limit holds as well.
+        max_steps: Truncate after this many steps; a TimeLimit of the environment holds as well.
         reset_kwargs: ``{"init_state": ...}``.
         no_close: Leave the environment open (an environment built here is always closed).
         stop_on_done: End at the environment's own ending.

@@ -9,9 +9,10 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.spaces import flatten_observations
+from metaroll.policies.adapters import INFO_ROWS
 from metaroll.rollouts.failures import FAILURES, DroppedRollout, invalid_value, rollout_failed
 from metaroll.rollouts.policy_rows import PolicyRows, checked_actions
-from metaroll.rollouts.recorder import Recorder
+from metaroll.rollouts.recorder import Recorder, stack_infos
 from metaroll.types import Policy, RolloutPlan, Slots
 
 __all__ = ["SlotLoop", "plan_summary"]
@@ -76,6 +77,8 @@ class SlotLoop:
         self._on_invalid = on_invalid
         self._record_infos = record_infos
         self._beat = beat
+        if beat is not None and hasattr(slots, "beat"):
+            slots.beat = beat  # type: ignore[attr-defined]  # a list of slow environments tells of each
         self._slot_plans: list[RolloutPlan | None] = [None] * slots.num_slots
         self._slot_positions = [-1] * slots.num_slots
         self._num_taken = 0
@@ -335,4 +338,7 @@ def _infos_taken_from(arrays: dict[str, np.ndarray], env_infos: dict[str, np.nda
     for name in [n for n in arrays if "/" in n]:
         group, _, key = name.partition("/")
         groups[group][key] = arrays.pop(name)
+    rows = groups["policy_infos"].pop(INFO_ROWS, None)
+    if rows is not None:
+        groups["policy_infos"].update(stack_infos([row or {} for row in rows]))
     return {group: infos for group, infos in groups.items() if infos}
