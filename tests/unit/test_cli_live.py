@@ -26,9 +26,9 @@ def result(before: float, after: float) -> EvaluationResult:
     return EvaluationResult(returns, 1, tasks=[None] * 5, task_names=["t"] * 5, cells=[])
 
 
-def play(terminal: bool, epochs: int = 2) -> str:
+def play(terminal: bool, epochs: int = 2, width: int = 120) -> str:
     clock, text = Clock(), io.StringIO()
-    console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
+    console = Console(file=text, force_terminal=terminal, width=width, color_system=None)
     display = TrainingDisplay(console, "pearl learns", 4, updates_per_epoch=500, clock=clock)
     runner = SimpleNamespace(total_env_steps=0)
     with display:
@@ -75,3 +75,31 @@ def test_the_last_result_is_kept_and_a_resumed_run_counts_from_where_it_stood():
     assert display.last_result is None
     assert display.seconds == 62.0
     assert text.getvalue() == "epoch 3/4  9,000 env steps  500 steps/s  5 updates/s  1:02 elapsed, 0:02 left\n"
+
+
+def test_an_epoch_without_an_evaluation_shows_none_and_is_not_mistaken_for_an_evaluated_one():
+    clock, text = Clock(), io.StringIO()
+    display = TrainingDisplay(Console(file=text, width=120), "t", 4, updates_per_epoch=10, clock=clock)
+    runner = SimpleNamespace(total_env_steps=0)
+    display.start_from(0, 0, seconds=5.0)
+    with display:
+        display.on_evaluation(runner, result(-20.0, -10.0))
+        display.on_epoch_end(runner, 0, {})
+        display.on_epoch_end(runner, 1, {})
+    first, second = text.getvalue().splitlines()
+    assert "return -20.0 -> -10.0" in first
+    assert "return" not in second
+    assert display.result_of(1) is display.last_result
+    assert display.result_of(2) is None
+    assert display.start_from(2, 0, seconds=5.0) is None
+    assert display.seconds == 5.0
+
+
+@pytest.mark.parametrize(
+    ("width", "missing"), [(80, []), (60, ["steps/s", "updates/s"]), (45, ["steps/s", "env steps"])]
+)
+def test_a_narrow_terminal_loses_rates_before_returns(width, missing):
+    shown = play(terminal=True, width=width)
+    assert "…" not in shown
+    assert "-11.0 [-1" in shown
+    assert all(name not in shown for name in missing)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -56,7 +59,10 @@ def test_every_command_has_help(capsys, command):
         (["train"], "both names are missing"),
         (["train", "pearl"], "the environment is missing"),
         (["train", "perl", "point-robot"], "unknown algorithm 'perl'; did you mean 'pearl'?"),
-        (["demo", "--epoch", "3"], "unknown option --epoch; did you mean --epochs"),
+        (["demo", "--epoch", "3"], "unknown option --epoch; did you mean --epochs? See metaroll demo --help"),
+        (["demo", "--xyz", "3"], "unknown option --xyz; see metaroll demo --help"),
+        (["demo", "--out", ""], "--out must name a folder"),
+        (["demo", "--num-workers", "100000"], "num_workers must be at most"),
         (["demo", "--seed", "one"], "Error parsing --seed"),
         (["demo", "one"], "unexpected argument 'one'"),
         (["resume"], "the folder of the run is missing"),
@@ -105,3 +111,36 @@ def test_ctrl_c_gives_status_130_and_the_command_that_continues(capsys, monkeypa
     status, out, err = run(capsys, "demo")
     assert (status, out) == (130, "")
     assert err == "interrupted; continue with: metaroll resume runs/demo"
+
+
+def test_sigterm_ends_a_run_as_ctrl_c_does(capsys, monkeypatch):
+    def terminated(arguments):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        except KeyboardInterrupt as error:
+            error.resume_command = "metaroll resume runs/demo"
+            raise
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(command_line, "_dispatch", terminated)
+    status, out, err = run(capsys, "demo")
+    assert (status, out) == (143, "")
+    assert err == "terminated; continue with: metaroll resume runs/demo"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(("error", "status"), [(OSError(28, "No space left on device"), 1), (MetarollError("no"), 2)])
+def test_a_failure_in_a_run_is_one_line_and_the_command_that_continues_it(capsys, monkeypatch, error, status):
+    error.resume_command = "metaroll resume r"
+    monkeypatch.setattr(command_line, "_dispatch", lambda arguments: (_ for _ in ()).throw(error))
+    assert run(capsys, "demo") == (
+        status,
+        "",
+        f"error: {error} what was saved is kept; continue with: metaroll resume r",
+    )
+
+
+def test_python_m_metaroll_is_the_command_line():
+    done = subprocess.run([sys.executable, "-m", "metaroll", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"metaroll {metaroll.__version__}\n"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from metaroll.cli.run_folder import (
+    check_same_run,
+    claim,
     clear_run,
     default_run_dir,
+    file_values,
     find_run,
     flat_values,
     package_versions,
@@ -136,3 +139,46 @@ def test_a_missing_run_is_an_error_that_lists_those_nearby(tmp_path):
         find_run(runs / "pearl-point-robot-2")
     with pytest.raises(FileNotFoundError, match=r"holds no config.yaml.*pearl-point-robot-1"):
         find_run(runs)
+    with pytest.raises(FileNotFoundError, match=r"is a file\); runs here: .*pearl-point-robot-1"):
+        find_run(runs / "pearl-point-robot-1" / "config.yaml")
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_the_cure(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"file/run cannot be used \(Not a directory\): choose another folder with --out"):
+        claim(tmp_path / "file" / "run")
+
+
+def test_what_a_run_leaves_that_ended_before_it_began_is_nothing(tmp_path):
+    with claim(tmp_path / "run"):
+        pass
+    (tmp_path / "run" / ".config.yaml.tmp").write_text("half")
+    refuse_existing(tmp_path / "run")
+
+
+def test_a_file_for_another_environment_or_version_is_refused(tmp_path):
+    write_config(tmp_path, CONFIG)
+    path = tmp_path / "config.yaml"
+    assert file_values(path, "pearl", "point-robot")["seed"] == 3
+    with pytest.raises(ValueError, match=r"env in .* is 'point-robot', expected 'cheetah-vel'.*delete that line"):
+        file_values(path, "pearl", "cheetah-vel")
+    path.write_text("metaroll_run: 99\n")
+    with pytest.raises(ValueError, match=r"metaroll_run in .* is 99, expected 1"):
+        file_values(path, "pearl", "cheetah-vel")
+    path.write_text("run: {seed: 1}\nseed: 2\n")
+    with pytest.raises(ValueError, match=r"config.yaml: option seed is given twice, as 1 and 2"):
+        file_values(path, "pearl", "cheetah-vel")
+
+
+def test_what_may_not_change_within_a_run_is_compared_with_the_snapshot(tmp_path):
+    write_config(tmp_path, CONFIG)
+    read = read_config(tmp_path)
+    check_same_run(read, CONFIG, tmp_path)
+    check_same_run(read, None, tmp_path)
+    check_same_run({**read, "run": {**read["run"], "epochs": 7, "num_workers": 3}}, CONFIG, tmp_path)
+    with pytest.raises(
+        SnapshotError, match=r"seed in .*config.yaml is 4, the snapshot was written with 3: set it back"
+    ):
+        check_same_run({**read, "run": {**read["run"], "seed": 4}}, CONFIG, tmp_path)
+    with pytest.raises(SnapshotError, match=r"discount in .* is 0.9, the snapshot was written with 0.99"):
+        check_same_run({**read, "algorithm": {"discount": 0.9}}, CONFIG, tmp_path)

@@ -169,6 +169,19 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place,
         (["--transport", "pigeons"], "transport"),
         (["--snapshot-mode", "seldom"], "invalid choice 'seldom'"),
         (["--device", "abacus"], "device"),
+        (["--device", "meta"], "device 'meta' cannot be used here"),
+        (["--num-workers", "100000"], "num_workers must be at most"),
+        (["--num-workers", "2", "--transport", "serial"], "transport 'serial' runs in this process"),
+        (["--num-train-tasks", "0"], "num_train_tasks must be at least 1, got 0"),
+        (["--num-test-tasks", "0"], "num_test_tasks must be at least 1, got 0"),
+        (["--hidden-sizes", "8", "0"], "hidden_sizes must be at least 1 each, got [8, 0]"),
+        (["--context-reward-key", "sparse"], "context_reward_key 'sparse' is not among the infos of point-robot"),
+        (["--return-reward-key", "sparse"], "return_reward_key 'sparse' is not among the infos of point-robot"),
+        (["--out", ""], "--out must name a folder"),
+        (
+            ["--out", "tiny.yaml/run"],
+            "tiny.yaml/run cannot be used (Not a directory): choose another folder with --out",
+        ),
     ],
 )
 def test_values_that_make_no_sense_are_one_line_and_leave_no_folder(place, capsys, arguments, message):
@@ -223,6 +236,152 @@ def test_a_damaged_snapshot_is_one_line(place, capsys):
     assert status == 2
     assert err.startswith("error: ")
     assert "Traceback" not in err
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
+def test_damage_in_any_file_of_a_snapshot_is_one_line_and_touches_nothing(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    snapshot = place / "r" / "snapshots" / "000001"
+    names = sorted(path.name for path in snapshot.iterdir())
+    assert len(names) == 7
+    for name in names:
+        whole = (snapshot / name).read_bytes()
+        middle = len(whole) // 2
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        for damaged in (whole[:middle], b"", flipped, None):
+            if damaged is None:
+                (snapshot / name).unlink()
+            else:
+                (snapshot / name).write_bytes(damaged)
+            before = contents(place / "r")
+            status, out, err = run(capsys, "resume", "r", "--epochs", "2")
+            assert (status, out) == (2, ""), (name, err)
+            assert err.startswith("error: snapshot 1 cannot be used: ")
+            assert name in err
+            assert err.endswith("there is no other snapshot: restore it from a copy, or train anew with --out")
+            assert contents(place / "r") == before
+            (snapshot / name).write_bytes(whole)
+
+
+def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
+    whole = json.loads(train(capsys, "--out", "whole", "--snapshot-mode", "all", "--json")[1])
+    first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
+    assert first["epoch"] == 1
+    (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
+    status, _, err = run(capsys, "evaluate", "whole")
+    assert (status, "--from-epoch 1 on the command line; there are: 0, 1, 2" in err) == (2, True)
+    status, out, _ = run(capsys, "resume", "whole", "--from-epoch", "1", "--json")
+    assert (status, json.loads(out)["epochs"]) == (0, whole["epochs"])
+    assert sorted(os.listdir(place / "whole" / "snapshots")) == ["000000", "000001", "000002", "000002.abandoned"]
+
+
+def test_a_finished_run_keeps_its_times_and_its_epochs(place, capsys):
+    whole = json.loads(train(capsys, "--out", "r", "--json")[1])
+    status, out, err = run(capsys, "resume", "r", "--json")
+    assert status == 0
+    assert "all 2 epochs of r are done" in err
+    again = json.loads(out)
+    assert {**again, "seconds": 0} == {**whole, "seconds": 0}
+    assert again["seconds"] > 0.1 * whole["seconds"]
+    status, _, err = run(capsys, "resume", "r", "--epochs", "1")
+    assert status == 2
+    assert "--epochs must be at least 2, the number of finished epochs, got 1" in err
+    assert yaml.safe_load((place / "r" / "config.yaml").read_text())["run"]["epochs"] == 2
+
+
+def test_a_run_whose_last_epoch_is_not_evaluated_reports_its_last_agent(place, capsys):
+    every = json.loads(train(capsys, "--out", "every", "--json")[1])
+    first = json.loads(train(capsys, "--out", "first", "--evaluate-every", "3", "--json")[1])
+    assert {**first, "seconds": 0} == {**every, "seconds": 0}
+
+
+def test_a_changed_seed_is_refused_instead_of_training_on_other_tasks(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    path = place / "r" / "config.yaml"
+    path.write_text(path.read_text().replace("  seed: 0", "  seed: 1"))
+    for command in (["resume", "r", "--epochs", "2"], ["evaluate", "r"]):
+        status, _, err = run(capsys, *command)
+        assert status == 2
+        assert "seed in r/config.yaml is 1, the snapshot was written with 0: set it back" in err
+
+
+def test_metrics_after_the_snapshot_are_cut_and_torn_ones_refused_before_anything_is_touched(place, capsys):
+    train(capsys, "--out", "whole", "--quiet")
+    train(capsys, "--out", "r", "--epochs", "1", "--quiet")
+    metrics = place / "r" / "metrics.jsonl"
+    kept = metrics.read_bytes()
+    for damaged in (kept[:-1], kept[: len(kept) // 2], b""):
+        metrics.write_bytes(damaged)
+        before = contents(place / "r")
+        status, _, err = run(capsys, "resume", "r", "--epochs", "2")
+        assert status == 2
+        assert "metrics.jsonl was changed after snapshot 1 was written" in err
+        assert "move it away to go on without the earlier numbers" in err
+        assert contents(place / "r") == before
+    metrics.write_bytes(kept + b'{"iteration": 1, "half a li')
+    assert run(capsys, "resume", "r", "--epochs", "2", "--quiet")[0] == 0
+
+    def without_times(path: Path) -> list[bytes]:
+        return [line for line in path.read_bytes().splitlines() if b'"phase": "time"' not in line]
+
+    assert without_times(metrics) == without_times(place / "whole" / "metrics.jsonl")
+
+
+def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    metrics = place / "r" / "metrics.jsonl"
+    metrics.write_bytes(b"?" + metrics.read_bytes()[1:])
+    (place / "r" / "summary.json").unlink()
+    status, out, _ = run(capsys, "resume", "r", "--epochs", "2")
+    assert status == 0
+    assert "no learning curve: line 1 of" in out
+    assert json.loads((place / "r" / "summary.json").read_text())["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--episodes", "0"], "--episodes must be at least 1, got 0"),
+        (["--num-tasks", "-1"], "--num-tasks must be at least 1, got -1"),
+        (["--repetitions", "0"], "--repetitions must be at least 1, got 0"),
+        (["--seed", "-1"], "--seed must be at least 0, got -1"),
+        (["--from-epoch", "9"], "r has no snapshot after 9 epochs"),
+    ],
+)
+def test_an_evaluation_names_the_option_that_makes_no_sense(place, capsys, option, message):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    status, out, err = run(capsys, "evaluate", "r", *option)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_a_single_task_has_no_interval_and_the_json_no_nan(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    status, out, err = run(capsys, "evaluate", "r", "--num-tasks", "1", "--json")
+    assert status == 0
+    assert "on 1 held-out task (too few for an interval)" in err
+    assert json.loads(out, parse_constant=pytest.fail)["gain_ci_low"] is None
+
+
+def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+    code = "import sys, time; from metaroll.training.run_lock import RunLock; l = RunLock('r'); print(1, flush=True); "
+    holder = subprocess.Popen([sys.executable, "-c", code + "time.sleep(60)"], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout.readline() == b"1\n"
+        before = contents(place / "r")
+        status, _, err = run(capsys, "resume", "r", "--epochs", "2")
+        assert status == 2
+        assert f"r is in use by process {holder.pid}: wait until that process is done" in err
+        assert contents(place / "r") == before
+        assert run(capsys, "evaluate", "r", "--quiet")[0] == 0  # reads only
+    finally:
+        holder.kill()
+        holder.communicate()
+    assert run(capsys, "resume", "r", "--epochs", "2", "--quiet")[0] == 0
 
 
 def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from metaroll.training import plots
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.metrics_log import MetricsLog
 from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
@@ -78,3 +79,34 @@ def test_without_matplotlib_the_cure_is_named(tmp_path: Path, monkeypatch: pytes
     ):
         with pytest.raises(ImportError, match=r"metaroll\[plot\]"):
             draw()
+
+
+def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+
+    def finish(figure: Any, axes: Any, path: Path, references: Any) -> Path:
+        legend = axes.get_legend_handles_labels()[1]
+        texts[:] = [axes.get_title("left"), *(t.get_text() for t in axes.texts), axes.get_ylabel(), *legend]
+        return path
+
+    monkeypatch.setattr(plots, "_finish", finish)
+    plot_adaptation_curve(example_result(), tmp_path / "a.png", references={"floor": -15.9})
+    assert texts[:3] == [
+        "Adapting to a new task",
+        "mean over 20 held-out tasks (2 repetitions each); bars: 95 % bootstrap interval over tasks",
+        "return (sum of rewards in an episode)",
+    ]
+    assert {"floor", "exploration episodes", "adapted episodes"} <= set(texts)
+    plot_adaptation_curve(example_result(1), tmp_path / "a.png")
+    assert texts[1] == "mean over 1 held-out task (2 repetitions each)"  # no bars: one task has no interval
+    write_metrics(tmp_path)
+    plot_learning_curve(tmp_path)
+    assert texts[1] == "mean over 1 held-out task; shaded: 95 % bootstrap interval over tasks"
+
+
+def test_a_single_epoch_has_visible_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, references: kept.append(axes) or path)
+    write_metrics(tmp_path, epochs=1)
+    plot_learning_curve(tmp_path)
+    assert len(kept[0].containers) == 2  # error bars instead of bands without width

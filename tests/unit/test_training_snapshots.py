@@ -132,7 +132,7 @@ def test_damage_names_the_snapshot_and_an_older_one(tmp_path: Path) -> None:
     only = tmp_path / "only"
     write(Snapshotter(only), 0)
     (only / "snapshots" / "000000" / "algorithm.json").unlink()
-    with pytest.raises(SnapshotError, match="There is no other snapshot"):
+    with pytest.raises(SnapshotError, match="there is no other snapshot"):
         load_snapshot(only)
 
 
@@ -218,3 +218,28 @@ def test_a_kill_at_any_file_operation_leaves_a_whole_snapshot(
             break
     assert finished
     assert count > 15
+
+
+def test_a_manifest_that_was_changed_or_moved_is_refused(tmp_path: Path) -> None:
+    path = write(Snapshotter(tmp_path), 3)
+    assert path is not None
+    manifest = path / "manifest.json"
+    whole = manifest.read_text()
+    manifest.write_text(whole.replace('"metrics_offset": 0', '"metrics_offset": 1'))
+    with pytest.raises(SnapshotError, match=r"manifest.json is damaged \(its checksum differs"):
+        load_snapshot(tmp_path)
+    manifest.write_text(json.dumps(json.loads(whole)))  # another layout says the same
+    assert load_snapshot(tmp_path).iteration == 3
+    path.rename(path.with_name("000005"))
+    with pytest.raises(SnapshotError, match="belongs to snapshot 3: its folder was renamed or copied"):
+        load_snapshot(tmp_path)
+
+
+def test_half_of_the_newest_buffers_is_damage_and_none_of_them_is_not(tmp_path: Path) -> None:
+    path = write(Snapshotter(tmp_path), 3)
+    assert path is not None
+    (path / "buffers.json").unlink()
+    with pytest.raises(SnapshotError, match=r"buffers.json is missing"):
+        load_snapshot(tmp_path)
+    (path / "buffers.safetensors").unlink()
+    assert load_snapshot(tmp_path).buffers is None

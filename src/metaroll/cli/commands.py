@@ -28,6 +28,7 @@ def _unset(metavar: str, meaning: str) -> Any:
 
 _AsNeeded = Annotated[int | None, _unset("INT", "as many as the demo needs")]
 _AsBefore = Annotated[int | None, _unset("INT", "as before")]
+_Newest = Annotated[int | None, _unset("INT", "that of the newest snapshot")]
 _AsTrained = Annotated[int | None, _unset("INT", "as in training")]
 _Folder = Annotated[str | None, _unset("DIR", "runs/ALGO-ENV-SEED")]
 _File = Annotated[str | None, _unset("FILE", "none")]
@@ -80,6 +81,8 @@ class _ResumeArguments:
     """Total number of epochs."""
     num_workers: _AsBefore = None
     """Processes that collect rollouts; results do not depend on it."""
+    from_epoch: _Newest = None
+    """Go on after this epoch; newer snapshots are set aside."""
     output: _Output = _Output()
 
 
@@ -93,6 +96,8 @@ class _EvaluateArguments:
     """Independent repetitions per task."""
     seed: _AsTrained = None
     """Seed of the evaluation's rollouts."""
+    from_epoch: _Newest = None
+    """Evaluate the agent as it was after this epoch."""
     output: _Output = _Output()
 
 
@@ -107,8 +112,8 @@ def demo(arguments: Sequence[str]) -> None:
         overrides["epochs"] = given.epochs
     with blame_input():
         config = demo_config(overrides)
-        folder = Path(given.out)
-        run_folder.clear_run(folder, "demo")
+        folder = _folder(given.out)
+        run_folder.refuse_foreign(folder, "demo")
     start(config, folder, given.output.console(), given.output.json)
 
 
@@ -121,7 +126,7 @@ def train(arguments: Sequence[str]) -> None:
     from metaroll.cli.sessions import start
 
     with blame_input():
-        layers = [] if file is None else [(file, run_folder.flat_values(run_folder.read_yaml(Path(file))))]
+        layers = [] if file is None else [(file, run_folder.file_values(Path(file).expanduser(), algo, env))]
         config = experiments.resolve(algo, env, layers)
     options = experiments.run_options(algo)
     sections = {
@@ -133,7 +138,7 @@ def train(arguments: Sequence[str]) -> None:
     values = {o.name: getattr(getattr(given, o.section), o.name) for o in options}
     with blame_input():
         config = experiments.resolve(algo, env, [("the options", values)])
-        folder = Path(given.files.out) if given.files.out else _default_folder(config)
+        folder = _default_folder(config) if given.files.out is None else _folder(given.files.out)
         run_folder.refuse_existing(folder)
     start(config, folder, given.output.console(), given.output.json)
 
@@ -146,7 +151,8 @@ def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tu
     algo = names[0] if names else ALGORITHM_NAMES[0]
     if len(names) < 2 and not asks_for_help(rest):
         known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(preset_names(algo))}"
-        raise UsageError(f"{usage}: {'the environment is' if names else 'both names are'} missing. Known {known}")
+        missing = "the environment is" if names else "both names are"
+        raise UsageError(f"{usage}: {missing} missing (before all options). Known {known}")
     return (algo, names[1] if len(names) == 2 else preset_names(algo)[0]), rest
 
 
@@ -162,7 +168,7 @@ def resume(arguments: Sequence[str]) -> None:
         config["run"] = {**config["run"], **changes}
     from metaroll.cli.sessions import continue_run
 
-    continue_run(config, folder, given.output.console(), given.output.json)
+    continue_run(config, folder, given.output.console(), given.output.json, given.from_epoch)
 
 
 def evaluate(arguments: Sequence[str]) -> None:
@@ -173,17 +179,22 @@ def evaluate(arguments: Sequence[str]) -> None:
     with blame_input():
         folder = run_folder.find_run(run)
         config = run_folder.read_config(folder)
+    from metaroll.cli.experiments import require_at_least
     from metaroll.cli.sessions import evaluate_run
 
+    with blame_input():
+        counts = {name: getattr(given, name) for name in ("episodes", "num_tasks", "repetitions")}
+        require_at_least({"--" + name.replace("_", "-"): value for name, value in counts.items()}, 1)
+        require_at_least({"--seed": given.seed}, 0)
     changes = {"n_exploration_traj": given.episodes, "repetitions": given.repetitions, "seed": given.seed}
     changes = {name: value for name, value in changes.items() if value is not None}
-    evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes)
+    evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes, given.from_epoch)
 
 
 def _run_folder_name(arguments: Sequence[str], usage: str) -> tuple[str, list[str]]:
     names, rest = take_positionals(arguments, 1)
     if not names and not asks_for_help(rest):
-        raise UsageError(f"{usage}: the folder of the run is missing")
+        raise UsageError(f"{usage}: the folder of the run is missing (before all options)")
     return (names or [""])[0], rest
 
 
@@ -199,6 +210,13 @@ def _flags(kind: Any) -> list[str]:
         inner = hints[field.name]
         flags += _flags(inner) if dataclasses.is_dataclass(inner) else ["--" + field.name.replace("_", "-")]
     return flags
+
+
+def _folder(text: str) -> Path:
+    """The folder of ``--out``; shells leave a ``~`` behind ``=`` as it is."""
+    if not text:
+        raise UsageError("--out must name a folder, got an empty text; leave it out for the default")
+    return Path(text).expanduser()
 
 
 def _default_folder(config: Mapping[str, Any]) -> Path:

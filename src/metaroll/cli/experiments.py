@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from metaroll.errors import unknown_name
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
+from metaroll.rollouts.episode import rollout
 from metaroll.seeding import mix_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.meta_evaluator import MetaEvaluator
@@ -31,15 +33,18 @@ __all__ = [
     "build",
     "build_evaluator",
     "check_names",
+    "require_at_least",
     "resolve",
     "run_options",
     "split_tasks",
     "torch_threads",
+    "with_torch_threads",
 ]
 
 _ALGORITHMS = {"pearl": PEARL}
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator")
+_REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
 _FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
 
 
@@ -56,8 +61,9 @@ class RunOptions:
         num_workers: Processes that collect rollouts; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, or as the number of workers suggests.
         device: Where gradient steps run, e.g. cpu or cuda.
-        torch_threads: Threads of gradient steps on the CPU (null: as many as torch chooses). Several pay for large
-            networks on idle cores; beside other busy programs one thread is much faster.
+        torch_threads: Threads of gradient steps on the CPU (null: as many as torch chooses at the start; the run keeps
+            their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
+            other busy programs one thread is much faster.
         snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
     """
@@ -75,19 +81,46 @@ class RunOptions:
     snapshot_gap: int = 1
 
     def __post_init__(self) -> None:
-        for name, low in (("seed", 0), ("epochs", 1), ("num_workers", 1)):
-            if getattr(self, name) < low:
-                raise ValueError(f"{name} must be at least {low}, got {getattr(self, name)}")
-        if self.torch_threads is not None and self.torch_threads < 1:
-            raise ValueError(f"torch_threads must be at least 1 or null, got {self.torch_threads}")
-        if self.task_seed is not None and self.task_seed < 0:
-            raise ValueError(f"task_seed must be at least 0, got {self.task_seed}")
-        try:
-            kind = torch.device(self.device).type
-        except RuntimeError as error:
-            raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {self.device!r}") from error
-        if kind == "cuda" and not torch.cuda.is_available():
-            raise ValueError(f"device {self.device!r} is not there: torch sees no CUDA device; use --device cpu")
+        require_at_least({"seed": self.seed, "task_seed": self.task_seed}, 0)
+        counts = {name: getattr(self, name) for name in ("epochs", "num_workers", "torch_threads")}
+        require_at_least(counts, 1)
+        if any(size < 1 for size in self.hidden_sizes):
+            raise ValueError(f"hidden_sizes must be at least 1 each, got {list(self.hidden_sizes)}")
+        most = max(16, 4 * (os.cpu_count() or 1))
+        if self.num_workers > most:
+            raise ValueError(
+                f"num_workers must be at most {most} on this machine, got {self.num_workers}: more of them than "
+                f"processors ({os.cpu_count()}) only take memory"
+            )
+        if self.transport == "serial" and self.num_workers > 1:
+            raise ValueError(
+                f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
+                "--transport process, or --num-workers 1"
+            )
+        _check_device(self.device)
+
+
+def require_at_least(values: Mapping[str, int | None], low: int) -> None:
+    """Error that names the first of ``values`` (name -> number, ``None`` for not given) below ``low``."""
+    for name, value in values.items():
+        if value is not None and value < low:
+            raise ValueError(f"{name} must be at least {low}, got {value}")
+
+
+def _check_device(name: str) -> None:
+    """Error unless networks and generators can be made on the device."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} is not there: torch sees no CUDA device; use --device cpu")
+    try:
+        torch.Generator(device)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}); use --device cpu") from error
 
 
 class Experiment(NamedTuple):
@@ -135,6 +168,7 @@ def resolve(
     if missing:
         flags = ", ".join(option.flag for option in missing)
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
+    require_at_least({name: values[name] for name in ("num_train_tasks", "num_test_tasks") if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
@@ -160,6 +194,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks: Objects that the runner tells about epochs and evaluations.
     """
     train_tasks, test_tasks = split_tasks(config)
+    _check_reward_keys(config, train_tasks[0])
     algo = _BUILDERS[config["algo"]](config, train_tasks, test_tasks)
     evaluator = build_evaluator(config, test_tasks)
     run = config["run"]
@@ -175,6 +210,31 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     )
     runner.setup(algo, train_tasks[0])
     return Experiment(runner, algo, train_tasks[0], evaluator)
+
+
+def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the number of torch's threads filled in, so that a resumed run has the same bits."""
+    run = config["run"]
+    threads = torch.get_num_threads() if run["torch_threads"] is None else run["torch_threads"]
+    return {**config, "run": {**run, "torch_threads": threads}}
+
+
+def _check_reward_keys(config: Mapping[str, Any], task: EnvUpdate) -> None:
+    """Error if a reward is to be read from an info that the environment does not give: before anything is collected."""
+    keys = {name: config[section].get(name) for section, name in _REWARD_KEYS}
+    if not any(keys.values()):
+        return
+    environment = task()
+    environment.action_space.seed(0)
+    action = environment.action_space.sample()
+    infos = rollout(environment, lambda obs: action, max_steps=1, seed=0, no_close=False).env_infos
+    for name, key in keys.items():
+        if key is not None and key not in infos:
+            known = ", ".join(sorted(infos)) or "none"
+            raise ValueError(
+                f"{name} {key!r} is not among the infos of {config['env']} (it has: {known})"
+                "; leave the option out for the reward itself"
+            )
 
 
 @contextmanager

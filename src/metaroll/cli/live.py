@@ -20,7 +20,9 @@ from metaroll.training.evaluation_result import EvaluationResult
 __all__ = ["EpochRow", "TrainingDisplay", "duration"]
 
 _ROWS_SHOWN = 12
-_COLUMNS = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
+_COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
+# Left out in narrow terminals, where returns would be cut off otherwise: column -> width needed.
+_NEEDS_WIDTH = {"steps/s": 76, "updates/s": 76, "env steps": 52}
 _STYLES = {"before": "yellow", "after adaptation": "bold green"}
 
 
@@ -92,6 +94,8 @@ class TrainingDisplay:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.last_result: EvaluationResult | None = None
+        self._evaluated_epoch: int | None = None
+        self._newest: EvaluationResult | None = None
         self._console = console
         self._title = title
         self._num_epochs = num_epochs
@@ -123,13 +127,17 @@ class TrainingDisplay:
         """Seconds since the display was opened, and those of earlier sessions of a resumed run."""
         return self._clock() - self._started + self._earlier_seconds
 
-    def start_from(self, epoch: int, env_steps: int) -> None:
-        """Tell where a resumed run stands, so that rates and epochs count from there."""
-        self._first_epoch, self._env_steps = epoch, env_steps
+    def start_from(self, epoch: int, env_steps: int, seconds: float = 0.0) -> None:
+        """Tell where a resumed run stands, so that rates, epochs and seconds count from there."""
+        self._first_epoch, self._env_steps, self._earlier_seconds = epoch, env_steps, seconds
+
+    def result_of(self, epoch: int) -> EvaluationResult | None:
+        """The evaluation after ``epoch`` finished epochs, if there was one in this session."""
+        return self.last_result if self._evaluated_epoch == epoch else None
 
     def on_evaluation(self, runner: Any, result: EvaluationResult) -> None:
         """Keep the newest evaluation for the row of this epoch."""
-        self.last_result = result
+        self.last_result = self._newest = result
 
     def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
         """Add the row of ``epoch``."""
@@ -141,7 +149,10 @@ class TrainingDisplay:
         self._earlier_seconds = max(0.0, metrics.get("time/total_seconds", 0.0) - self._reported_seconds)
         env_steps = int(runner.total_env_steps)
         new_steps, self._env_steps = env_steps - (self._env_steps or 0), env_steps
-        done, result = epoch + 1, self.last_result
+        done, result = epoch + 1, self._newest
+        self._newest = None  # an epoch without an evaluation shows none
+        if result is not None:
+            self._evaluated_epoch = done
         # The first epoch holds the warm-up: it says nothing about those to come once there are others.
         typical = self._epoch_seconds[1:] or self._epoch_seconds
         row = EpochRow(
@@ -162,10 +173,12 @@ class TrainingDisplay:
 
     def _table(self) -> Group:
         table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD)
-        for name in _COLUMNS:
+        shown = [name for name in _COLUMNS if self._console.width >= _NEEDS_WIDTH.get(name, 0)]
+        for name in shown:
             table.add_column(name, justify="right", style=_STYLES.get(name, ""), no_wrap=True)
         for row in tuple(self._rows):  # this runs in the thread of the live display
-            table.add_row(*row.cells())
+            cells = dict(zip(_COLUMNS, row.cells(), strict=True))
+            table.add_row(*(cells[name] for name in shown))
         newest = self._rows[-1] if self._rows else None
         done = newest.epoch if newest else self._first_epoch
         if self._live is None or done >= self._num_epochs:

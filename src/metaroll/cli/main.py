@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import sys
-import traceback
+import threading
 from collections.abc import Iterator, Sequence
-
-from rich.console import Console
-from rich.markup import escape
+from types import FrameType
 
 from metaroll.errors import MetarollError, unknown_name
 
@@ -21,11 +21,16 @@ _COMMANDS = {
     "evaluate RUN": "adapt the newest snapshot of a run to held-out tasks",
 }
 _INTERRUPTED = 130
+_TERMINATED = 143
 _TRACEBACK_FLAG = "--traceback"
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM (a scheduler's time limit, say), which is to end the program in order, as Ctrl-C does."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status (0 done, 1 internal error, 2 bad input, 130 interrupted).
+    """Run the command line; the exit status (0 done, 1 failure, 2 bad input, 130 interrupted, 143 terminated).
 
     Args:
         argv: Arguments without the program's name; ``None`` takes those of the process.
@@ -33,26 +38,62 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
-    errors = Console(stderr=True, highlight=False)
     try:
-        return _dispatch(arguments)
-    except KeyboardInterrupt as interrupt:
-        resume = getattr(interrupt, "resume_command", None)
-        errors.print(f"[yellow]interrupted[/]; continue with: {escape(resume)}" if resume else "[yellow]interrupted[/]")
-        return _INTERRUPTED
-    except MetarollError as error:
-        if wants_traceback:
-            traceback.print_exc()
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-        return 2
-    except BrokenPipeError:  # the reader of our output has gone, as in `metaroll ... | head`
+        with _termination_as_interrupt():
+            return _dispatch(arguments)
+    except BaseException as error:
+        if isinstance(error, SystemExit | GeneratorExit):
+            raise
+        if argv is None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process is about to end: a second Ctrl-C adds nothing
+        return _report(error, wants_traceback)
+
+
+def _report(error: BaseException, wants_traceback: bool) -> int:
+    """Say on standard error what went wrong, and how a run can be continued; the exit status."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
-            sys.stdout.close()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
         return 1
-    except Exception:
-        traceback.print_exc()
+    errors = Console(stderr=True, highlight=False)
+    resume = getattr(error, "resume_command", None)
+    if isinstance(error, KeyboardInterrupt):
+        what = "terminated" if isinstance(error, _Terminated) else "interrupted"
+        hint = f"; continue with: {escape(resume)}" if resume else ""
+        errors.print(f"[yellow]{what}[/]{hint}", soft_wrap=True)
+        return _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
+    internal = not isinstance(error, MetarollError | OSError)
+    if wants_traceback or internal:
+        import traceback
+
+        traceback.print_exception(error)
+    if internal:
         errors.print("[bold red]internal error:[/] please report it with the traceback above", soft_wrap=True)
-        return 1
+    else:
+        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+    if resume:
+        errors.print(f"what was saved is kept; continue with: {escape(resume)}", soft_wrap=True)
+    return 2 if isinstance(error, MetarollError) else 1
+
+
+@contextlib.contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Inside, SIGTERM raises in the main thread, so that workers are ended and files closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def raise_it(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, raise_it)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -87,6 +128,8 @@ def _exit_status() -> Iterator[list[int]]:
 
 
 def _print_help() -> None:
+    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from metaroll import __version__

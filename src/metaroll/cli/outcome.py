@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from metaroll.training.files import to_plain
 
 __all__ = ["closing_panel", "draw_pictures", "evaluation_values", "print_json"]
 
-
+_REFERENCES = {"return_oracle": "oracle (is told the task)", "return_floor": "floor (best without adapting)"}
 _VALUES = (
     "return_before",
     "return_after",
@@ -46,7 +47,7 @@ def draw_pictures(
     references: Mapping[str, float] | None = None,
     learning_of: Path | None = None,
 ) -> list[Path]:
-    """Draw the adaptation curve (and the learning curve of a run); without matplotlib say so and go on.
+    """Draw the adaptation curve (and the learning curve of a run); where that fails say so and go on.
 
     Args:
         adaptation: Picture to write.
@@ -58,31 +59,44 @@ def draw_pictures(
     from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
 
     entries = references or {}
-    lines = {name: entries[f"return_{name}"] for name in ("floor", "oracle") if f"return_{name}" in entries}
+    lines = {text: entries[name] for name, text in _REFERENCES.items() if name in entries}
+    pictures: list[Path] = []
     try:
-        pictures = [Path(plot_adaptation_curve(result, adaptation, references=lines))]
+        pictures.append(plot_adaptation_curve(result, adaptation, references=lines))
         if learning_of is not None:
-            pictures.append(Path(plot_learning_curve(learning_of)))
-    except ImportError as error:
-        console.print(f"[yellow]no pictures:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        return []
+            pictures.append(plot_learning_curve(learning_of))
+    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
+        what = "no learning curve" if pictures else "no pictures"
+        console.print(f"[yellow]{what}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     return pictures
 
 
 def print_json(values: Mapping[str, Any]) -> None:
     """Write ``values`` to standard output as one JSON document."""
-    sys.stdout.write(json.dumps(to_plain(values), indent=2) + "\n")
+    sys.stdout.write(json.dumps(to_plain(values), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def _interval(summary: Mapping[str, Any]) -> str:
+    """The interval of the gain in words; a single task has none."""
+    low, high = summary["gain_ci_low"], summary["gain_ci_high"]
+    tasks = _count(summary["n_test_tasks"], "held-out task")
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return f" on {tasks} (too few for an interval)"
+    return f"{escape(f'[{low:.1f}, {high:.1f}]')}  on {tasks} (95 % bootstrap)"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
     lines = [
-        f"adaptation gain [bold green]{summary['gain']:+.1f}[/] "
-        f"[{summary['gain_ci_low']:.1f}, {summary['gain_ci_high']:.1f}]  "
-        f"on {summary['n_test_tasks']} held-out tasks (95 % bootstrap)",
-        f"return before [yellow]{summary['return_before']:.1f}[/] -> after {summary['n_exploration_episodes']} "
-        f"exploration episodes [bold green]{summary['return_after']:.1f}[/]",
+        f"adaptation gain [bold green]{summary['gain']:+.1f}[/] {_interval(summary)}",
+        f"return before [yellow]{summary['return_before']:.1f}[/] -> after "
+        f"{_count(summary['n_exploration_episodes'], 'exploration episode')} "
+        f"[bold green]{summary['return_after']:.1f}[/]",
     ]
     if "normalised_score" in summary:
         lines += [

@@ -253,12 +253,10 @@ def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, f
 
 
 def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: config.get(name) for name in ("algo", "env")}
-    for name, value in config.get("algorithm", {}).items():
-        if name not in _CHANGEABLE:
-            values[name] = value
     from metaroll.training.files import to_plain
 
+    values = {name: config.get(name) for name in ("algo", "env")}
+    values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
     values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
     return to_plain(values)
 

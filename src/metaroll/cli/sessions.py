@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,50 +12,95 @@ from rich.console import Console
 from rich.markup import escape
 
 from metaroll.cli import demo, experiments
-from metaroll.cli.arguments import blame_input
+from metaroll.cli.arguments import UsageError, blame_input
 from metaroll.cli.live import TrainingDisplay
 from metaroll.cli.outcome import closing_panel, draw_pictures, evaluation_values, print_json
-from metaroll.cli.run_folder import flat_values, package_versions, write_config
+from metaroll.cli.run_folder import (
+    CONFIG_FILE,
+    check_same_run,
+    claim,
+    clear_run,
+    flat_values,
+    package_versions,
+    refuse_existing,
+    write_config,
+)
+from metaroll.errors import SnapshotError
 from metaroll.training.files import write_json
-from metaroll.training.snapshots import latest
+from metaroll.training.metrics_log import read_metrics
+from metaroll.training.run_store import check_metrics
+from metaroll.training.snapshots import Snapshot, latest, load_snapshot
 
 __all__ = ["continue_run", "evaluate_run", "start"]
 
 
 def start(config: Mapping[str, Any], folder: Path, console: Console, as_json: bool) -> None:
-    """Train a new run in ``folder``."""
+    """Train a new run in ``folder``; the demo replaces its earlier run there."""
+    prepare = clear_run if config["command"] == "demo" else _refuse_existing
+    _start(config, folder, console, as_json, prepare)
+
+
+def _refuse_existing(folder: Path, command: str) -> None:
+    refuse_existing(folder)
+
+
+def _start(
+    config: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    as_json: bool,
+    prepare: Callable[[Path, str], None] | None = None,
+) -> None:
+    config = experiments.with_torch_threads(config)
     display = _display(config, console)
-    with blame_input():
-        experiment = experiments.build(config, folder, callbacks=(display,))
-        write_config(folder, config)
-    _announce(config, folder, console)
-    with contextlib.closing(experiment.runner), _resumable(folder), experiments.torch_threads(config):
+    with contextlib.ExitStack() as stack:
+        with blame_input():  # all of it before the first file of an earlier run is touched
+            experiment = experiments.build(config, folder, callbacks=(display,))
+            stack.enter_context(claim(folder))
+            if prepare is not None:
+                prepare(folder, config["command"])
+            write_config(folder, config)
+        stack.enter_context(_resumable(folder))
+        stack.enter_context(contextlib.closing(experiment.runner))
+        stack.enter_context(experiments.torch_threads(config))
+        _announce(config, folder, console)
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         _finish(config, experiment, folder, display, console, as_json)
 
 
-def continue_run(config: Mapping[str, Any], folder: Path, console: Console, as_json: bool) -> None:
-    """Continue the run in ``folder`` from its newest snapshot; one that was killed before the first starts anew."""
-    config = _checked(config)
-    if latest(folder) is None and not (folder / "metrics.jsonl").exists():
-        start(config, folder, console, as_json)
+def continue_run(
+    config: Mapping[str, Any], folder: Path, console: Console, as_json: bool, from_epoch: int | None = None
+) -> None:
+    """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew."""
+    config = _checked(config, folder)
+    if from_epoch is None and latest(folder) is None and not (folder / "metrics.jsonl").exists():
+        _start(config, folder, console, as_json)
         return
     display = _display(config, console)
-    with blame_input():
-        experiment = experiments.build(config, folder, callbacks=(display,))
-    with contextlib.closing(experiment.runner), _resumable(folder), experiments.torch_threads(config):
+    with contextlib.ExitStack() as stack:
         with blame_input():
-            done = experiment.runner.restore(folder).start_epoch
-        write_config(folder, config)
-        epochs, name = config["run"]["epochs"], escape(str(folder))
+            stack.enter_context(claim(folder))
+            snapshot = _check_snapshot(config, folder, from_epoch)
+            check_metrics(folder, snapshot)
+            done = snapshot.iteration
+            epochs, name = config["run"]["epochs"], escape(str(folder))
+            if epochs < done:
+                raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
+            experiment = experiments.build(config, folder, callbacks=(display,))
+        stack.enter_context(_resumable(folder))
+        stack.enter_context(contextlib.closing(experiment.runner))
+        stack.enter_context(experiments.torch_threads(config))
+        with blame_input():
+            experiment.runner.restore(folder, done)
+            write_config(folder, config)
         if done >= epochs:
             console.print(f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more")
         else:
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
-        display.start_from(done, experiment.runner.total_env_steps)
+        display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
-            experiment.runner.resume(n_epochs=max(done, epochs))
+            experiment.runner.resume(n_epochs=epochs)
         _finish(config, experiment, folder, display, console, as_json)
 
 
@@ -65,20 +111,21 @@ def evaluate_run(
     as_json: bool,
     num_tasks: int | None,
     changes: Mapping[str, Any],
+    from_epoch: int | None = None,
 ) -> None:
-    """Evaluate the newest snapshot in ``folder``; nothing of the run itself is changed."""
-    config = _checked(config)
+    """Evaluate a snapshot in ``folder``; nothing of the run itself is changed."""
+    config = _checked(config, folder)
     with blame_input():
         _, test_tasks = experiments.split_tasks(config, num_tasks)
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
-            restored = experiment.runner.restore(folder)
+            epoch = _restore_newest(config, experiment, folder, from_epoch)
         result = evaluator.evaluate(experiment.algo)
     summary = {
         **_identity(config),
-        "epoch": restored.start_epoch,
+        "epoch": epoch,
         **evaluation_values(result),
         "versions": package_versions(),
     }
@@ -89,11 +136,40 @@ def evaluate_run(
         print_json(summary)
 
 
-def _checked(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a file, checked value by value."""
+def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The configuration in ``folder``, checked value by value."""
     with blame_input():
-        layers = [("the run's config.yaml", flat_values(config))]
+        layers = [(str(folder / CONFIG_FILE), flat_values(config))]
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))
+
+
+def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | None) -> Snapshot:
+    """The snapshot to use, which must be of the run that ``config`` describes."""
+    snapshot = load_snapshot(folder, "last" if from_epoch is None else from_epoch)
+    check_same_run(config, snapshot.manifest.get("config"), folder)
+    return snapshot
+
+
+def _restore_newest(
+    config: Mapping[str, Any], experiment: experiments.Experiment, folder: Path, from_epoch: int | None
+) -> int:
+    """Number of finished epochs in the snapshot that was restored, of a run that perhaps is training still."""
+    while True:
+        newest = latest(folder)
+        try:
+            epoch = _check_snapshot(config, folder, from_epoch).iteration
+            return experiment.runner.restore(folder, epoch).start_epoch
+        except (SnapshotError, OSError):
+            if from_epoch is not None or latest(folder) == newest:
+                raise  # otherwise it was replaced by a newer one in the meantime
+
+
+def _seconds_so_far(folder: Path, done: int) -> float:
+    """Seconds of training in the first ``done`` epochs, as far as the metrics tell."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        rows = read_metrics(folder, phase="time", metric="total_seconds")
+        return float(max((row["value"] for row in rows if row["iteration"] < done), default=0.0))
+    return 0.0
 
 
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
@@ -112,12 +188,15 @@ def _announce(config: Mapping[str, Any], folder: Path, console: Console) -> None
 
 @contextlib.contextmanager
 def _resumable(folder: Path) -> Iterator[None]:
-    """Tell who handles Ctrl-C how the run can be continued."""
+    """Tell who handles errors and Ctrl-C how the run can be continued."""
     try:
         yield
-    except KeyboardInterrupt as interrupt:
-        if any((folder / "snapshots").glob("[0-9]*")):
-            interrupt.resume_command = f"metaroll resume {folder}"  # type: ignore[attr-defined]
+    except SnapshotError:
+        raise  # it says itself what can be done
+    except BaseException as error:
+        # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
+        if latest(folder) is not None or not (folder / "metrics.jsonl").exists():
+            error.resume_command = f"metaroll resume {shlex.quote(str(folder))}"  # type: ignore[attr-defined]
         raise
 
 
@@ -134,16 +213,15 @@ def _finish(
     as_json: bool,
 ) -> None:
     """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
-    result, references = display.last_result, {}
+    result, references = display.result_of(config["run"]["epochs"]), {}
     if config["command"] == "demo":
         evaluator = demo.final_evaluator(config)
         with contextlib.closing(evaluator):
             result = evaluator.evaluate(experiment.algo)
             spec = experiment.algo.env_spec
             references = demo.compare_with_references(result, evaluator, spec, config["run"]["seed"])
-    elif result is None:  # nothing was left to train
+    elif result is None:  # nothing was left to train, or the last epoch was not evaluated
         result = experiment.evaluator.evaluate(experiment.algo)
-    pictures = draw_pictures(folder / "adaptation_curve.png", result, console, references, folder)
     summary = {
         **_identity(config),
         "epochs": config["run"]["epochs"],
@@ -154,6 +232,7 @@ def _finish(
         "versions": package_versions(),
     }
     write_json(folder / "summary.json", summary)
+    pictures = draw_pictures(folder / "adaptation_curve.png", result, console, references, folder)
     further = "metaroll train pearl cheetah-vel" if config["command"] == "demo" else f"metaroll evaluate {folder}"
     console.print(closing_panel(summary, folder, pictures, further))
     if as_json:

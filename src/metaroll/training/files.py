@@ -126,7 +126,10 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     structure = _encode(tree, name, arrays)
     arrays_path = folder / f"{name}.safetensors"
     temporary = _temporary(arrays_path)
-    save_file(arrays, temporary)
+    try:
+        save_file(arrays, temporary)
+    except SafetensorError as error:  # it hides the error of the operating system, such as a full disk
+        raise OSError(f"{temporary} cannot be written: {error}") from error
     with open(temporary, "rb+") as file:
         os.fsync(file.fileno())
     sums = {arrays_path.name: checksum(temporary)}

@@ -48,7 +48,9 @@ def plot_learning_curve(
     """
     require_matplotlib()
     path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
-    rows = [row for row in read_metrics(run_dir, phase=phase) if row["task"] is None]
+    everything = read_metrics(run_dir, phase=phase)
+    count = len({row["task"] for row in everything} - {None})
+    rows = [row for row in everything if row["task"] is None]
     figure, axes = _figure()
     for name, label, colour in (
         ("return_before", "before adaptation", _BEFORE),
@@ -59,14 +61,20 @@ def plot_learning_curve(
             continue
         low, high = _series(rows, f"{name}_ci_low")[1], _series(rows, f"{name}_ci_high")[1]
         axes.plot(steps, mean, color=colour, label=label, marker="o", markersize=3.5, linewidth=1.8)
-        if len(low) == len(high) == len(mean):
+        if not len(low) == len(high) == len(mean):
+            continue
+        if len(steps) > 1:
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+        else:  # a band without width would not be seen
+            axes.errorbar(steps, mean, yerr=_errors(mean, low, high), color=colour, capsize=3.5, linewidth=1.6)
     if not axes.lines:
         axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=_GREY)
     _draw_references(axes, references)
     axes.set_xlabel("environment steps in training tasks")
-    axes.set_ylabel("return (sum of rewards per episode)")
-    axes.set_title("Learning to adapt (held-out tasks, 95 % intervals)", loc="left")
+    axes.set_ylabel(_return_label(None))
+    shown = "shaded" if len({row["env_steps"] for row in rows}) > 1 else "bars"
+    over = f"mean over {_tasks(count)}; {shown}: 95 % bootstrap interval over tasks"
+    _set_title(axes, "Learning to adapt to new tasks", over if axes.has_data() and count else "")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(_thousands)
     return _finish(figure, axes, path, references or {})
@@ -81,7 +89,7 @@ def plot_adaptation_curve(
         result: An ``EvaluationResult``, or a dict with its ``adaptation_curve``.
         path: Picture to write.
         references: Name -> return (one number, or one per episode), drawn as lines.
-        title: Title; ``None`` means one that names the number of tasks.
+        title: Title; ``None`` means a general one. What the points and bars are is said below it.
 
     Returns:
         ``path``.
@@ -94,7 +102,7 @@ def plot_adaptation_curve(
     explored = int(curve.get("num_exploration", 0))
     figure, axes = _figure()
     axes.plot(episodes, mean, color=_GREY, linewidth=1.4, zorder=2)
-    errors = np.nan_to_num(np.stack([mean - low, high - mean])).clip(min=0)
+    errors = _errors(mean, low, high)
     for part, label, colour in (
         (slice(0, explored), "exploration episodes", _BEFORE),
         (slice(explored, None), "adapted episodes", _AFTER),
@@ -113,14 +121,37 @@ def plot_adaptation_curve(
                 zorder=3,
             )
     _draw_references(axes, references)
-    axes.set_xlabel("episode in the new task")
-    axes.set_ylabel("return (sum of rewards per episode)")
+    axes.set_xlabel("episode in the new task (in the first nothing is known about it)")
+    axes.set_ylabel(_return_label(values.get("reward_key")))
     axes.set_xlim(episodes[0] - 0.5, episodes[-1] + 0.5)
     axes.set_xticks(episodes if len(episodes) <= 20 else episodes[:: len(episodes) // 10])
-    count = values.get("n_test_tasks")
-    over = f" ({count} held-out tasks, 95 % intervals)" if count else ""
-    axes.set_title(f"Adapting to a new task{over}" if title is None else title, loc="left")
+    count, repetitions = values.get("n_test_tasks"), values.get("repetitions", 1)
+    over = f"mean over {_tasks(count)}" if count else ""
+    over += f" ({repetitions} repetitions each)" if over and repetitions > 1 else ""
+    over += "; bars: 95 % bootstrap interval over tasks" if over and errors.any() else ""
+    _set_title(axes, "Adapting to a new task" if title is None else title, over)
     return _finish(figure, axes, Path(path), references or {})
+
+
+def _errors(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Lengths of error bars; none where there is no interval."""
+    return np.nan_to_num(np.stack([mean - low, high - mean])).clip(min=0)
+
+
+def _tasks(count: int) -> str:
+    return f"{count} held-out task" + ("" if count == 1 else "s")
+
+
+def _return_label(reward_key: str | None) -> str:
+    return f"return (sum of {reward_key or 'rewards'} in an episode)"
+
+
+def _set_title(axes: Axes, title: str, explanation: str) -> None:
+    if explanation:
+        axes.annotate(
+            explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=_GREY
+        )
+    axes.set_title(title, loc="left", pad=20 if explanation else None)
 
 
 def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:

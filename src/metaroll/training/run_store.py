@@ -16,7 +16,7 @@ from metaroll.training.metrics_log import FILE_NAME, MetricsLog
 from metaroll.training.run_lock import RunLock
 from metaroll.training.snapshots import Snapshot, Snapshotter, snapshots_of
 
-__all__ = ["CONFIG_FILE", "RunStore"]
+__all__ = ["CONFIG_FILE", "RunStore", "check_metrics"]
 
 CONFIG_FILE = "config.yaml"
 _OURS = ("summary.json", FILE_NAME, "snapshots")
@@ -75,7 +75,7 @@ class RunStore:
         offset = snapshot.manifest["metrics_offset"]
         if self.run_dir.resolve() == from_dir.resolve():
             self._lock = self._lock or RunLock(self.run_dir)
-            _check_metrics(self.run_dir / FILE_NAME, offset, snapshot.iteration)
+            check_metrics(self.run_dir, snapshot)
             # A kill in between leaves whole snapshots, each of which says where its metrics end.
             self.snapshotter.clean()
             self.snapshotter.set_aside_after(snapshot.iteration)
@@ -102,8 +102,9 @@ class RunStore:
         write_atomic(self.run_dir / CONFIG_FILE, text.encode())
 
 
-def _check_metrics(path: Path, offset: int, iteration: int) -> None:
-    """Error if lines that were written before the snapshot are gone: what follows would continue a torn line."""
+def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
+    """Error if metrics that were written before the snapshot are gone: what follows would continue a torn line."""
+    path, offset = run_dir / FILE_NAME, snapshot.manifest["metrics_offset"]
     if not path.exists():
         return  # taken away on purpose
     if not path.is_file():
@@ -114,8 +115,8 @@ def _check_metrics(path: Path, offset: int, iteration: int) -> None:
         whole = size >= offset and (offset == 0 or file.read(1) == b"\n")
     if not whole:
         raise SnapshotError(
-            f"{path} was changed after snapshot {iteration} was written (a line must end at byte {offset}, the file "
-            f"has {size} bytes): restore it from a copy, or move it away to go on without the earlier numbers"
+            f"{path} was changed after snapshot {snapshot.iteration} was written (a line must end at byte {offset}, "
+            f"the file has {size} bytes): restore it from a copy, or move it away to go on without the earlier numbers"
         )
 
 

@@ -279,7 +279,9 @@ class Snapshotter:
             "buffers": buffers,
         }
         document = to_plain(document)
-        write_json(folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)})  # last: a folder with a manifest is complete
+        write_json(
+            folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)}
+        )  # last: a folder with a manifest is complete
         flush_folder(folder)
 
     def _tidy(self, newest: int) -> None:
