@@ -50,25 +50,25 @@ def train(env: str, folder: Path, sizes: str, workers: int) -> list[str]:
     ]
 
 
-def run_killed(command: list[str], folder: Path, delays: list[float]) -> int:
-    """Start; kill ``delays[k]`` seconds after snapshot k is in place; resume; the number of kills that hit."""
-    kills = 0
+def run_killed(command: list[str], folder: Path, delays: list[float]) -> list[int | None]:
+    """Start; kill ``delays[k]`` seconds after snapshot k is in place; resume; the newest snapshot at each kill."""
+    hits: list[int | None] = []
     while True:
         process = subprocess.Popen(command)
-        while process.poll() is None and kills < len(delays) and (latest(folder) or 0) < kills:
+        while process.poll() is None and len(hits) < len(delays) and (latest(folder) or 0) < len(hits):
             time.sleep(0.005)
         try:
-            status = process.wait(timeout=delays[kills] if kills < len(delays) else None)
+            status = process.wait(timeout=delays[len(hits)] if len(hits) < len(delays) else None)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
-            kills += 1
+            hits.append(latest(folder))
             if (folder / "config.yaml").exists():
                 command = [sys.executable, "-m", "metaroll.cli.main", "resume", str(folder), "--quiet"]
             continue
         if status != 0:
             raise SystemExit(f"{command} ended with status {status}")
-        return kills
+        return hits
 
 
 def metrics(folder: Path) -> list[dict]:
@@ -107,7 +107,7 @@ def main() -> None:
         draw = random.Random(args.seed)
         epochs = load_snapshot(left).iteration
         # The first kill may fall into the start of the program, number k into the time that epoch k + 1 takes.
-        delays = [draw.uniform(0.0, seconds / epochs) for _ in range(kills)]
+        delays = [draw.uniform(0.0, 0.5 * seconds / epochs) for _ in range(kills)]
         hits = run_killed(train(args.env, right, sizes, args.num_workers), right, delays)
         found = differences(left, right)
         steps = load_snapshot(left).tree("runner").get("total_env_steps")
@@ -118,8 +118,15 @@ def main() -> None:
         metric="differing_parts",
         value=len(found),
         unit="parts",
-        config={"env": args.env, "sizes": sizes, "kills": hits, "seed": args.seed, "num_workers": args.num_workers},
+        config={
+            "env": args.env,
+            "sizes": sizes,
+            "kills": len(hits),
+            "seed": args.seed,
+            "num_workers": args.num_workers,
+        },
         differing=found,
+        snapshot_at_kill=hits,
         seconds_after_snapshot=[round(delay, 2) for delay in delays],
         seconds_alone=round(seconds, 1),
         env_steps=steps,
