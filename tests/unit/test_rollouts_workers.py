@@ -198,6 +198,18 @@ def test_foreign_agents_work_in_workers():
     np.testing.assert_allclose(worker.rollout().actions, np.tile([0.5, -0.5], (10, 1)))
 
 
+def test_a_default_worker_acts_under_the_z_that_the_agent_holds():
+    """specs/meta.md 4.3: get_action uses the policy's present z."""
+    policy = agent()
+    batches = []
+    for value in (0.0, 2.0):
+        policy.z = torch.full((1, 2), value)
+        worker = default_worker()
+        worker.update_agent(policy)
+        batches.append(worker.rollout())
+    assert not np.allclose(batches[0].agent_infos["mean"][0], batches[1].agent_infos["mean"][0])
+
+
 def test_workers_are_not_pickled():
     with pytest.raises(ValueError, match="WorkerFactory"):
         pickle.dumps(default_worker())

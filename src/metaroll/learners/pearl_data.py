@@ -204,11 +204,12 @@ def check_memory(num_tasks: int, capacity: int, layout: RowLayout, memory_limit:
         memory_estimate(num_tasks, capacity, [width], np.float32) for width in (layout.width, layout.context_width)
     )
     if memory_limit is not None and needed > memory_limit:
-        fits = max(int(capacity * memory_limit / needed), 0)
+        fits = int(capacity * memory_limit / needed)
+        cure = f"set replay_buffer_size to at most {fits:,}, " if fits >= 1 else ""
         raise ValueError(
             f"the replay buffers need {needed:,} bytes when full ({num_tasks} tasks x 2 buffers of {capacity:,} "
-            f"transitions), more than memory_limit={memory_limit:,}; set replay_buffer_size to at most {fits:,}, use "
-            f"fewer tasks, or raise memory_limit"
+            f"transitions), more than memory_limit={memory_limit:,}; {cure}use fewer tasks, or raise "
+            f"memory_limit"
         )
     return needed
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+import torch
 
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
@@ -122,7 +123,7 @@ class DefaultWorker(Worker):
             raise ValueError("the worker needs update_env(...) and update_agent(...) before start_rollout()")
         if callable(getattr(self.agent, "reset", None)):
             self.agent.reset()
-        self._start(None)
+        self._start(_latent_of(self.agent))
 
     def step_rollout(self) -> bool:
         """Take a single time-step in the current rollout.
@@ -220,10 +221,7 @@ class PEARLWorker(DefaultWorker):
         """Begin a new rollout with the agent's present z."""
         if self.env is None or self.agent is None:
             raise ValueError("the worker needs update_env(...) and update_agent(...) before start_rollout()")
-        z = self.agent.z.detach().cpu().numpy().reshape(-1, self.agent.z.shape[-1])
-        if len(z) != 1:
-            raise ValueError(f"the agent must hold the belief of one task, got {len(z)}; call reset_belief() first")
-        self._start({"z": z[0].copy()}, self._deterministic)
+        self._start(_latent_of(self.agent), self._deterministic)
 
     def step_rollout(self) -> bool:
         """Take a single time-step in the current rollout.
@@ -306,6 +304,17 @@ class WorkerFactory:
             worker_number=worker_number,
             **self._worker_args,
         )
+
+
+def _latent_of(agent: Any) -> Context | None:
+    """The latent z that an agent holds for one task; ``None`` for agents without."""
+    latent = getattr(agent, "z", None)
+    if not isinstance(latent, torch.Tensor):
+        return None
+    z = latent.detach().cpu().numpy().reshape(-1, latent.shape[-1])
+    if len(z) != 1:
+        raise ValueError(f"the agent must hold the belief of one task, got {len(z)}; call reset_belief() first")
+    return {"z": z[0].copy()}
 
 
 def _joined(parts: Sequence[StepSequence]) -> StepSequence:

@@ -94,10 +94,11 @@ def read_metrics(run_dir: str | Path, *, phase: str | None = None, metric: str |
             break
         try:
             row = json.loads(line)
-        except ValueError as error:
+            if row["value"] is None or isinstance(row["value"], str):
+                row["value"] = _NONFINITE[row["value"]]
+            names = row["phase"], row["metric"]
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"line {number} of {path} is damaged: {line[:80]!r}") from error
-        if row["value"] is None or isinstance(row["value"], str):
-            row["value"] = _NONFINITE[row["value"]]
-        if (phase is None or row["phase"] == phase) and (metric is None or row["metric"] == metric):
+        if phase in (None, names[0]) and metric in (None, names[1]):
             rows.append(row)
     return rows

@@ -69,6 +69,9 @@ class LocalRunner(RunnerServices):
     ) -> None:
         seed = fresh_seed() if seed is None else int(seed)
         super().__init__(_make_store(snapshot_config, run_dir), seed, _make_evaluator(evaluator, seed), callbacks)
+        for name, value in (("num_workers", num_workers), ("max_cpus", max_cpus)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._num_workers = max(num_workers, max_cpus)
         self._transport = transport
         self._exist_ok = exist_ok
