@@ -12,8 +12,6 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-pytest.importorskip("mujoco")
-
 from metaroll.envs.checks import check_slots
 from metaroll.envs.gym_slots import GymSlots
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv

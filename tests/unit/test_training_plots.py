@@ -14,7 +14,6 @@ from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.metrics_log import MetricsLog
 from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
 
-pytest.importorskip("matplotlib")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

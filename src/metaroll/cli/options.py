@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import dataclasses
 import inspect
 import re
@@ -172,10 +173,8 @@ def check_value(option: Option, value: Any, where: str) -> Any:
         if value in option.choices:
             return value
     elif option.kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-        try:
+        with contextlib.suppress(ValueError):
             return float(value)  # YAML 1.1 reads 3e-4 as text
-        except ValueError:
-            pass
     elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
         return value
     raise ValueError(f"{option.name} in {where} must be {_expectation(option)}, got {value!r}")

@@ -158,9 +158,9 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
         if self.recurrent:
             raise TypeError(f"{type(self).__name__} remembers: call act, which takes and returns its state")
         obs = np.asarray(observations).reshape(len(observations), -1)
-        random = as_generator(generator)
+        drawn = as_generator(generator)
         shape = (len(obs), self.noise_dim)
-        noise = random.random(shape) if self.noise_kind == "uniform" else random.standard_normal(shape)
+        noise = drawn.random(shape) if self.noise_kind == "uniform" else drawn.standard_normal(shape)
         action, _, infos = self.act(obs, {}, noise, deterministic)
         return action, infos
 

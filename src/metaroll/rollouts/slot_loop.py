@@ -170,7 +170,7 @@ class SlotLoop:
                 self._fill()
                 return
         try:
-            result = self.slots.step(actions, active)  # the only call of Slots.step
+            result = self.slots.step(actions, active)  # look: ok the only call of Slots.step
         except FAILURES as error:
             raise self._failure(error, active) from error
         self._lengths += active

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -59,9 +60,8 @@ def flush_folder(folder: str | Path) -> None:
     except OSError:
         return
     try:
-        os.fsync(descriptor)
-    except OSError:
-        pass
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
