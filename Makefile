@@ -1,6 +1,6 @@
 # Everything sets itself up in .venv; repeated calls cost nothing until pyproject.toml or constraints.txt change.
 #
-#   make demo       a meta-learning agent adapts to tasks that it never saw (about five minutes)
+#   make demo       a meta-learning agent adapts to tasks that it never saw (set-up 1 to 2 minutes, training 2 to 4)
 #   make test       all tests but the soak tests
 #   make lint       formatting, lint, types, layers
 #   make test-slow  the soak tests

@@ -44,6 +44,7 @@ class GymSlots:
         self._fleet = _Fleet(source, self.num_slots, share)
         env = self._fleet.pristine(0)
         self.env_spec = EnvSpec.from_env(env)
+        self.name = env_name(env)
         observation_space, action_space = env.observation_space, env.action_space
         check_supported(observation_space, "observation_space")
         check_supported(action_space, "action_space")
@@ -220,6 +221,12 @@ class _Fleet:
         """Before the shared environment is changed: a copy, from which later plans without an update start."""
         if self._shared is not None and self._template is None:
             self._template = env_source(self._shared)
+
+
+def env_name(env: Any) -> str:
+    """The id under which an environment was made, else the name of its class."""
+    registered = getattr(getattr(env, "spec", None), "id", None)
+    return registered or type(getattr(env, "unwrapped", env)).__name__
 
 
 def _kind_of(space: gymnasium.Space) -> tuple[Any, ...]:

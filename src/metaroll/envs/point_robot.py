@@ -193,6 +193,7 @@ class PointRobotSlots:
         self._env = PointRobotEnv() if env is None else env
         self._own_goal = self._env.get_task()["goal"]
         self.env_spec = self._env.env_spec
+        self.name = type(self._env).__name__
         self._position = np.zeros((num_slots, 2))
         self._goal = np.tile(self._own_goal, (num_slots, 1))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.seeding import as_generator
+from metaroll.seeding import as_generator, isolated_rng
 from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvUpdate
 
@@ -121,7 +121,8 @@ class FixedTaskSampler(TaskSampler):
 def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list[Any]:
     """Tasks from ``env.sample_tasks`` (of an environment, or of a class where that is a class method).
 
-    ``generator`` is handed on where the method takes one; other environments draw as they like.
+    ``generator`` is handed on where the method takes one; methods that draw from global generators get them seeded
+    from it (and give them back as they were). One that draws from a generator of its own cannot be reached.
     """
     if num_tasks == 0:
         return []
@@ -135,7 +136,8 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     if "generator" in inspect.signature(sample_tasks).parameters:
         tasks = list(sample_tasks(num_tasks, generator=generator))
     else:
-        tasks = list(sample_tasks(num_tasks))
+        with isolated_rng(int(generator.integers(2**31))):
+            tasks = list(sample_tasks(num_tasks))
     if len(tasks) != num_tasks:
         raise ValueError(f"sample_tasks({num_tasks}) must return {num_tasks} tasks, got {len(tasks)}")
     return tasks
