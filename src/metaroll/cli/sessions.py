@@ -63,7 +63,7 @@ def _start(
         stack.enter_context(_resumable(folder))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
-        _announce(config, folder, console)
+        _announce(config, experiment.algo, folder, console)
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         _finish(config, experiment, folder, display, console, as_json)
@@ -95,7 +95,9 @@ def continue_run(
             experiment.runner.restore(folder, done)
             write_config(folder, config)
         if done >= epochs:
-            console.print(f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more")
+            console.print(
+                f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more", soft_wrap=True
+            )
         else:
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
@@ -131,7 +133,7 @@ def evaluate_run(
     }
     write_json(folder / "evaluation.json", summary)
     pictures = draw_pictures(folder / "evaluation.png", result, console)
-    console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder}"))
+    console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
     if as_json:
         print_json(summary)
 
@@ -178,11 +180,15 @@ def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     return TrainingDisplay(console, title, config["run"]["epochs"], updates)
 
 
-def _announce(config: Mapping[str, Any], folder: Path, console: Console) -> None:
+def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console) -> None:
     algorithm = config["algorithm"]
+    gibibytes = algo.memory_when_full / 2**30
     console.print(
         f"{config['algo']} on {config['env']}: {algorithm['num_train_tasks']} training tasks, "
-        f"{algorithm['num_test_tasks']} held-out ones\nrun folder {escape(str(folder))}\n"
+        f"{algorithm['num_test_tasks']} held-out ones; replay data grow to at most {gibibytes:.1f} GiB\n"
+        f"run folder {escape(str(folder))}\n"
+        "return: on held-out tasks, before adaptation -> after it [95 % interval]\n",
+        soft_wrap=True,
     )
 
 
