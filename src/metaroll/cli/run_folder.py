@@ -65,10 +65,8 @@ def package_versions() -> dict[str, str]:
 
     versions = {"metaroll": __version__, "python": platform.python_version()}
     for package in ("numpy", "torch", "gymnasium", "mujoco"):
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 

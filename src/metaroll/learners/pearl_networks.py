@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -253,10 +254,8 @@ def _fast_optimiser(
 ) -> torch.optim.Optimizer:
     for option in ("fused", "foreach"):
         if accepts(optimizer_class, option):
-            try:
+            with contextlib.suppress(TypeError, ValueError, RuntimeError):  # not on this device or for this dtype
                 return optimizer_class(parameters, lr=lr, **{option: True})
-            except (TypeError, ValueError, RuntimeError):  # not on this device or for this dtype
-                continue
     return optimizer_class(parameters, lr=lr)
 
 

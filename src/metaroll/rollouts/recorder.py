@@ -153,12 +153,9 @@ def _stack(values: list[Any]) -> np.ndarray:
         if len(known) < len(values):
             blank = np.full(sample.shape, np.nan)
             values = [blank if v is None else v for v in values]
-        try:
-            stacked = np.asarray(values)
-            if stacked.dtype.kind in "biufc":
-                return stacked
-        except (TypeError, ValueError):  # entries of unequal shape
-            pass
+        stacked = _as_array(values)  # None for entries of unequal shape
+        if stacked is not None and stacked.dtype.kind in "biufc":
+            return stacked
     objects = np.empty(len(values), dtype=object)
     for i, value in enumerate(values):
         objects[i] = value
