@@ -22,6 +22,7 @@ __all__ = [
     "Runner",
     "SlotStep",
     "Slots",
+    "flat_dim",
 ]
 
 Context = Mapping[str, np.ndarray]
@@ -31,8 +32,19 @@ PolicyState = dict[str, np.ndarray]
 """What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
 
 
-def _flat_dim(space: gymnasium.Space) -> int:
-    return int(gymnasium.spaces.flatdim(space))
+def flat_dim(space: gymnasium.Space) -> int:
+    """Length of a flattened element: entries of a Box, choices of Discrete spaces, sums for structures.
+
+    Parts without numbers (Text, Sequence, Graph, spaces that Gymnasium does not know) count nothing.
+    """
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Dict):
+        return sum(flat_dim(part) for part in space.spaces.values())
+    if isinstance(space, spaces.Tuple):
+        return sum(flat_dim(part) for part in space.spaces)
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return int(spaces.flatdim(space))
+    return 0
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,7 @@ class EnvSpec:
             labels, space = getattr(self, f"{kind}_labels"), getattr(self, f"{kind}_space")
             if labels is None:
                 continue
-            if space is None or len(labels) != _flat_dim(space):
+            if space is None or len(labels) != flat_dim(space):
                 raise ValueError(
                     f"{kind}_labels must name every entry of {kind}_space {space}, got {len(labels)} labels: {labels}"
                 )
@@ -70,6 +82,9 @@ class EnvSpec:
         own = getattr(env, "env_spec", None)
         if isinstance(own, EnvSpec):
             return own
+        if hasattr(env, "single_observation_space"):  # a vector environment: that of one of its parts
+            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+            return cls(env.single_observation_space, env.single_action_space, limit)
         if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
             raise TypeError(
                 f"env must have observation_space and action_space (the Gymnasium API), got {type(env).__name__}"
@@ -89,12 +104,12 @@ class EnvSpec:
     @property
     def obs_dim(self) -> int:
         """Length of a flattened observation."""
-        return _flat_dim(self.observation_space)
+        return flat_dim(self.observation_space)
 
     @property
     def act_dim(self) -> int:
         """Length of a flattened action (number of choices for a Discrete space)."""
-        return _flat_dim(self.action_space)
+        return flat_dim(self.action_space)
 
 
 @dataclass(frozen=True)

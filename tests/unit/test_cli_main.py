@@ -30,7 +30,8 @@ def test_version(capsys):
 def test_help_names_all_commands_and_tuned_environments(capsys, arguments):
     status, out, err = run(capsys, *arguments)
     assert (status, err) == (0, "")
-    for word in ("demo", "train ALGO ENV", "resume RUN", "evaluate RUN", "cheetah-vel", "sparse-point-robot"):
+    commands = ("demo", "train ALGO ENV", "resume RUN", "evaluate RUN", "list [WHAT]", "doctor")
+    for word in (*commands, "cheetah-vel", "sparse-point-robot"):
         assert word in out
 
 
@@ -43,7 +44,7 @@ def test_help_does_not_wait_for_torch():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "resume", "evaluate"])
+@pytest.mark.parametrize("command", ["demo", "resume", "evaluate", "list", "doctor"])
 def test_every_command_has_help(capsys, command):
     status, out, _ = run(capsys, command, "--help")
     assert status == 0
@@ -68,6 +69,18 @@ def test_every_command_has_help(capsys, command):
         (["resume"], "the folder of the run is missing"),
         (["resume", "no/such/run"], "no/such/run is no run of metaroll"),
         (["evaluate", "no/such/run"], "no/such/run is no run of metaroll"),
+        # the folder may stand before, between and behind the options
+        (["resume", "--epochs", "3", "no/such/run"], "no/such/run is no run of metaroll"),
+        (["resume", "--epochs=3", "no/such/run", "--quiet"], "no/such/run is no run of metaroll"),
+        (["evaluate", "--json", "no/such/run", "--num_tasks", "3"], "no/such/run is no run of metaroll"),
+        (["resume", "--epochs", "3"], "the folder of the run is missing"),
+        (["resume", "--epochs", "3", "one", "two"], "unexpected argument 'two'"),
+        (["resume", "--epoch", "3", "one"], "unknown option --epoch; did you mean --epochs or"),
+        (["list", "algorithms"], "unknown topic 'algorithms'; did you mean 'algos'?"),
+        (["list", "algos", "envs"], "unexpected argument 'envs'"),
+        (["list", "--runs", "no/such/folder"], "--runs must name an existing folder, got 'no/such/folder'"),
+        (["list", "--runs", ""], "--runs must name an existing folder, got ''"),
+        (["doctor", "--fast"], "unknown option --fast"),
     ],
 )
 def test_a_mistake_is_one_line_on_standard_error_and_status_2(capsys, arguments, message):

@@ -218,8 +218,8 @@ def test_exceptions_pass_with_the_number_of_the_slot() -> None:
     [
         ((np.zeros(2), 0.0, False, {}), "got a tuple of 4; wrap an environment of the old Gym API"),
         (np.zeros(2), "got ndarray"),
-        ((np.zeros(3), 0.0, False, False, {}), r"shape of its observation_space \(2,\), got \(3,\)"),
-        ((np.float32(1), 0.0, False, False, {}), r"shape of its observation_space \(2,\), got \(\)"),
+        ((np.zeros(3), 0.0, False, False, {}), r"observation must have shape \(2,\), as its space Box.*got \(3,\)"),
+        ((np.float32(1), 0.0, False, False, {}), r"observation must have shape \(2,\), as its space Box.*got \(\)"),
         ((np.zeros(2), "much", False, False, {}), "reward='much'"),
         ((np.zeros(2), 0.0, False, False, [1]), r"info=\[1\]"),
     ],
@@ -244,8 +244,6 @@ def test_wrong_input_is_told() -> None:
         GymSlots(Counter, 0)
     with pytest.raises(gymnasium.error.ResetNeeded, match="must be reset"):
         GymSlots(Counter, 1).step(np.zeros((1, 1)), np.array([True]))
-    with pytest.raises(TypeError, match="observation_space must be a Box or Discrete space"):
-        GymSlots("Blackjack-v1", 1)
     slots = GymSlots(Counter, 2)
     slots.reset([0, 1], [plan(), plan(1)])
     with pytest.raises(ShapeError, match=r"actions must have shape \(2, 1\)"):

@@ -31,12 +31,31 @@ def blame_input() -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def take_positionals(arguments: Sequence[str], count: int) -> tuple[list[str], list[str]]:
-    """The leading arguments that are no options, at most ``count``, and all others."""
-    taken = 0
-    while taken < min(count, len(arguments)) and not arguments[taken].startswith("-"):
-        taken += 1
-    return list(arguments[:taken]), list(arguments[taken:])
+def take_positionals(
+    arguments: Sequence[str], count: int, valued_flags: Collection[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The first arguments that are no options, at most ``count``, and all others.
+
+    Args:
+        arguments: What the user typed.
+        count: Most arguments to take.
+        valued_flags: Flags that a value follows, which tell options from arguments behind them; ``None`` (they are not
+            known yet) takes only what stands before all options.
+    """
+    taken: list[str] = []
+    others: list[str] = []
+    left = list(arguments)
+    while left and len(taken) < count:
+        argument = left.pop(0)
+        if not argument.startswith("-"):
+            taken.append(argument)
+            continue
+        others.append(argument)
+        if valued_flags is None:
+            break
+        if argument.replace("_", "-") in valued_flags and left:
+            others.append(left.pop(0))
+    return taken, others + left
 
 
 def asks_for_help(arguments: Sequence[str]) -> bool:

@@ -3,53 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
-
-import tyro
-from rich.console import Console
+from typing import Annotated, Any
 
 from metaroll.cli import run_folder
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, parse, peek_option, take_positionals
+from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, peek_option, take_positionals
 from metaroll.cli.options import options_class
+from metaroll.cli.output_options import Output, flags_of, parse_options, unset
 from metaroll.cli.presets import ALGORITHM_NAMES, preset_names
 from metaroll.errors import unknown_name
 
 __all__ = ["demo", "evaluate", "resume", "train"]
 
 
-def _unset(metavar: str, meaning: str) -> Any:
-    """How the help text shows an option that is not set: what happens then, instead of ``None``."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {meaning})")
-
-
-_AsNeeded = Annotated[int | None, _unset("INT", "as many as the demo needs")]
-_AsBefore = Annotated[int | None, _unset("INT", "as before")]
-_Newest = Annotated[int | None, _unset("INT", "that of the newest snapshot")]
-_AsTrained = Annotated[int | None, _unset("INT", "as in training")]
-_Folder = Annotated[str | None, _unset("DIR", "runs/ALGO-ENV-SEED")]
-_File = Annotated[str | None, _unset("FILE", "none")]
+_AsNeeded = Annotated[int | None, unset("INT", "as many as the demo needs")]
+_AsBefore = Annotated[int | None, unset("INT", "as before")]
+_Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
+_AsTrained = Annotated[int | None, unset("INT", "as in training")]
+_Folder = Annotated[str | None, unset("DIR", "runs/ALGO-ENV-SEED")]
+_File = Annotated[str | None, unset("FILE", "none")]
 _SECTIONS = ("run", "algorithm", "evaluation")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Output:
-    """What is shown, and where."""
-
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Print the summary as JSON, the only thing on standard output."""
-    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Show nothing but errors (and the JSON)."""
-    traceback: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """Show where an error comes from."""
-
-    def console(self) -> Console:
-        """Where messages go: beside the JSON nothing else may be on standard output."""
-        return Console(stderr=self.json, quiet=self.quiet, highlight=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +47,7 @@ class _DemoArguments:
     """Number of epochs."""
     num_workers: int = 1
     """Processes that collect rollouts; results do not depend on it."""
-    output: _Output = _Output()
+    output: Output = field(default_factory=Output)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +58,7 @@ class _ResumeArguments:
     """Processes that collect rollouts; results do not depend on it."""
     from_epoch: _Newest = None
     """Go on after this epoch; newer snapshots are set aside."""
-    output: _Output = _Output()
+    output: Output = field(default_factory=Output)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +73,14 @@ class _EvaluateArguments:
     """Seed of the evaluation's rollouts."""
     from_epoch: _Newest = None
     """Evaluate the agent as it was after this epoch."""
-    output: _Output = _Output()
+    output: Output = field(default_factory=Output)
 
 
 def demo(arguments: Sequence[str]) -> None:
     """Train PEARL on point-robot in a few minutes and compare it with a floor and an oracle."""
-    given = _parse(_DemoArguments, arguments, "metaroll demo", "PEARL learns to find goals that it is never told.")
+    given = parse_options(
+        _DemoArguments, arguments, "metaroll demo", "PEARL learns to find goals that it is never told."
+    )
     from metaroll.cli.demo import demo_config
     from metaroll.cli.sessions import start
 
@@ -132,9 +109,9 @@ def train(arguments: Sequence[str]) -> None:
     sections = {
         name: options_class(name, [o for o in options if o.section == name], config[name]) for name in _SECTIONS
     }
-    kind = dataclasses.make_dataclass("_TrainArguments", [("output", _Output), ("files", _Files), *sections.items()])
+    kind = dataclasses.make_dataclass("_TrainArguments", [("output", Output), ("files", _Files), *sections.items()])
     about = f"{usage}\n\nDefaults shown are those of {algo} in {env}."
-    given: Any = _parse(kind, rest, f"metaroll train {algo} {env}", about)
+    given: Any = parse_options(kind, rest, f"metaroll train {algo} {env}", about)
     values = {o.name: getattr(getattr(given, o.section), o.name) for o in options}
     with blame_input():
         config = experiments.resolve(algo, env, [("the options", values)])
@@ -158,9 +135,9 @@ def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tu
 
 def resume(arguments: Sequence[str]) -> None:
     """Continue a run from its newest snapshot."""
-    run, rest = _run_folder_name(arguments, "metaroll resume RUN [options]")
+    run, rest = _run_folder_name(_ResumeArguments, arguments, "metaroll resume RUN [options]")
     about = "metaroll resume RUN\n\nContinues as if the run had never been interrupted."
-    given = _parse(_ResumeArguments, rest, "metaroll resume", about)
+    given = parse_options(_ResumeArguments, rest, "metaroll resume", about)
     with blame_input():
         folder = run_folder.find_run(run)
         config = run_folder.read_config(folder)
@@ -173,9 +150,9 @@ def resume(arguments: Sequence[str]) -> None:
 
 def evaluate(arguments: Sequence[str]) -> None:
     """Adapt the newest snapshot of a run to held-out tasks."""
-    run, rest = _run_folder_name(arguments, "metaroll evaluate RUN [options]")
+    run, rest = _run_folder_name(_EvaluateArguments, arguments, "metaroll evaluate RUN [options]")
     about = "metaroll evaluate RUN\n\nAdapts the newest snapshot to tasks that it was not trained on."
-    given = _parse(_EvaluateArguments, rest, "metaroll evaluate", about)
+    given = parse_options(_EvaluateArguments, rest, "metaroll evaluate", about)
     with blame_input():
         folder = run_folder.find_run(run)
         config = run_folder.read_config(folder)
@@ -191,25 +168,12 @@ def evaluate(arguments: Sequence[str]) -> None:
     evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes, given.from_epoch)
 
 
-def _run_folder_name(arguments: Sequence[str], usage: str) -> tuple[str, list[str]]:
-    names, rest = take_positionals(arguments, 1)
+def _run_folder_name(kind: type, arguments: Sequence[str], usage: str) -> tuple[str, list[str]]:
+    """The folder, before, between or behind the options of ``kind``, and the other arguments."""
+    names, rest = take_positionals(arguments, 1, flags_of(kind, valued_only=True))
     if not names and not asks_for_help(rest):
-        raise UsageError(f"{usage}: the folder of the run is missing (before all options)")
+        raise UsageError(f"{usage}: the folder of the run is missing")
     return (names or [""])[0], rest
-
-
-def _parse(kind: type[T], arguments: Sequence[str], prog: str, about: str) -> T:
-    return parse(kind, arguments, prog, about, [*_flags(kind), "--help"])
-
-
-def _flags(kind: Any) -> list[str]:
-    """All flags of a dataclass of options, nested ones included."""
-    hints = typing.get_type_hints(kind)
-    flags: list[str] = []
-    for field in dataclasses.fields(kind):
-        inner = hints[field.name]
-        flags += _flags(inner) if dataclasses.is_dataclass(inner) else ["--" + field.name.replace("_", "-")]
-    return flags
 
 
 def _folder(text: str) -> Path:

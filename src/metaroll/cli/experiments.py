@@ -30,6 +30,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = [
     "Experiment",
     "RunOptions",
+    "algorithm_class",
     "build",
     "build_evaluator",
     "check_names",
@@ -138,6 +139,11 @@ def check_names(algo: str, env: str) -> None:
         raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
     if env not in family_names():
         raise unknown_name("environment", env, family_names())
+
+
+def algorithm_class(algo: str) -> type:
+    """The documented class of the algorithm that the command line calls ``algo``."""
+    return _ALGORITHMS[algo]
 
 
 def run_options(algo: str) -> list[Option]:

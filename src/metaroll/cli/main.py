@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -19,7 +20,11 @@ _COMMANDS = {
     "train ALGO ENV": "train an algorithm in a family of tasks",
     "resume RUN": "continue a run where it stopped, bit for bit",
     "evaluate RUN": "adapt the newest snapshot of a run to held-out tasks",
+    "list [WHAT]": "algorithms, environments, presets, policies, and runs with how far they are",
+    "doctor": "check this machine: packages, processors, GPU, rendering, workers",
 }
+# Where a command is, unless in cli/commands.py under its own name: module and function.
+_ELSEWHERE = {"list": ("listing", "list_command"), "doctor": ("doctor_command", "doctor")}
 _INTERRUPTED = 130
 _TERMINATED = 143
 _TRACEBACK_FLAG = "--traceback"
@@ -110,10 +115,10 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in names:
         kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", names)
         raise unknown_name(kind, command, known)
-    from metaroll.cli import commands
-
+    module, function = _ELSEWHERE.get(command, ("commands", command))
+    run = getattr(importlib.import_module(f"metaroll.cli.{module}"), function)
     with _exit_status() as status:
-        getattr(commands, command)(rest)
+        status[0] = run(rest) or 0
     return status[0]
 
 
@@ -140,7 +145,7 @@ def _print_help() -> None:
     console.print("usage: metaroll COMMAND ...\n")
     table = Table.grid(padding=(0, 3))
     for usage, text in _COMMANDS.items():
-        table.add_row(f"  [bold cyan]{usage}[/]", escape(text))
+        table.add_row(f"  [bold cyan]{escape(usage)}[/]", escape(text))
     console.print(table)
     console.print("\nalgorithms, and environments with tuned values")
     for algo in ALGORITHM_NAMES:

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with Box or Discrete spaces as ``Slots``: a list of environments, stepped in turn."""
+"""Any Gymnasium environment as ``Slots``: a list of environments, stepped in turn."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.data.space_batches import (
+    action_element,
+    check_elements,
+    empty_batch,
+    is_structured,
+    same_kind,
+    take_rows,
+    write_element,
+)
+from metaroll.envs.env_state import check_init_state
 from metaroll.envs.sources import env_source, is_env_instance, make_env
-from metaroll.envs.spaces import check_supported
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate
@@ -45,13 +54,11 @@ class GymSlots:
         env = self._fleet.pristine(0)
         self.env_spec = EnvSpec.from_env(env)
         self.name = env_name(env)
-        observation_space, action_space = env.observation_space, env.action_space
-        check_supported(observation_space, "observation_space")
-        check_supported(action_space, "action_space")
-        self._space_kinds = [_kind_of(observation_space), _kind_of(action_space)]
-        self._obs_shape: tuple[int, ...] = observation_space.shape or ()
-        self._last = np.zeros((self.num_slots, *self._obs_shape), dtype=observation_space.dtype)
-        self._env_actions = _action_converter(action_space, self.num_slots)
+        self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+        self._structured = is_structured(env.observation_space)
+        self._obs_shape: tuple[int, ...] = env.observation_space.shape or ()
+        self._last: Any = empty_batch(env.observation_space, self.num_slots)
+        self._env_actions = _action_converter(env.action_space, self.num_slots)
         self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
         self.beat: Callable[[str], None] | None = None
         """Called with ``"reset"`` or ``"step"`` now and then, so that a watcher sees that slow environments move on."""
@@ -61,31 +68,33 @@ class GymSlots:
         """The environments as they are now; ``None`` where a slot has not been used."""
         return list(self._fleet.envs)
 
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> np.ndarray:
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``.
 
-        ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``.
+        ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
+        ``state``, and then is in another, has ignored it, which is an error.
         """
         for slot, plan in zip(slots, plans, strict=True):
             if self.beat is not None:
                 self.beat("reset")
             try:
-                self._last[slot] = self._start(slot, plan)
+                write_element(self._spaces["observation_space"], self._last, slot, self._start(slot, plan))
             except (Exception, SystemExit) as error:
                 _tag(error, slot)
                 raise
-        return self._last[list(slots)]
+        return take_rows(self._last, list(slots))
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
         """Step the environments where ``active (E,)`` is true with their rows of ``actions``."""
         live = np.asarray(active).nonzero()[0].tolist()
         rows = self._env_actions(actions, live)
-        observations = self._last.copy()
+        observations = take_rows(self._last, slice(None))
         rewards = np.zeros(self.num_slots)
         terminated = np.zeros(self.num_slots, dtype=bool)
         truncated = np.zeros(self.num_slots, dtype=bool)
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_slots)]
-        steps, obs_shape, array = self._steps, self._obs_shape, np.ndarray
+        infos: list[dict[str, Any]] = [{}] * self.num_slots
+        steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
+        structured = self._structured
         slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
@@ -93,10 +102,15 @@ class GymSlots:
                 if beat is not None and not slot & 3:
                     beat("step")
                 result = steps[slot](rows[slot])
-                observation, reward, terminated[slot], truncated[slot], info = result
-                if observation.__class__ is not array or observation.shape != obs_shape:
-                    observation = _checked_observation(observation, obs_shape)
-                observations[slot] = observation
+                observation, reward, ended, cut, info = result
+                if ended:
+                    terminated[slot] = ended
+                if cut:
+                    truncated[slot] = cut
+                if structured or observation.__class__ is not array or observation.shape != obs_shape:
+                    write_element(space, observations, slot, observation)
+                else:
+                    observations[slot] = observation
                 rewards[slot] = reward
                 if info:
                     infos[slot] = {k: v.copy() if v.__class__ is array else v for k, v in info.items()}
@@ -110,7 +124,7 @@ class GymSlots:
                 raise error from None
             _tag(error, slot)
             raise
-        np.copyto(self._last, observations)
+        self._last = take_rows(observations, slice(None)) if structured else observations.copy()
         return SlotStep(observations, rewards, terminated, truncated, infos)
 
     def close(self) -> None:
@@ -118,22 +132,18 @@ class GymSlots:
         self._fleet.close()
         self._steps = [_not_reset] * self.num_slots
 
-    def _start(self, slot: int, plan: RolloutPlan) -> np.ndarray:
+    def _start(self, slot: int, plan: RolloutPlan) -> Any:
         if plan.seed is None:
             raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
         before = self._fleet.envs[slot]
         env = self._fleet.prepare(slot, plan.env_update)
         if env is not before or self._steps[slot] is _not_reset:
-            for name, space, kind in zip(
-                ("observation_space", "action_space"),
-                (env.observation_space, env.action_space),
-                self._space_kinds,
-                strict=True,
-            ):
-                if _kind_of(space) != kind:
+            for name, space in self._spaces.items():
+                if not same_kind(getattr(env, name), space):
                     raise ShapeError(
-                        f"{name} must stay as the environment was given ({kind}) in every slot, got {space} after "
-                        f"{plan.env_update!r}; roll out environments of different shapes with engines of their own"
+                        f"{name} must stay as the environment was given ({space}) in every slot, got "
+                        f"{getattr(env, name)} after {plan.env_update!r}; roll out environments of different shapes "
+                        "with engines of their own"
                     )
             self._steps[slot] = env.step
         seed = plan_env_seed(plan.seed)
@@ -146,7 +156,9 @@ class GymSlots:
                 f"reset() of {type(env).__name__} must return (observation, info), the Gymnasium API, "
                 f"got {type(result).__name__}"
             )
-        return _checked_observation(result[0], self._obs_shape)
+        if plan.init_state is not None:
+            check_init_state(env, np.asarray(plan.init_state))
+        return result[0]
 
 
 class _Fleet:
@@ -229,14 +241,18 @@ def env_name(env: Any) -> str:
     return registered or type(getattr(env, "unwrapped", env)).__name__
 
 
-def _kind_of(space: gymnasium.Space) -> tuple[Any, ...]:
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return "Discrete", int(space.n), int(space.start)
-    return type(space).__name__, space.shape
-
-
-def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[np.ndarray, list[int]], list[Any]]:
+def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, list[int]], list[Any]]:
     """How a batch of actions becomes one action per slot, in memory that belongs to the environment."""
+    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
+
+        def to_elements(actions: Any, live: list[int]) -> list[Any]:
+            actions = check_elements("actions", space, actions, num_slots)
+            rows: list[Any] = [None] * num_slots
+            for slot in live:
+                rows[slot] = action_element(space, actions, slot, f"the action of slot {slot}")
+            return rows
+
+        return to_elements
     if isinstance(space, gymnasium.spaces.Discrete):
         n, start = int(space.n), int(space.start)
 
@@ -266,15 +282,6 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[np.nd
         return list(owned)
 
     return to_boxes
-
-
-def _checked_observation(observation: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(observation)
-    if array.shape != shape:
-        raise ShapeError(
-            f"the environment must return observations of the shape of its observation_space {shape}, got {array.shape}"
-        )
-    return array
 
 
 def _explained(error: Exception, result: Any) -> Exception:

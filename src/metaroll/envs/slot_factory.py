@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import VectorEnv
 
 from metaroll.envs.gym_slots import GymSlots
 from metaroll.envs.registry import family_names, get_family
 from metaroll.envs.sources import env_source, is_env_instance, make_env
+from metaroll.envs.vector_slots import VectorEnvSlots
 from metaroll.types import EnvUpdate, RolloutPlan, Slots
 
 __all__ = ["env_kind", "env_source", "make_env", "make_slots"]
@@ -25,7 +27,8 @@ def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Seque
 
     Args:
         source: An id (``"point-robot"``, ``"Pendulum-v1"``), a class or function that makes an environment, an
-            environment (copied), or ``Slots``, which are returned as they are.
+            environment (copied), a vector environment or a function that makes one, or ``Slots``, which are returned
+            as they are.
         num_slots: How many.
         share: Step the given environment itself, in the one slot there is.
         plans: What will be run, as far as that is known.
@@ -36,17 +39,25 @@ def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Seque
         return source
     if isinstance(num_slots, bool) or not isinstance(num_slots, int | np.integer) or num_slots < 1:
         raise ValueError(f"num_slots must be a whole number of at least 1, got {num_slots!r}")
+    if share and isinstance(source, VectorEnv):
+        raise ValueError(
+            f"env must be one environment here, got the vector environment {type(source).__name__}; give it to a "
+            "RolloutEngine, which runs many rollouts in it"
+        )
     if share and is_env_instance(source):
         return GymSlots(source, num_slots, share=True)
-    if env_kind(source, plans) == "batched":
-        return make_env(source).batched_slots(int(num_slots))
-    return GymSlots(source, num_slots)
+    kind = env_kind(source, plans)
+    if kind == "list":
+        return GymSlots(source, num_slots)
+    env = make_env(source)
+    return VectorEnvSlots(env, owned=env is not source) if kind == "vector" else env.batched_slots(int(num_slots))
 
 
-def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched", "list"]:
+def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched", "list", "vector"]:
     """Which kind of ``Slots`` ``make_slots`` makes of ``source`` for ``plans``.
 
-    A function has to be called to find out; ids, classes and environments tell without.
+    "vector" environments have a number of slots of their own, whatever is asked for. A function has to be called to
+    find out; ids, classes and environments tell without.
     """
     if _is_slots(source):
         return "list" if isinstance(source, GymSlots) else "batched"
@@ -56,7 +67,7 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         source = get_family(source).env_constructor
     if isinstance(source, type):
         if not _is_batched(source):
-            return "list"
+            return "vector" if issubclass(source, VectorEnv) else "list"
         if not _differing_updates(plans):
             return "batched"
         env = source()
@@ -64,6 +75,8 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         env = source
     else:
         env = make_env(source)
+    if isinstance(env, VectorEnv):
+        return "vector"
     if not _is_batched(type(env)) or not all(env.accepts_update(update) for update in _differing_updates(plans)):
         return "list"
     return "batched"

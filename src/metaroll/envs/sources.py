@@ -13,7 +13,7 @@ import gymnasium
 from metaroll.envs.registry import family_names, get_family
 from metaroll.errors import UnknownNameError, unknown_name
 
-__all__ = ["env_source", "is_env_instance", "make_env"]
+__all__ = ["close_made", "env_source", "is_env_instance", "make_env"]
 
 
 def is_env_instance(source: Any) -> bool:
@@ -28,13 +28,14 @@ def env_source(env: Any) -> Callable[[], Any]:
 
     Args:
         env: An id (``"point-robot"``, ``"HalfCheetah-v5"``), a class or function without arguments, or an environment,
-            of which a copy is kept and copies are made.
+            of which a copy is kept and copies are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as
+            well; in this process a given one is used itself.
     """
     if isinstance(env, str):
         return _NamedSource(env)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return _SharedSource(env)
     if is_env_instance(env):
-        if isinstance(env, gymnasium.vector.VectorEnv):
-            raise TypeError(f"env must be one environment, got the vector environment {type(env).__name__}")
         return _CopySource(env)
     if callable(env):
         return env
@@ -53,6 +54,12 @@ def make_env(source: Any) -> Any:
             f"got {env!r} of type {type(env).__name__}"
         )
     return env
+
+
+def close_made(source: Any, env: Any) -> None:
+    """Close ``env``, which ``source`` has made, unless it is the caller's own."""
+    if not isinstance(source, _SharedSource) and env is not source:
+        env.close()
 
 
 class _NamedSource:
@@ -109,3 +116,16 @@ class _CopySource:
 
     def __repr__(self) -> str:
         return f"a copy of {self.env!r}"
+
+
+class _SharedSource:
+    """Gives a vector environment itself (many cannot be copied); another process gets a copy, if it can be pickled."""
+
+    def __init__(self, env: gymnasium.vector.VectorEnv) -> None:
+        self.env = env
+
+    def __call__(self) -> Any:
+        return self.env
+
+    def __repr__(self) -> str:
+        return repr(self.env)

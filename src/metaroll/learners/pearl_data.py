@@ -15,7 +15,9 @@ import gymnasium
 import numpy as np
 from torch import Tensor
 
+from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.replay import PathBuffer, memory_estimate
+from metaroll.data.space_batches import flatten_batch
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
 
@@ -78,11 +80,11 @@ class RowLayout:
 
 
 def _flat_observations(observations: Any, space: gymnasium.Space, count: int) -> np.ndarray:
-    """``(count, ...)`` -> ``(count, obs_dim)`` float32."""
+    """The first ``count`` observations as ``(count, obs_dim)`` float32."""
+    batch = map_leaves(lambda leaf, path: _numpy(leaf)[:count], observations)
     if isinstance(space, gymnasium.spaces.Box):
-        return np.asarray(observations, dtype=np.float32).reshape(count, -1)
-    rows = [np.asarray(gymnasium.spaces.flatten(space, o), dtype=np.float32) for o in observations]
-    return np.stack(rows)
+        return np.asarray(batch, dtype=np.float32).reshape(count, -1)
+    return flatten_batch(space, batch).astype(np.float32, copy=False)
 
 
 def _numpy(values: Any) -> np.ndarray:
@@ -140,12 +142,12 @@ def transition_rows(
     not. With ``context_reward_key`` the context holds that env_info in place of the reward.
     """
     count = len(rollout.rewards)
-    if len(rollout.observations) != count + 1:
+    known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
+    if known != count + 1:
         raise ShapeError(
-            f"a rollout must hold the observation after its last step, got {len(rollout.observations)} observations "
-            f"and {count} rewards"
+            f"a rollout must hold the observation after its last step, got {known} observations and {count} rewards"
         )
-    observations = _flat_observations(_numpy(rollout.observations), layout.observation_space, count + 1)
+    observations = _flat_observations(rollout.observations, layout.observation_space, count + 1)
     rows = _rows_of(observations[:-1], rollout.actions, rollout.rewards, observations[1:], layout, layout.width)
     rows[:, -1] = _numpy(rollout.terminated)
     _refuse_non_finite(rows, "a rollout")
@@ -174,10 +176,10 @@ def _parts(trajectories: Any) -> Iterator[Any]:
 def _part_rows(part: Any, layout: RowLayout, reward_key: str | None) -> np.ndarray:
     count = len(part.rewards)
     # A StepSequence may hold the observation after the last step as well.
-    flat = _flat_observations(_numpy(part.observations)[:count], layout.observation_space, count)
+    flat = _flat_observations(part.observations, layout.observation_space, count)
     successors = flat
     if layout.use_next_obs:
-        successors = _flat_observations(_numpy(part.next_observations), layout.observation_space, count)
+        successors = _flat_observations(part.next_observations, layout.observation_space, count)
     rewards = part.rewards if reward_key is None else _info_rewards(getattr(part, "env_infos", None), reward_key, count)
     rows = _rows_of(flat, part.actions, rewards, successors, layout, layout.context_width)
     _refuse_non_finite(rows, "exploration_trajectories")

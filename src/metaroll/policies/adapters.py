@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.errors import ShapeError
+from metaroll.data.data_format import map_leaves
+from metaroll.data.space_batches import action_row, check_elements, element_at, flat_actions
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyState
@@ -46,6 +47,7 @@ class ForeignPolicy:
     """Runs a foreign policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.
 
     So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
+    It sees observations as the environment gives them (images in uint8, dicts), and acts in the environment's own form.
     A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
     deep copy of it, reset.
 
@@ -60,6 +62,7 @@ class ForeignPolicy:
     width_independent = True
     slow = True
     row_by_row = True
+    structured = True
 
     def __init__(self, policy: Any, env_spec: EnvSpec) -> None:
         self.policy = policy
@@ -85,28 +88,31 @@ class ForeignPolicy:
 
     def act(
         self,
-        obs: np.ndarray,
+        obs: Any,
         state: PolicyState,
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``. Copies in ``state`` remember by themselves: they change in place.
+    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; ``obs`` flat, or as the environment's own batch.
+
+        Copies in ``state`` remember by themselves: they change in place.
 
         Infos come back as one object array of dicts: what a policy tells may differ from row to row, and must not
         depend on which rows share a call. The engine stacks them for each rollout.
         """
-        flags = np.broadcast_to(np.asarray(deterministic, dtype=bool).reshape(-1), (len(obs),))
+        count = len(noise)
+        flags = np.broadcast_to(np.asarray(deterministic, dtype=bool).reshape(-1), (count,))
         actions, infos = [], []
         self._twin = (None, self._twin[1])  # the vector may have been changed in place since the last call
-        for row in range(len(obs)):
+        for row in range(count):
             own = parameters[row] if parameters is not None and parameters.ndim == 2 else parameters
             agent = self._agent(state, row, own)
             with isolated_rng(_seed_from(noise[row])), torch.no_grad():
-                action, info = self._call(agent, obs[row], bool(flags[row]))
-            actions.append(self._flat_action(action))
+                action, info = self._call(agent, self._observation(obs, row), bool(flags[row]))
+            actions.append(self._action(action))
             infos.append(info)
-        return np.stack(actions), state, _as_rows(infos)
+        return flat_actions(self.env_spec.action_space, actions), state, _as_rows(infos)
 
     def acting_parameters(self) -> np.ndarray:
         """Flat parameters of a torch module, float32 ``(P,)``; of anything else none, ``(0,)``."""
@@ -135,16 +141,13 @@ class ForeignPolicy:
             self._twin = (parameters, twin)
         return twin
 
-    def _call(self, agent: Any, row: np.ndarray, deterministic: bool) -> tuple[Any, Mapping[str, Any]]:
-        obs = self._shaped_obs(row)
+    def _call(self, agent: Any, obs: Any, deterministic: bool) -> tuple[Any, Mapping[str, Any]]:
         extra = {"deterministic": deterministic} if self._takes_deterministic else {}
         if hasattr(agent, "get_action"):
             result = agent.get_action(obs, **extra)
         elif isinstance(agent, nn.Module):
-            batch = torch.as_tensor(obs)[None]
             reference = next(agent.parameters(), None)
-            if reference is not None:
-                batch = batch.to(reference)
+            batch = map_leaves(lambda leaf, path: _as_batch(leaf, reference), obs)
             result = agent(batch, **extra)
         else:
             result = agent(obs, **extra)
@@ -155,26 +158,24 @@ class ForeignPolicy:
             action = info["mean"]
         return action, info
 
-    def _shaped_obs(self, row: np.ndarray) -> Any:
+    def _observation(self, obs: Any, row: int) -> Any:
+        """Row ``row`` as the environment gave it."""
         space = self.env_spec.observation_space
         if isinstance(space, gymnasium.spaces.Box):
-            return row.astype(space.dtype).reshape(space.shape)
-        return gymnasium.spaces.unflatten(space, row)
+            return obs[row].astype(space.dtype).reshape(space.shape)
+        if isinstance(obs, np.ndarray) and obs.ndim == 2 and obs.shape[1:] != space.shape:
+            return gymnasium.spaces.unflatten(space, obs[row])
+        return element_at(space, obs, row)
 
-    def _flat_action(self, action: Any) -> np.ndarray:
+    def _action(self, action: Any) -> Any:
+        """The row of a batch of actions (see ``Policy.act``) for what the object returned."""
+        space = self.env_spec.action_space
         if isinstance(action, torch.Tensor):
             action = action.detach().cpu().numpy()
-        space = self.env_spec.action_space
-        if isinstance(space, gymnasium.spaces.Discrete):
-            values = np.asarray(action).reshape(-1)
-            if values.size != 1:
-                raise ShapeError(f"policy must return one action of {space}, got shape {np.shape(action)}")
-            return np.asarray(values[0] - space.start, dtype=np.int64)  # an index, as own policies give
-        dtype = np.float64 if space.dtype == np.float64 else np.float32
-        flat = np.array(action, dtype=dtype).reshape(-1)
-        if flat.size != self.env_spec.act_dim:
-            raise ShapeError(f"policy must return {self.env_spec.act_dim} numbers per action, got {np.shape(action)}")
-        return flat
+        row = action_row(space, action, "the policy's action")
+        if isinstance(space, gymnasium.spaces.Box):
+            return np.array(row, dtype=np.float64 if space.dtype == np.float64 else np.float32)
+        return row
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_twin": (None, None)}
@@ -188,6 +189,8 @@ class ScriptedPolicy:
             independent. ``contexts`` maps each name in the rollouts' contexts to an array ``(N, ...)``, say
             ``{"goal": (N, 2)}``; it is empty where rollouts have no context.
         env_spec: Spaces of the environment; with it, shapes of actions are checked.
+        structured: Whether ``function`` gets observations as the environment's own batch (``(N, *shape)`` in the dtype
+            of the space, dicts and tuples of such) in place of flat rows.
     """
 
     noise_dim = 0
@@ -198,10 +201,13 @@ class ScriptedPolicy:
         self,
         function: Callable[[np.ndarray, dict[str, np.ndarray]], np.ndarray],
         env_spec: EnvSpec | None = None,
+        *,
+        structured: bool = False,
     ) -> None:
         if not callable(function):
             raise TypeError(f"function must be callable as function(obs, contexts), got {type(function).__name__}")
         self.function = function
+        self.structured = structured
         self.env_spec = None if env_spec is None else EnvSpec.from_env(env_spec)
 
     def initial_state(
@@ -217,26 +223,27 @@ class ScriptedPolicy:
 
     def act(
         self,
-        obs: np.ndarray,
+        obs: Any,
         state: PolicyState,
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; without infos."""
-        actions = np.asarray(self.function(obs, dict(state)))
-        expected: tuple[int, ...] = actions.shape
+        actions = self.function(obs, dict(state))
         if self.env_spec is not None:
-            discrete = isinstance(self.env_spec.action_space, gymnasium.spaces.Discrete)
-            expected = (len(obs),) if discrete else (len(obs), self.env_spec.act_dim)
-        if actions.shape != expected or len(actions) != len(obs):
-            raise ShapeError(f"function must return actions of shape {expected}, got {actions.shape}")
+            actions = check_elements("the function's actions", self.env_spec.action_space, actions, len(noise))
         # A constant action may be one row broadcast, or the observations themselves.
-        return np.array(actions), state, {}
+        return map_leaves(lambda leaf, path: np.array(leaf), actions), state, {}
 
     def acting_parameters(self) -> np.ndarray:
         """None: ``(0,)``."""
         return np.zeros(0, dtype=np.float32)
+
+
+def _as_batch(leaf: Any, reference: torch.Tensor | None) -> torch.Tensor:
+    batch = torch.as_tensor(leaf)[None]
+    return batch if reference is None else batch.to(reference)
 
 
 def _seed_from(noise: np.ndarray) -> int:

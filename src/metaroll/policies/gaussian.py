@@ -1,4 +1,4 @@
-"""Feed-forward policies: Gaussian, tanh-squashed Gaussian, and categorical for Discrete actions."""
+"""Feed-forward policies: Gaussian, tanh-squashed Gaussian, and categorical for Discrete and MultiDiscrete actions."""
 
 from __future__ import annotations
 
@@ -257,11 +257,12 @@ class TanhGaussianMLPPolicy(ActingPolicy):
 class CategoricalMLPPolicy(ActingPolicy):
     """Chooses one of the actions of a Discrete space with probabilities ``softmax(MLP(obs))``.
 
-    Noise is one uniform number per row, turned into a choice by the inverse distribution function. Actions are indices
+    In a MultiDiscrete space each choice is made by itself, with its own part of the network's output. Noise is one
+    uniform number per row and choice, turned into the choice by the inverse distribution function. Actions are indices
     0 to n - 1; the environment's side adds the ``start`` of the space.
 
     Args:
-        env_spec: Spaces; actions are Discrete.
+        env_spec: Spaces; actions are Discrete or MultiDiscrete.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialise_linear``.
@@ -280,20 +281,28 @@ class CategoricalMLPPolicy(ActingPolicy):
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
-        if not isinstance(spec.action_space, gymnasium.spaces.Discrete):
+        space = spec.action_space
+        if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
             raise TypeError(
-                f"CategoricalMLPPolicy needs a Discrete action space, got {spec.action_space}; see GaussianMLPPolicy"
+                f"CategoricalMLPPolicy needs a Discrete or MultiDiscrete action space, got {space}; see "
+                "GaussianMLPPolicy"
             )
-        super().__init__(spec, noise_dim=1)
+        several = isinstance(space, gymnasium.spaces.MultiDiscrete)
+        sizes = [int(n) for n in space.nvec.reshape(-1)] if several else [int(space.n)]
+        super().__init__(spec, noise_dim=len(sizes))
+        self._sizes, self._shape = sizes, tuple(space.shape or ())
         self.net = MLP(spec.obs_dim, spec.act_dim, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities ``(..., num_actions)``."""
-        return torch.log_softmax(self.net(obs), dim=-1)
+        """Log-probabilities ``(..., num_actions)``; those of several choices one after the other."""
+        return torch.cat([torch.log_softmax(part, dim=-1) for part in self.net(obs).split(self._sizes, dim=-1)], dim=-1)
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Log-probability ``(...)`` of integer actions ``(...)``."""
-        return self(obs).gather(-1, action.long()[..., None])[..., 0]
+        """Log-probability ``(...)`` of integer actions ``(...)``, or ``(..., *shape)`` of a MultiDiscrete space."""
+        parts = self(obs).split(self._sizes, dim=-1)
+        chosen = action.long().reshape(*action.shape[: action.ndim - len(self._shape)], len(parts))
+        each = [part.gather(-1, chosen[..., i, None])[..., 0] for i, part in enumerate(parts)]
+        return torch.stack(each).sum(dim=0)
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
@@ -310,19 +319,33 @@ class CategoricalMLPPolicy(ActingPolicy):
         layers, hidden = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         logits = x.reshape(-1, self.act_dim)[: len(obs)]
-        likeliest = logits.argmax(axis=1)
-        weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-        below = np.cumsum(weight, axis=1)
-        total = below[:, -1:]
-        infos = {"prob": weight / total}
-        if deterministic is True:
-            return likeliest, state, infos
-        threshold = np.asarray(noise, dtype=np.float32) * total
-        # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
-        chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
-        if not isinstance(deterministic, bool):
-            chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
-        return chosen, state, infos
+        drawn = np.asarray(noise, dtype=np.float32)
+        chosen, probs, first = [], [], 0
+        for i, size in enumerate(self._sizes):
+            index, prob = _choose(logits[:, first : first + size], drawn[:, i : i + 1], deterministic)
+            chosen.append(index)
+            probs.append(prob)
+            first += size
+        if len(chosen) == 1 and not self._shape:
+            return chosen[0], state, {"prob": probs[0]}
+        actions = np.stack(chosen, axis=1).reshape(len(obs), *self._shape)
+        return actions, state, {"prob": np.concatenate(probs, axis=1)}
+
+
+def _choose(logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Choices ``(N,)`` and probabilities ``(N, n)`` of logits ``(N, n)``, by uniform numbers ``(N, 1)``."""
+    likeliest = logits.argmax(axis=1)
+    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+    below = np.cumsum(weight, axis=1)
+    total = below[:, -1:]
+    if deterministic is True:
+        return likeliest, weight / total
+    threshold = noise * total
+    # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
+    chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
+    if not isinstance(deterministic, bool):
+        chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
+    return chosen, weight / total
 
 
 def _layers(arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 
+from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.space_batches import take_rows
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_generator
 from metaroll.types import Policy, PolicyState, RolloutPlan
 
-__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows", "checked_actions"]
+__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
 
 BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
@@ -40,9 +40,13 @@ class PolicyRows:
         self._state: PolicyState = {}
         self._begun = False
         self._deterministic = np.zeros(num_slots, dtype=bool)
+        self._flag: bool | None = False
+        """What all slots have in ``_deterministic``, or ``None`` if they differ."""
         self._generators: list[np.random.Generator | None] = [None] * num_slots
         self._noise = np.zeros((NOISE_BLOCK, num_slots, policy.noise_dim), dtype=np.float32)
         self._next_draw = np.full(num_slots, -1, dtype=np.int64)
+        self._first_draw = 0
+        """No slot is due before this lock-step."""
         if parameters is not None:
             self.set_parameters(parameters)
 
@@ -71,15 +75,19 @@ class PolicyRows:
             self._deterministic[slot] = plan.acts_deterministically
             self._generators[slot] = plan_generator(seed, "noise")
             self._next_draw[slot] = step
+        self._flag = bool(self._deterministic[0]) if len(set(self._deterministic.tolist())) == 1 else None
+        self._first_draw = step
         self._take_plan_parameters(slots, plans)
 
-    def act(self, obs: np.ndarray, active: np.ndarray, step: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Actions and infos, one row per slot, for flat observations ``(E, obs_dim)`` at lock-step ``step``."""
-        if self.policy.noise_dim:
+    def act(self, obs: Any, active: np.ndarray, step: int) -> tuple[Any, dict[str, np.ndarray]]:
+        """Actions and infos, one row per slot, at lock-step ``step``.
+
+        ``obs`` are flat observations ``(E, obs_dim)``, or the environment's own batch for a ``structured`` policy.
+        """
+        if step >= self._first_draw and self.policy.noise_dim:
             self._refill(active, step)
         noise = self._noise[step % NOISE_BLOCK].copy()  # a policy may keep it, and the ring is written again
-        flags = self._deterministic[active]
-        deterministic: bool | np.ndarray = bool(flags[0]) if (flags == flags[0]).all() else self._deterministic
+        deterministic: bool | np.ndarray = self._deterministic if self._flag is None else self._flag
         if self._only_active and not active.all():
             return self._act_on(np.flatnonzero(active), obs, noise, deterministic)
         if self._width_independent:
@@ -104,6 +112,7 @@ class PolicyRows:
             for slot in np.flatnonzero(due).tolist():
                 self._draw_block(slot)
             due = active & (self._next_draw <= step)
+        self._first_draw = int(self._next_draw[active].min())
 
     def _draw_block(self, slot: int) -> None:
         generator = self._generators[slot]
@@ -150,21 +159,22 @@ class PolicyRows:
         self._own_parameters = self._stacked = True
 
     def _act_on(
-        self, rows: np.ndarray, obs: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        self, rows: np.ndarray, obs: Any, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[Any, dict[str, np.ndarray]]:
         parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
         flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
         state = {name: value[rows] for name, value in self._state.items()}
-        action, state, info = self.policy.act(obs[rows], state, noise[rows], flags, parameters)
+        action, state, info = self.policy.act(take_rows(obs, rows), state, noise[rows], flags, parameters)
         for name, value in state.items():
             old = self._state.get(name, np.zeros((self._num_slots, *value.shape[1:]), value.dtype))
             self._state[name] = _scatter(value, rows, _room_for(name, value, old))
         blank = lambda value: np.zeros((self._num_slots, *value.shape[1:]), value.dtype)  # noqa: E731
-        return _scatter(action, rows, blank(action)), {k: _scatter(v, rows, blank(v)) for k, v in info.items()}
+        everywhere = map_leaves(lambda leaf, path: _scatter(leaf, rows, blank(leaf)), action)
+        return everywhere, {k: _scatter(v, rows, blank(v)) for k, v in info.items()}
 
     def _act_in_blocks(
-        self, obs: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        self, obs: Any, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[Any, dict[str, np.ndarray]]:
         """Calls with exactly ``BLOCK`` rows, the last one filled up with copies of its first row."""
         parts = []
         for begin in range(0, self._num_slots, BLOCK):
@@ -173,27 +183,13 @@ class PolicyRows:
             parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
             flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
             state = {name: value[rows] for name, value in self._state.items()}
-            parts.append(self.policy.act(obs[rows], state, noise[rows], flags, parameters))
+            parts.append(self.policy.act(take_rows(obs, rows), state, noise[rows], flags, parameters))
         size = self._num_slots
         self._state = {k: np.concatenate([p[1][k] for p in parts])[:size] for k in parts[0][1]}
         infos = {k: np.concatenate([p[2][k] for p in parts])[:size] for k in parts[0][2]}
-        return np.concatenate([p[0] for p in parts])[:size], infos
-
-
-def checked_actions(what: str, actions: Any, num_slots: int, space: gymnasium.Space) -> np.ndarray:
-    """``actions`` as an array with one action of ``space`` per slot.
-
-    Raises:
-        ShapeError: It has another shape; names ``what``.
-    """
-    actions = np.asarray(actions)
-    size = None if space.shape is None else math.prod(space.shape)
-    if actions.shape[:1] != (num_slots,) or (size is not None and actions.size != num_slots * size):
-        raise ShapeError(
-            f"{what} must have one row per slot ({num_slots}) with {size} entries for {space}, "
-            f"got shape {actions.shape}"
-        )
-    return actions
+        trees = [dict(iterate_leaves(p[0])) for p in parts]
+        actions = map_leaves(lambda _, path: np.concatenate([tree[path] for tree in trees])[:size], parts[0][0])
+        return actions, infos
 
 
 def _scatter(values: np.ndarray, rows: np.ndarray | Sequence[int], target: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from metaroll.errors import ShapeError
 __all__ = ["Recorder", "stack_infos"]
 
 _CHUNK = 256
+_NOTHING: Mapping[str, Any] = {}
 
 
 class Recorder:
@@ -56,8 +57,18 @@ class Recorder:
 
     def write_dicts(self, infos: Sequence[Mapping[str, Any]], active: np.ndarray) -> None:
         """Store the info dicts of one lock-step of the active slots; call before ``write``."""
+        if not any(infos):
+            return
         for slot in np.flatnonzero(active).tolist():
-            self._dicts[slot].append(infos[slot])
+            dicts = self._dicts[slot]
+            self._fill_up(slot, dicts)
+            dicts.append(infos[slot])
+
+    def _fill_up(self, slot: int, dicts: list[Mapping[str, Any]]) -> None:
+        """Empty dicts for the steps up to now at which no slot had anything to tell."""
+        lacking = self.step - int(self.start[slot]) - len(dicts)
+        if lacking:
+            dicts.extend([_NOTHING] * lacking)
 
     def cut(self, slot: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now, and its stacked info dicts; a new one begins."""
@@ -66,7 +77,10 @@ class Recorder:
         names = self._chunks[(end - 1) // _CHUNK - self._first_chunk].keys() if end > begin else ()
         stretches = {name: self._stretch(name, slot, begin, end) for name in names}
         arrays = {name: stretch for name, stretch in stretches.items() if stretch is not None}
-        infos = stack_infos(self._dicts[slot])
+        dicts = self._dicts[slot]
+        if dicts:
+            self._fill_up(slot, dicts)
+        infos = stack_infos(dicts)
         self.begin(slot)
         return arrays, infos
 

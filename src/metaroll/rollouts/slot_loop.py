@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.space_batches import check_elements, flatten_batch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.spaces import flatten_observations
 from metaroll.policies.adapters import INFO_ROWS
 from metaroll.rollouts.failures import FAILURES, DroppedRollout, invalid_value, rollout_failed
-from metaroll.rollouts.policy_rows import PolicyRows, checked_actions
+from metaroll.rollouts.policy_rows import PolicyRows
 from metaroll.rollouts.recorder import Recorder, stack_infos
-from metaroll.types import Policy, RolloutPlan, Slots
+from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
 __all__ = ["SlotLoop", "plan_summary"]
 
@@ -46,7 +48,9 @@ class SlotLoop:
         plans: Plans in the order in which slots are filled; seeds must be set. May be an endless iterator.
         parameters: Flat policy parameters ``(P,)``, or stacked ``(E, P)``; ``None`` means the policy's own.
         on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
+        record: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
         record_infos: Keep the infos of environment and policy.
+        refill: Give a slot the next plan as soon as its rollout ends; without, it is frozen until ``start``.
         beat: Called with ``"reset"`` or ``"step"`` before each of them (the heartbeat of a worker).
     """
 
@@ -58,7 +62,9 @@ class SlotLoop:
         *,
         parameters: np.ndarray | None = None,
         on_invalid: str = "raise",
+        record: bool = True,
         record_infos: bool = True,
+        refill: bool = True,
         beat: Callable[[str], None] | None = None,
     ) -> None:
         if on_invalid not in ("raise", "drop"):
@@ -69,13 +75,17 @@ class SlotLoop:
         self.positions: list[int] = []
         """Place in the order of plans of each rollout that the last ``advance`` returned."""
         self.step_count = 0
+        self.last_step: SlotStep | None = None
+        """What the last lock-step returned, with the plans' limits in ``truncated``."""
         self._spec = slots.env_spec
         self._plans: Iterator[RolloutPlan] = iter(plans)
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
+        self._sees_structure = bool(getattr(policy, "structured", False))
+        self._action_tree: Any = None
         self._recorder = Recorder(slots.num_slots)
         self._recorder.start[:] = _NEVER
         self._on_invalid = on_invalid
-        self._record_infos = record_infos
+        self._record_infos, self._records = record_infos, record
         self._beat = beat
         if beat is not None and hasattr(slots, "beat"):
             slots.beat = beat  # type: ignore[attr-defined]  # a list of slow environments tells of each
@@ -83,11 +93,14 @@ class SlotLoop:
         self._slot_positions = [-1] * slots.num_slots
         self._num_taken = 0
         self._active = np.zeros(slots.num_slots, dtype=bool)
+        self._num_active = 0
         self._lengths = np.zeros(slots.num_slots, dtype=np.int64)
         self._limits = np.full(slots.num_slots, _NEVER)
         self._stop_on_done = np.ones(slots.num_slots, dtype=bool)
-        self._obs: np.ndarray | None = None
-        self._exhausted = False
+        self._endless = False
+        """Whether some plan so far had no end of its own."""
+        self._obs: Any = None
+        self._exhausted = not refill
         self._fill()
 
     @property
@@ -98,14 +111,14 @@ class SlotLoop:
     @property
     def done(self) -> bool:
         """True when every plan has been run."""
-        return not self._active.any()
+        return not self._num_active
 
     @property
-    def observations(self) -> np.ndarray:
-        """Current observations ``(E, ...)`` (a copy)."""
+    def observations(self) -> Any:
+        """Current observations ``(E, ...)``, dicts or tuples of such for structured spaces (a copy)."""
         if self._obs is None:
             raise ValueError("no slot has been given a plan, so there are no observations")
-        return self._obs.copy()
+        return map_leaves(lambda leaf, path: leaf.copy(), self._obs)
 
     @property
     def policy_state(self) -> dict[str, np.ndarray]:
@@ -117,7 +130,7 @@ class SlotLoop:
         k_steps: int | None = None,
         parameters: np.ndarray | None = None,
         *,
-        actions: np.ndarray | None = None,
+        actions: Any = None,
         segments: bool = False,
     ) -> list[StepSequence]:
         """Take ``k_steps`` lock-steps (``None``: until all plans are done); the rollouts that ended meanwhile.
@@ -125,7 +138,8 @@ class SlotLoop:
         Args:
             k_steps: Number of lock-steps; fewer are taken when the plans run out.
             parameters: Policy parameters from now on, ``(P,)`` or ``(E, P)``.
-            actions: Given actions ``(E, act_dim)`` for every one of these steps, instead of asking the policy.
+            actions: Given actions ``(E, act_dim)`` (see ``Policy.act``) for every one of these steps, instead of asking
+                the policy.
             segments: Also return what rollouts that still run have recorded since it was last returned, as
                 StepSequences with ``complete=False`` (off-policy learning does not wait for a rollout's end).
 
@@ -139,34 +153,45 @@ class SlotLoop:
         if parameters is not None:
             self._rows.set_parameters(parameters)
         if actions is not None:
-            actions = checked_actions("actions", actions, self.num_slots, self._spec.action_space)
+            actions = check_elements("actions", self._spec.action_space, actions, self.num_slots)
         finished: list[StepSequence] = []
         self.positions = []
         taken = 0
-        while (k_steps is None or taken < k_steps) and self._active.any():
-            if k_steps is None and (self._active & ~self._stop_on_done & (self._limits == _NEVER)).any():
+        while (k_steps is None or taken < k_steps) and self._num_active:
+            if (
+                k_steps is None
+                and self._endless
+                and (self._active & ~self._stop_on_done & (self._limits == _NEVER)).any()
+            ):
                 raise ValueError(
                     "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
                 )
             self._step(finished, actions)
             taken += 1
-        if segments:
+        if segments and self._records:
             begun = self._active & (self._recorder.step > self._recorder.start)
             finished.extend(self._cut(slot, complete=False) for slot in np.flatnonzero(begun).tolist())
         return finished
 
+    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
+        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``refill=False`` only)."""
+        if not self._exhausted:
+            raise ValueError("slots of this loop are filled from its plans; make it with refill=False to start them")
+        for slot in slots:
+            self._release(slot)
+        if slots:
+            self._start(list(slots), list(plans))
+
     # -- one lock-step ---------------------------------------------------------------------------------------------
 
-    def _step(self, finished: list[StepSequence], given: np.ndarray | None) -> None:
+    def _step(self, finished: list[StepSequence], given: Any) -> None:
         if self._beat is not None:
             self._beat("step")
         observations, active = self._obs, self._active.copy()
-        if observations is None:  # cannot be: an active slot has been reset
-            raise RuntimeError("a slot is active but no slot was reset")
         actions, policy_infos = self._act(observations, active, given)
         if not self._check("action", actions, active):
             active &= self._active
-            if not active.any():
+            if not self._num_active:
                 self._fill()
                 return
         try:
@@ -174,71 +199,72 @@ class SlotLoop:
         except FAILURES as error:
             raise self._failure(error, active) from error
         self._lengths += active
-        truncated = result.truncated | ((self._lengths >= self._limits) & ~result.terminated)
-        self._record(
-            observations, actions, result.rewards, result.terminated, truncated, policy_infos, result.infos, active
-        )
-        self.step_count += int(active.sum())
+        at_limit = self._lengths >= self._limits
+        truncated = result.truncated | (at_limit & ~result.terminated)
+        self.last_step = result._replace(truncated=truncated)
+        if self._records:
+            self._record(observations, actions, self.last_step, policy_infos, active)
+        self.step_count += self._num_active
         self._obs = result.observations
         self._check("observation", result.observations, active)
         self._check("reward", result.rewards, active)
-        over = (result.terminated | truncated) & self._stop_on_done | (self._lengths >= self._limits)
-        ended = np.flatnonzero(over & self._active).tolist()
-        for slot in ended:
-            finished.append(self._cut(slot, complete=True))
-            self._release(slot)
-        if not self._exhausted and not self._active.all():
+        over = (result.terminated | truncated) & self._stop_on_done | at_limit
+        if over.any():
+            for slot in np.flatnonzero(over & self._active).tolist():
+                if self._records:
+                    finished.append(self._cut(slot, complete=True))
+                self._release(slot)
+        if not self._exhausted and self._num_active < self.num_slots:
             self._fill()
 
-    def _act(
-        self, observations: np.ndarray, active: np.ndarray, given: np.ndarray | None
-    ) -> tuple[np.ndarray, Mapping[str, np.ndarray]]:
+    def _act(self, observations: Any, active: np.ndarray, given: Any) -> tuple[Any, Mapping[str, np.ndarray]]:
         if given is not None:
             return given, {}
         try:
-            flat = flatten_observations(self._spec.observation_space, observations)
-            if not active.all():
-                # Frozen slots may show NaN (a rollout that was dropped), which some policies refuse.
-                flat = np.where(active[:, None], flat, np.zeros((), flat.dtype))
-            actions, infos = self._rows.act(flat, active, self._recorder.step)
-            actions = checked_actions("the policy's actions", actions, self.num_slots, self._spec.action_space)
+            seen = observations
+            if not self._sees_structure:
+                seen = flatten_batch(self._spec.observation_space, observations)
+                if self._num_active < self.num_slots:
+                    # Frozen slots may show NaN (a rollout that was dropped), which some policies refuse.
+                    seen = np.where(active[:, None], seen, np.zeros((), seen.dtype))
+            actions, infos = self._rows.act(seen, active, self._recorder.step)
+            actions = check_elements("the policy's actions", self._spec.action_space, actions, self.num_slots)
             return actions, {name: np.asarray(value) for name, value in infos.items()}
         except FAILURES as error:
             raise self._failure(error, active, "the policy") from error
 
     def _record(
         self,
-        observations: np.ndarray,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        terminated: np.ndarray,
-        truncated: np.ndarray,
+        observations: Any,
+        actions: Any,
+        step: SlotStep,
         policy_infos: Mapping[str, np.ndarray],
-        infos: Mapping[str, np.ndarray] | Sequence[Mapping[str, Any]],
         active: np.ndarray,
     ) -> None:
-        arrays = {
-            "observations": observations,
-            "actions": actions,
-            "rewards": rewards,
-            "terminated": terminated,
-            "truncated": truncated,
-        }
+        arrays = {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
+        for name, batch in (("observations", observations), ("actions", actions)):
+            if batch.__class__ is np.ndarray:
+                arrays[name] = batch
+            else:
+                arrays.update((_leaf_name(name, path), leaf) for path, leaf in iterate_leaves(batch))
+                self._action_tree = batch if name == "actions" else self._action_tree
         if self._record_infos:
             for name, value in policy_infos.items():
                 arrays["policy_infos/" + name] = value
-            if isinstance(infos, Mapping):
-                for name, value in infos.items():
+            if isinstance(step.infos, Mapping):
+                for name, value in step.infos.items():
                     arrays["env_infos/" + name] = value
             else:
-                self._recorder.write_dicts(infos, active)
+                self._recorder.write_dicts(step.infos, active)
         self._recorder.write(arrays)
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Give free slots their next plans; a rollout whose first observation is invalid makes room for the next."""
-        while not self._exhausted and not self._active.all():
+        if self._num_active and getattr(self.slots, "resets_together", False):
+            return  # until all rollouts have ended
+        while not self._exhausted and self._num_active < self.num_slots:
             slots: list[int] = []
             plans: list[RolloutPlan] = []
             for slot in np.flatnonzero(~self._active).tolist():
@@ -259,10 +285,12 @@ class SlotLoop:
             self._slot_positions[slot] = self._num_taken
             self._num_taken += 1
             self._active[slot] = True
+            self._num_active += 1
             self._lengths[slot] = 0
             limit = self._spec.max_episode_length if plan.max_steps is None else plan.max_steps
             self._limits[slot] = _NEVER if limit is None or limit == float("inf") else int(limit)
             self._stop_on_done[slot] = plan.stop_on_done
+            self._endless |= not plan.stop_on_done and self._limits[slot] == _NEVER
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:
@@ -274,16 +302,15 @@ class SlotLoop:
         except FAILURES as error:
             raise self._failure(error, starting, "the policy", resetting=True) from error
         if self._obs is None:
-            self._obs = np.zeros((self.num_slots, *rows.shape[1:]), dtype=rows.dtype)
-        else:
-            self._obs = self._obs.copy()
-        self._obs[slots] = rows
+            self._obs = map_leaves(lambda leaf, path: np.zeros((self.num_slots, *leaf.shape[1:]), leaf.dtype), rows)
+        self._obs = _with_rows(self._obs, slots, rows)
         for slot in slots:
             self._recorder.begin(slot)
         self._check("observation", self._obs, starting)
 
     def _release(self, slot: int) -> None:
         self._slot_plans[slot] = None
+        self._num_active -= bool(self._active[slot])
         self._active[slot] = False
         self._recorder.start[slot] = _NEVER
 
@@ -295,16 +322,25 @@ class SlotLoop:
         self.positions.append(self._slot_positions[slot])
         arrays, env_infos = self._recorder.cut(slot)
         extras = _infos_taken_from(arrays, env_infos)
-        arrays["observations"] = np.concatenate([arrays["observations"], obs[slot : slot + 1]])
+
+        def with_final(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+            return np.concatenate([arrays.pop(_leaf_name("observations", path)), leaf[slot : slot + 1]])
+
+        fields: dict[str, Any] = {"observations": map_leaves(with_final, obs)}
+        if self._action_tree is not None:
+            fields["actions"] = map_leaves(lambda _, path: arrays.pop(_leaf_name("actions", path)), self._action_tree)
         info = {"env_name": getattr(self.slots, "name", type(self.slots).__name__), "plan": plan_summary(plan)}
-        return StepSequence(complete=complete, rollout_info=info, **arrays, **extras)
+        return StepSequence(complete=complete, rollout_info=info, **fields, **arrays, **extras)
 
     # -- failures --------------------------------------------------------------------------------------------------
 
-    def _check(self, what: str, values: np.ndarray, active: np.ndarray) -> bool:
+    def _check(self, what: str, values: Any, active: np.ndarray) -> bool:
         """False where a rollout was dropped; raises where rollouts must not be."""
-        if values.dtype.kind not in "fc":
+        if values.__class__ is not np.ndarray:
+            return all([self._check(what, leaf, active) for _, leaf in iterate_leaves(values)])
+        if values.dtype.kind not in "fc" or math.isfinite(abs(np.vdot(values, values))):
             return True
+        # NaN or Inf somewhere, or finite numbers whose squares overflow.
         finite = np.isfinite(values)
         if finite.all():
             return True
@@ -335,10 +371,27 @@ class SlotLoop:
 def _infos_taken_from(arrays: dict[str, np.ndarray], env_infos: dict[str, np.ndarray]) -> dict[str, Any]:
     """``policy_infos`` and ``env_infos``, if there are any; entries ``group/name`` of ``arrays`` move there."""
     groups = {"policy_infos": {}, "env_infos": env_infos}
-    for name in [n for n in arrays if "/" in n]:
+    for name in [n for n in arrays if n.startswith(("policy_infos/", "env_infos/"))]:
         group, _, key = name.partition("/")
         groups[group][key] = arrays.pop(name)
     rows = groups["policy_infos"].pop(INFO_ROWS, None)
     if rows is not None:
         groups["policy_infos"].update(stack_infos([row or {} for row in rows]))
     return {group: infos for group, infos in groups.items() if infos}
+
+
+def _leaf_name(name: str, path: tuple[Any, ...]) -> str:
+    """The recorder's name for one leaf of a structured field."""
+    return f"{name}{path!r}" if path else name
+
+
+def _with_rows(batch: Any, slots: Sequence[int], rows: Any) -> Any:
+    """A copy of ``batch`` with ``rows`` in place of those of ``slots``."""
+    leaves = dict(iterate_leaves(rows))
+
+    def filled(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+        new = leaf.astype(np.result_type(leaf, leaves[path]))
+        new[slots] = leaves[path]
+        return new
+
+    return map_leaves(filled, batch)

@@ -13,6 +13,10 @@ import torch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.gym_slots import GymSlots
 from metaroll.envs.slot_factory import env_kind, make_env, make_slots
+from metaroll.envs.slot_proxies import SlotTap
+from metaroll.envs.sources import close_made
+from metaroll.envs.vector_slots import VectorEnvSlots
+from metaroll.rollouts.extras import add_extras
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.namespace import GlobalNamespace
 from metaroll.rollouts.slot_loop import SlotLoop
@@ -40,6 +44,7 @@ class Unit:
     num_slots: int
     on_invalid: str = "raise"
     record_infos: bool = True
+    record_extras: bool = False
 
 
 @dataclass
@@ -68,13 +73,15 @@ class UnitRunner:
         """Run a unit; slots are kept for the next one of the same width."""
         if self.policy is None:
             raise RuntimeError("no policy has been set")
-        key = (unit.num_slots, self._kind(unit, beat))
+        kind = self._kind(unit, beat)
+        key = (0 if kind == "vector" else unit.num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
         own = bool(unit.plans) and unit.plans[0].parameters is not None
+        tap = SlotTap(slots) if unit.record_extras else None
         try:
             with _one_torch_thread(self.policy):
                 loop = SlotLoop(
-                    slots,
+                    slots if tap is None else tap,
                     self.policy,
                     unit.plans,
                     parameters=None if own else self.parameters,
@@ -91,6 +98,8 @@ class UnitRunner:
         rollouts: list[StepSequence | None] = [None] * len(unit.plans)
         for position, rollout in zip(loop.positions, finished, strict=True):
             rollouts[position] = rollout
+            if tap is not None:
+                add_extras(rollout, tap.take(position), slots.env_spec)
         return UnitResult(rollouts, loop.dropped)
 
     def close(self) -> None:
@@ -98,7 +107,7 @@ class UnitRunner:
             slots.close()
         self._slots.clear()
         if self._example is not None:
-            self._example.close()
+            close_made(self.env, self._example)
             self._example = None
 
     def _kind(self, unit: Unit, beat: Callable[[str], None] | None) -> str:
@@ -117,7 +126,10 @@ class UnitRunner:
             while len(self._slots) >= _MOST_KEPT_SLOTS:
                 self._slots.pop(next(iter(self._slots))).close()
             num_slots, kind = key
-            slots = make_slots(self._example, num_slots) if kind == "batched" else GymSlots(self.env, num_slots)
+            if kind == "vector":
+                slots = VectorEnvSlots(self._example, owned=False)  # closed with the example
+            else:
+                slots = make_slots(self._example, num_slots) if kind == "batched" else GymSlots(self.env, num_slots)
         self._slots[key] = slots  # last used, last in the order
         return slots
 

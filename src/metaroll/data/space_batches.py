@@ -1,0 +1,283 @@
+"""Gymnasium spaces and batches of their elements: arrays, or dicts and tuples of arrays for Dict and Tuple spaces.
+
+A batch holds N elements of a space: a Box ``(N, *shape)``, a Discrete space ``(N,)``, MultiDiscrete and MultiBinary
+spaces ``(N, *shape)``, all in the dtype of the space; Dict and Tuple spaces dicts and tuples of such; any other space
+(Text, Sequence, Graph, ...) an object array ``(N,)`` whose entries are carried through untouched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.errors import ShapeError
+from metaroll.types import flat_dim
+
+__all__ = [
+    "action_element",
+    "action_row",
+    "check_elements",
+    "element_at",
+    "empty_batch",
+    "flat_actions",
+    "flat_dim",
+    "flatten_batch",
+    "has_arrays",
+    "is_structured",
+    "same_kind",
+    "stack_elements",
+    "take_rows",
+    "write_element",
+]
+
+spaces = gymnasium.spaces
+_ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+
+
+def is_structured(space: gymnasium.Space) -> bool:
+    """Whether a batch of the space is anything else than one array of numbers."""
+    return not isinstance(space, _ARRAYS)
+
+
+def has_arrays(space: gymnasium.Space) -> bool:
+    """Whether some part of the space holds numbers."""
+    return flat_dim(space) > 0
+
+
+def empty_batch(space: gymnasium.Space, size: int) -> Any:
+    """Room for ``size`` elements: zeros, and ``None`` where elements are objects."""
+    if isinstance(space, _ARRAYS):
+        return np.zeros((size, *(space.shape or ())), dtype=space.dtype)
+    if isinstance(space, spaces.Dict):
+        return {name: empty_batch(part, size) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(empty_batch(part, size) for part in space.spaces)
+    return np.full(size, None, dtype=object)
+
+
+def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, name: str = "observation") -> None:
+    """Copy one element into row ``row`` of a batch.
+
+    Raises:
+        ShapeError: It has another shape or other parts than the space; names the part.
+    """
+    if isinstance(batch, dict):
+        parts = _parts(space)
+        if not isinstance(element, Mapping) or element.keys() != parts.keys():
+            found = sorted(map(str, element)) if isinstance(element, Mapping) else type(element).__name__
+            raise ShapeError(f"{name} must be a dict with the entries {sorted(map(str, parts))}, got {found}")
+        for key, part in parts.items():
+            write_element(part, batch[key], row, element[key], f"{name}[{key!r}]")
+    elif isinstance(batch, tuple):
+        parts = _parts(space)
+        if not isinstance(element, Sequence) or len(element) != len(parts):
+            raise ShapeError(f"{name} must be a tuple of {len(parts)} parts, got {element!r}")
+        for i, part in parts.items():
+            write_element(part, batch[i], row, element[i], f"{name}[{i}]")
+    elif batch.dtype.hasobject:
+        batch[row] = element
+    else:
+        array = element if element.__class__ is np.ndarray else np.asarray(element)
+        if array.shape != batch.shape[1:]:
+            raise ShapeError(f"{name} must have shape {batch.shape[1:]}, as its space {space} says, got {array.shape}")
+        batch[row] = array
+
+
+def stack_elements(space: gymnasium.Space, elements: Sequence[Any], name: str = "observation") -> Any:
+    """A batch of the given elements."""
+    batch = empty_batch(space, len(elements))
+    for row, element in enumerate(elements):
+        write_element(space, batch, row, element, name)
+    return batch
+
+
+def element_at(space: gymnasium.Space, batch: Any, row: int) -> Any:
+    """Element ``row`` of a batch, as an environment would give it, in memory of its own."""
+    if isinstance(batch, dict):
+        return {key: element_at(part, batch[key], row) for key, part in _parts(space).items()}
+    if isinstance(batch, tuple):
+        return tuple(element_at(part, batch[i], row) for i, part in _parts(space).items())
+    value = batch[row]
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def take_rows(batch: Any, rows: Any) -> Any:
+    """Rows of a batch, as copies; ``rows`` are indices, a mask or a slice."""
+    if batch.__class__ is np.ndarray:
+        return np.array(batch[rows])
+    return map_leaves(lambda leaf, path: np.array(leaf[rows]), batch)
+
+
+def same_kind(a: gymnasium.Space, b: gymnasium.Space) -> bool:
+    """Whether elements of both spaces fit into one batch (bounds may differ)."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, spaces.Dict | spaces.Tuple):
+        left, right = _parts(a), _parts(b)
+        return left.keys() == right.keys() and all(same_kind(left[key], right[key]) for key in left)
+    if isinstance(a, spaces.Box | spaces.MultiBinary):
+        return a.shape == b.shape and a.dtype == b.dtype
+    return True if not isinstance(a, _ARRAYS) else a == b
+
+
+def flatten_batch(space: gymnasium.Space, batch: Any) -> np.ndarray:
+    """Rows ``(N, obs_dim)`` for a policy, in the order of ``gymnasium.spaces.flatten``.
+
+    A Box is reshaped (a view where possible), Discrete and MultiDiscrete spaces become one-hot in float32, structures
+    the concatenation of their parts (float32 at least). Text and other parts without numbers are left out.
+    """
+    if isinstance(space, spaces.Box) and batch.__class__ is np.ndarray:
+        if batch.shape[1:] != space.shape:
+            raise ShapeError(f"batch must have shape (N, {', '.join(map(str, space.shape))}), got {batch.shape}")
+        return batch.reshape(batch.shape[0], -1) if space.shape else batch.reshape(-1, 1)
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        rows = [flatten_batch(part, batch[key]) for key, part in _parts(space).items() if flat_dim(part)]
+        if not rows:
+            count = len(next(leaf for _, leaf in iterate_leaves(batch)))
+            return np.zeros((count, 0), dtype=np.float32)
+        return np.concatenate(rows, axis=1, dtype=np.result_type(np.float32, *(row.dtype for row in rows)))
+    batch = np.asarray(batch)
+    if batch.shape[1:] != (space.shape or ()):
+        raise ShapeError(f"batch must have shape (N, {', '.join(map(str, space.shape or ()))}), got {batch.shape}")
+    if isinstance(space, spaces.Discrete):
+        return _one_hot(batch, int(space.start), int(space.n))
+    if isinstance(space, spaces.MultiDiscrete):
+        columns = batch.reshape(len(batch), -1).T
+        sizes, starts = space.nvec.reshape(-1), np.broadcast_to(space.start, space.nvec.shape).reshape(-1)
+        rows = [_one_hot(c, int(start), int(n)) for c, start, n in zip(columns, starts, sizes, strict=True)]
+        return np.concatenate(rows, axis=1)
+    if isinstance(space, spaces.MultiBinary | spaces.Box):
+        return batch.reshape(len(batch), -1)
+    return np.zeros((len(batch), 0), dtype=np.float32)
+
+
+# -- actions -----------------------------------------------------------------------------------------------------------
+# Policies speak of choices by index, from 0; environments count them from the space's start. A Box action at the top is
+# a flat row of numbers.
+
+
+def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "action") -> Any:
+    """The action that an environment gets for row ``row`` of a batch of actions, in memory of its own.
+
+    Raises:
+        ValueError: An index is not one of a choice.
+    """
+    if isinstance(space, spaces.Dict):
+        return {key: action_element(part, batch[key], row, f"{name}[{key!r}]") for key, part in _parts(space).items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(action_element(part, batch[i], row, f"{name}[{i}]") for i, part in _parts(space).items())
+    if isinstance(space, spaces.Discrete):
+        index = _index(np.asarray(batch[row]).item(), int(space.n), name)
+        return index + int(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        values = np.asarray(batch[row]).reshape(space.nvec.shape)
+        whole = values.astype(np.int64)
+        if (whole != values).any() or (whole < 0).any() or (whole >= space.nvec).any():
+            raise ValueError(f"{name} must hold indices from 0 to {(space.nvec - 1).tolist()}, got {values.tolist()}")
+        return (whole + space.start).astype(space.dtype)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        action = np.array(batch[row], dtype=space.dtype)
+        if action.size != flat_dim(space):
+            raise ShapeError(f"{name} must have {flat_dim(space)} entries for {space}, got shape {action.shape}")
+        return action.reshape(space.shape)
+    return batch[row]
+
+
+def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any:
+    """One action in an environment's own form as a policy gives it: flat for a Box, indices for choices."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(action, Mapping) or action.keys() != space.spaces.keys():
+            raise ShapeError(f"{name} must be a dict with the entries {sorted(space.spaces)}, got {action!r}")
+        return {key: action_row(part, action[key], f"{name}[{key!r}]") for key, part in _parts(space).items()}
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(action, Sequence) or len(action) != len(space.spaces):
+            raise ShapeError(f"{name} must be a tuple of {len(space.spaces)} parts, got {action!r}")
+        return tuple(action_row(part, action[i], f"{name}[{i}]") for i, part in _parts(space).items())
+    if not isinstance(space, _ARRAYS):
+        return action
+    size = math.prod(space.shape or ())
+    values = np.asarray(action).reshape(-1)
+    if values.size != size:
+        raise ShapeError(f"{name} must be one action of {space}, got shape {np.shape(action)}")
+    if isinstance(space, spaces.Discrete):
+        return np.asarray(values[0] - space.start, dtype=np.int64)
+    if isinstance(space, spaces.MultiDiscrete):
+        return (values.reshape(space.nvec.shape) - space.start).astype(np.int64)
+    if isinstance(space, spaces.MultiBinary):
+        return values.reshape(space.shape).astype(space.dtype)
+    return values
+
+
+def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:
+    """A batch of actions from rows as ``action_row`` gives them."""
+    if isinstance(space, spaces.Dict):
+        return {key: flat_actions(part, [row[key] for row in rows]) for key, part in _parts(space).items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(flat_actions(part, [row[i] for row in rows]) for i, part in _parts(space).items())
+    if isinstance(space, _ARRAYS):
+        return np.stack(rows)
+    batch = np.full(len(rows), None, dtype=object)
+    for i, row in enumerate(rows):
+        batch[i] = row
+    return batch
+
+
+def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> Any:
+    """``batch`` as a batch of ``size`` actions of ``space``.
+
+    Raises:
+        ShapeError: It has other parts or another shape; names the part.
+    """
+    if batch.__class__ is np.ndarray and isinstance(space, spaces.Box) and batch.shape[:1] == (size,):
+        if batch.size == size * math.prod(space.shape):  # the usual case, at every step
+            return batch
+    elif isinstance(space, spaces.Dict | spaces.Tuple):
+        kind = dict if isinstance(space, spaces.Dict) else tuple
+        parts = _parts(space)
+        found = batch.keys() if isinstance(batch, Mapping) else range(len(batch)) if isinstance(batch, tuple) else ()
+        if list(sorted(map(str, found))) != sorted(map(str, parts)):
+            raise ShapeError(f"{name} must be a {kind.__name__} with the parts {list(parts)}, got {batch!r}")
+        checked = {key: check_elements(f"{name}[{key!r}]", part, batch[key], size) for key, part in parts.items()}
+        return checked if kind is dict else tuple(checked.values())
+    array = batch if batch.__class__ is np.ndarray else np.asarray(batch)
+    if array.dtype.hasobject and not isinstance(space, _ARRAYS):
+        entries, wanted = len(array), size
+    else:
+        shape = space.shape or ()
+        entries, wanted = array.size, size * math.prod(shape)
+    if array.shape[:1] != (size,) or entries != wanted:
+        raise ShapeError(
+            f"{name} must have one row per slot ({size}) with {wanted // size} entries for {space}, "
+            f"got shape {array.shape}"
+        )
+    return array
+
+
+def _parts(space: gymnasium.Space) -> dict[Any, gymnasium.Space]:
+    if isinstance(space, spaces.Dict):
+        return space.spaces
+    if isinstance(space, spaces.Tuple):
+        return dict(enumerate(space.spaces))
+    raise TypeError(f"{space} has no parts")
+
+
+def _index(value: Any, count: int, name: str) -> int:
+    if not float(value).is_integer() or not 0 <= value < count:
+        raise ValueError(f"{name} must be an index from 0 to {count - 1}, got {value!r}")
+    return int(value)
+
+
+def _one_hot(values: np.ndarray, start: int, n: int) -> np.ndarray:
+    index = values.astype(np.int64) - start
+    if index.size and (index.min() < 0 or index.max() >= n):
+        raise ValueError(f"observations must lie from {start} to {start + n - 1}, got {values.min()} to {values.max()}")
+    rows = np.zeros((len(index), n), dtype=np.float32)
+    rows[np.arange(len(index)), index] = 1.0
+    return rows

@@ -1,0 +1,322 @@
+"""``metaroll list``: what there is, and runs in every state that a disk can leave them in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import metaroll
+from metaroll.cli.arguments import take_positionals
+from metaroll.cli.main import main
+from metaroll.cli.presets import ALGORITHM_NAMES, get_preset, preset_names
+from metaroll.cli.run_folder import write_config
+from metaroll.cli.run_reports import find_runs, read_run
+from metaroll.envs.registry import family_names, get_family
+from metaroll.training.metrics_log import MetricsLog
+from metaroll.training.snapshots import Snapshotter
+
+TOTAL = 5
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "command": "train",
+        "algo": "pearl",
+        "env": "point-robot",
+        "run": {"seed": 3, "epochs": TOTAL},
+        "algorithm": {},
+        "evaluation": {},
+        **changes,
+    }
+
+
+def make_run(folder: Path, epochs: int, evaluate_every: int = 1, snapshot: bool = True, **changes: Any) -> Path:
+    """A run of the command line that was stopped after ``epochs`` of 5 epochs; its return is minus their number."""
+    write_config(folder, config(**changes))
+    metrics, snapshots = MetricsLog(folder), Snapshotter(folder)
+    for epoch in range(epochs):
+        steps, number = 100 * (epoch + 1), epoch + 1
+        if number % evaluate_every == 0:
+            metrics.append(epoch, steps, "MetaTest", {"return_before": -99.0, "return_after": -float(number)})
+            metrics.append(epoch, steps, "MetaTest", {"return_after": 1000.0}, task="task 1")
+        metrics.append(epoch, steps, "train", {"loss": 1.0})
+        offset = metrics.flush()
+        if snapshot:
+            manifest = {"algorithm": "PEARL", "metrics_offset": offset, "config": config(**changes)}
+            snapshots.save(number, {"algo": {"x": 1}}, manifest)
+    return folder
+
+
+@contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Another process trains in the folder."""
+    code = (
+        "import sys; from metaroll.training.run_lock import RunLock; lock = RunLock(sys.argv[1]); "
+        "print('mine', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "mine\n"
+        yield
+    finally:
+        process.communicate()
+
+
+def listed(capsys, *arguments: str) -> dict[str, Any]:
+    status = main(["list", *arguments, "--json"])
+    captured = capsys.readouterr()
+    assert (status, captured.err) == (0, "")
+    return json.loads(captured.out)
+
+
+# ------------------------------------------------------------------------------------------------------- what there is
+def test_everything_is_listed_without_a_name(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = listed(capsys)
+    assert list(found) == ["algos", "envs", "presets", "policies", "runs"]
+    assert [entry["name"] for entry in found["algos"]] == list(ALGORITHM_NAMES)
+    assert [entry["name"] for entry in found["envs"]] == family_names()
+    assert found["runs"] == []
+    for algorithm in found["algos"]:
+        assert getattr(metaroll, algorithm["class"]).__doc__.startswith(algorithm["summary"].split()[0])
+        assert algorithm["summary"]
+
+
+def test_an_environment_tells_its_sizes_tasks_and_presets(capsys):
+    (entry,) = [e for e in listed(capsys, "envs")["envs"] if e["name"] == "cheetah-vel"]
+    assert (entry["obs_dim"], entry["act_dim"], entry["horizon"]) == (20, 6, 200)
+    assert (entry["num_train_tasks"], entry["num_test_tasks"]) == (100, 30)
+    assert "pearl" in entry["presets"]
+    assert entry["summary"] == get_family("cheetah-vel").description
+
+
+def test_an_environment_that_cannot_be_made_says_why(capsys, monkeypatch):
+    import metaroll.envs.registry as registry
+
+    def without_package():
+        raise ImportError("cheetah-vel needs MuJoCo: pip install 'metaroll[mujoco]'")
+
+    family = registry.TaskFamily("cheetah-vel", without_package, 1, 1, 5, "a cat")
+    monkeypatch.setattr(registry, "_FAMILIES", {"cheetah-vel": family})
+    (entry,) = listed(capsys, "envs")["envs"]
+    assert (entry["obs_dim"], entry["act_dim"]) == (None, None)
+    assert entry["problem"] == "cheetah-vel needs MuJoCo: pip install 'metaroll[mujoco]'"
+    assert main(["list", "envs"]) == 0
+    assert "metaroll[mujoco]" in capsys.readouterr().out
+
+
+def test_presets_hold_their_values(capsys):
+    found = listed(capsys, "presets")["presets"]
+    assert {(e["algo"], e["env"]) for e in found} == {(a, e) for a in ALGORITHM_NAMES for e in preset_names(a)}
+    (entry,) = [e for e in found if (e["algo"], e["env"]) == ("pearl", "point-robot")]
+    assert entry["values"]["reward_scale"] == get_preset("pearl", "point-robot")["reward_scale"] == 100.0
+
+
+def test_policies_are_the_public_classes_that_act(capsys):
+    names = {entry["name"] for entry in listed(capsys, "policies")["policies"]}
+    assert {"GaussianMLPPolicy", "ScriptedPolicy", "ContextConditionedPolicy"} <= names
+    assert not {"MLPEncoder", "QFunction", "as_policy"} & names
+
+
+def test_tables_show_the_same(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / "runs" / "mine", 2)
+    assert main(["list"]) == 0
+    out = capsys.readouterr().out
+    for text in ("pearl", "PEARL", "cheetah-vel", "80 + 20", "TanhGaussianMLPPolicy", "runs/mine", "2/5", "-2.0"):
+        assert text in out
+
+
+# --------------------------------------------------------------------------------------------------------------- runs
+def states(capsys, folder: Path) -> dict[str, dict[str, Any]]:
+    return {Path(entry["folder"]).name: entry for entry in listed(capsys, "runs", "--runs", str(folder))["runs"]}
+
+
+def test_runs_are_finished_or_interrupted(capsys, tmp_path):
+    make_run(tmp_path / "whole", TOTAL)
+    make_run(tmp_path / "part", 4, evaluate_every=3)
+    make_run(tmp_path / "deeper" / "below" / "fresh", 0)
+    found = states(capsys, tmp_path)
+    assert {name: entry["state"] for name, entry in found.items()} == {
+        "whole": "finished",
+        "part": "interrupted",
+        "fresh": "interrupted",
+    }
+    assert found["part"] == {
+        "folder": str(tmp_path / "part"),
+        "state": "interrupted",
+        "algo": "pearl",
+        "env": "point-robot",
+        "seed": 3,
+        "epochs_done": 4,
+        "epochs_total": TOTAL,
+        "env_steps": 400,
+        "newest_return": -3.0,
+        "newest_return_epoch": 3,
+        "problem": "",
+    }
+    assert (found["fresh"]["epochs_done"], found["fresh"]["newest_return"]) == (0, None)
+
+
+def test_a_run_that_a_process_holds_is_running_and_is_not_disturbed(capsys, tmp_path):
+    folder = make_run(tmp_path / "runs" / "a", 2)
+    with in_use(folder):
+        assert states(capsys, tmp_path)["a"]["state"] == "running"
+        assert states(capsys, tmp_path)["a"]["state"] == "running"
+    assert states(capsys, tmp_path)["a"]["state"] == "interrupted"
+
+
+def test_without_snapshots_the_metrics_tell_how_far_it_is(capsys, tmp_path):
+    make_run(tmp_path / "a", 3, snapshot=False)
+    found = states(capsys, tmp_path)["a"]
+    assert (found["state"], found["epochs_done"]) == ("interrupted", 3)
+
+
+def test_a_run_from_python_is_listed_with_what_is_known(capsys, tmp_path):
+    for name in ("none", "own"):
+        folder = make_run(tmp_path / name, 2)
+        (folder / "config.yaml").unlink()
+        Snapshotter(folder).save(2, {"algo": {"x": 1}}, {"algorithm": "MyOwn", "metrics_offset": 0})
+    (tmp_path / "own" / "config.yaml").write_text("learning_rate: 3\n")
+    found = states(capsys, tmp_path)
+    for name in ("none", "own"):
+        entry = found[name]
+        assert (entry["state"], entry["algo"], entry["env"]) == ("stopped", "MyOwn", None)
+        assert (entry["epochs_done"], entry["epochs_total"], entry["newest_return"]) == (2, None, -2.0)
+
+
+def test_half_a_last_line_is_no_damage(capsys, tmp_path):
+    folder = make_run(tmp_path / "a", 2)
+    with open(folder / "metrics.jsonl", "ab") as file:
+        file.write(b'{"iteration": 2, "env_st')
+    assert states(capsys, tmp_path)["a"]["state"] == "interrupted"
+
+
+def test_a_return_that_is_no_number_is_none(capsys, tmp_path):
+    folder = make_run(tmp_path / "a", 1)
+    metrics = MetricsLog(folder)
+    metrics.append(1, 200, "MetaTest", {"return_after": float("nan")})
+    metrics.flush()
+    entry = states(capsys, tmp_path)["a"]
+    assert (entry["state"], entry["newest_return"], entry["newest_return_epoch"]) == ("interrupted", None, 2)
+
+
+def newest_snapshot(folder: Path) -> Path:
+    return max((folder / "snapshots").iterdir())
+
+
+DAMAGES = {
+    "no configuration": (lambda f: (f / "config.yaml").unlink(), "config.yaml is missing: restore it"),
+    "empty configuration": (lambda f: (f / "config.yaml").write_text(""), "must have metaroll_run: 1"),
+    "no yaml": (lambda f: (f / "config.yaml").write_text("a: [1"), "is not valid YAML"),
+    "bytes": (lambda f: (f / "config.yaml").write_bytes(b"\xff\xfe\x00"), "is not valid YAML"),
+    "deep": (lambda f: (f / "config.yaml").write_text("[" * 5000), ""),
+    "other version": (lambda f: (f / "config.yaml").write_text("metaroll_run: 99\n"), "another version"),
+    "no sections": (lambda f: (f / "config.yaml").write_text("metaroll_run: 1\nalgo: pearl\n"), "lacks env, run"),
+    "no epochs": (lambda f: write_config(f, config(run={"seed": 3})), "epochs in "),
+    "run is a text": (lambda f: write_config(f, config(run="fast")), "seed in "),
+    "seed is a text": (lambda f: write_config(f, config(run={"seed": "2020", "epochs": 1})), "seed in "),
+    "garbled metrics": (lambda f: (f / "metrics.jsonl").write_bytes(b"\x00\xff\n" * 40), "line 40 of"),
+    "short metrics": (lambda f: (f / "metrics.jsonl").write_text(""), "was changed after snapshot 3"),
+    "metrics of another kind": (lambda f: (f / "metrics.jsonl").write_text('{"a": 1}\n' * 400), "line 400 of"),
+    "snapshot without manifest": (
+        lambda f: (newest_snapshot(f) / "manifest.json").unlink(),
+        "manifest.json is missing",
+    ),
+    "snapshot without a file": (lambda f: (newest_snapshot(f) / "algo.json").unlink(), "algo.json is missing"),
+    "snapshot of another": (lambda f: newest_snapshot(f).rename(f / "snapshots" / "000009"), "renamed or copied"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_run_is_listed_with_the_reason_beside_whole_ones(capsys, tmp_path, damage):
+    do_damage, reason = DAMAGES[damage]
+    make_run(tmp_path / "whole", 1)
+    do_damage(make_run(tmp_path / "broken", 3))
+    found = states(capsys, tmp_path)
+    assert found["whole"]["state"] == "interrupted"
+    assert found["broken"]["state"] == "damaged"
+    assert reason in found["broken"]["problem"]
+    assert found["broken"]["problem"]
+    assert main(["list", "runs", "--runs", str(tmp_path)]) == 0
+    assert "damaged" in capsys.readouterr().out
+
+
+def test_what_is_whole_in_a_damaged_run_is_shown(capsys, tmp_path):
+    folder = make_run(tmp_path / "broken", 3)
+    (newest_snapshot(folder) / "algo.json").write_text("{}")
+    entry = states(capsys, tmp_path)["broken"]
+    assert (entry["algo"], entry["epochs_done"], entry["newest_return"]) == ("pearl", 3, -3.0)
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl"])
+def test_a_folder_in_the_place_of_a_file_is_damage(tmp_path, name):
+    folder = make_run(tmp_path / "broken", 2)
+    (folder / name).unlink()
+    (folder / name).mkdir()
+    assert read_run(folder).state == "damaged"
+
+
+def test_a_file_in_the_place_of_the_snapshots_is_damage(tmp_path):
+    folder = make_run(tmp_path / "broken", 0)
+    (folder / "snapshots").write_text("")
+    assert "snapshots must be a folder" in read_run(folder).problem
+
+
+def test_files_of_others_are_no_runs(tmp_path):
+    for name in ("hydra", "empty", "notes", "begun"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "hydra" / "config.yaml").write_text("lr: 3\n")
+    (tmp_path / "notes" / "summary.txt").write_text("")
+    (tmp_path / "begun" / ".lock").write_text("")  # ended before it began
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    assert find_runs(tmp_path) == []
+
+
+def test_runs_are_found_three_folders_down_behind_links_and_in_the_folder_itself(tmp_path):
+    near = make_run(tmp_path / "a" / "b" / "c", 0)
+    make_run(tmp_path / "a" / "b" / "x" / "d", 0)
+    make_run(tmp_path / "a" / ".hidden", 0)
+    (tmp_path / "a" / "link").symlink_to(near)
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    assert find_runs(near) == [near]
+    assert set(find_runs(tmp_path / "a", depth=2)) == {near, tmp_path / "a" / "link"}
+
+
+def test_no_runs_yet_is_no_error_and_names_the_first_step(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["list", "runs"]) == 0
+    assert "metaroll demo" in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------------------------------------- arguments
+@pytest.mark.parametrize(
+    ("arguments", "taken", "others"),
+    [
+        (["run", "--epochs", "3"], ["run"], ["--epochs", "3"]),
+        (["--epochs", "3", "run"], ["run"], ["--epochs", "3"]),
+        (["--epochs=3", "run"], ["run"], ["--epochs=3"]),
+        (["--json", "run", "--epochs", "3"], ["run"], ["--json", "--epochs", "3"]),
+        (["--from_epoch", "3", "run"], ["run"], ["--from_epoch", "3"]),
+        (["--epochs"], [], ["--epochs"]),
+        (["--epochs", "3"], [], ["--epochs", "3"]),
+        (["--epochs", "-3", "run", "more"], ["run"], ["--epochs", "-3", "more"]),
+    ],
+)
+def test_names_are_told_from_the_values_of_options(arguments, taken, others):
+    assert take_positionals(arguments, 1, ["--epochs", "--from-epoch"]) == (taken, others)
+
+
+def test_where_options_are_not_known_yet_names_come_first():
+    assert take_positionals(["a", "b", "c", "--x", "1"], 2) == (["a", "b"], ["c", "--x", "1"])
+    assert take_positionals(["a", "--x", "1", "b"], 2) == (["a"], ["--x", "1", "b"])

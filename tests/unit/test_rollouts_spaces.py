@@ -1,0 +1,143 @@
+"""Environments with every kind of Gymnasium space: recorded as they are, exact for any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from space_envs import ENVS, NESTED, Sampler, compound_action, image, nested
+
+import metaroll
+from metaroll.data.compare import trees_equal
+from metaroll.data.space_batches import element_at, flatten_batch
+from metaroll.errors import RolloutError
+from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.types import EnvSpec, RolloutPlan
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[SamplerPool]:
+    with SamplerPool(2) as workers:
+        workers.invoke_all(lambda namespace: None)  # started here, they are nobody's left-overs
+        yield workers
+
+
+def plans(count: int, steps: int = 12) -> list[RolloutPlan]:
+    return [RolloutPlan(index=i, seed=(5, 0, i), max_steps=steps) for i in range(count)]
+
+
+def sampler_of(env: gymnasium.Env) -> Sampler:
+    return Sampler(env.action_space, env.observation_space)
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_any_space_is_recorded_as_it_is_with_the_same_bits_everywhere(name: str, pool: SamplerPool) -> None:
+    env = ENVS[name]()
+    rollouts = metaroll.assert_worker_invariant(ENVS[name], sampler_of(env), plans(5), num_workers=[pool])
+    for rollout in rollouts:
+        for row in range(len(rollout) + 1):
+            assert env.observation_space.contains(element_at(env.observation_space, rollout.observations, row))
+    alone = metaroll.rollout(ENVS[name], sampler_of(env), max_steps=12, seed=5, sub_sub_seed=3)
+    for field in ("observations", "actions", "rewards", "terminated", "env_infos"):
+        assert trees_equal(getattr(alone, field), getattr(rollouts[3], field))
+
+
+def test_observations_are_those_of_the_environment() -> None:
+    rollout = metaroll.rollout(nested, sampler_of(nested()), max_steps=6, seed=5)
+    env = nested()
+    shown = [env.reset(seed=metaroll.seeding.plan_env_seed((5, 0, 0)))[0]]
+    shown += [env.step(action)[0] for action in rollout.actions]
+    for row, element in enumerate(shown):
+        mine = element_at(NESTED, rollout.observations, row)
+        assert mine["mission"] == element["mission"]
+        np.testing.assert_array_equal(mine["image"], element["image"])
+        np.testing.assert_array_equal(mine["pair"][1], element["pair"][1])
+    assert rollout.observations["image"].dtype == np.uint8
+    assert rollout.observations["pair"][1].dtype == np.float64
+    assert rollout.rewards.dtype == np.float64
+    assert rollout.terminated.dtype == bool
+    assert isinstance(rollout[0].observation.image, np.ndarray)
+
+
+def test_own_policies_see_flat_rows_of_structured_spaces() -> None:
+    env = nested()
+    policy = metaroll.GaussianMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
+    assert policy.obs_dim == 48 + (3 + 2) + 5 + 2  # the text counts nothing
+    rollouts = metaroll.assert_worker_invariant(nested, policy, plans(3), num_workers=[])
+    rows = flatten_batch(NESTED, rollouts[0].observations)
+    assert rows.shape == (len(rollouts[0]) + 1, 60)
+    with torch.no_grad():
+        mean, _ = policy.distribution(torch.as_tensor(rows[:1], dtype=torch.float32))
+    np.testing.assert_allclose(rollouts[0].policy_infos["mean"][0], mean[0], rtol=1e-5, atol=1e-5)
+
+
+def test_categorical_policy_acts_in_multi_discrete_spaces() -> None:
+    env = ENVS["gears"]()
+    policy = metaroll.CategoricalMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
+    rollouts = metaroll.assert_worker_invariant(ENVS["gears"], policy, plans(4), num_workers=[])
+    actions = np.concatenate([rollout.actions for rollout in rollouts])
+    assert actions.shape[1:] == (2,)
+    assert actions.max(axis=0).tolist() == [1, 2]
+
+
+def test_scripted_policy_may_see_the_structure() -> None:
+    def follow(obs: Any, contexts: Any) -> np.ndarray:
+        return np.tanh(obs["pair"][1])
+
+    policy = metaroll.ScriptedPolicy(follow, EnvSpec.from_env(nested()), structured=True)
+    rollouts = metaroll.assert_worker_invariant(nested, policy, plans(3), num_workers=[])
+    expected = np.tanh(rollouts[0].observations["pair"][1][:-1])
+    np.testing.assert_array_equal(rollouts[0].actions, expected)
+
+
+def test_composite_actions_are_recorded_in_their_parts() -> None:
+    rollout = metaroll.rollout(compound_action, sampler_of(compound_action()), max_steps=5, seed=1)
+    action, switches = rollout.actions
+    assert (action["move"].shape, action["tool"].shape, switches.shape) == (
+        (len(rollout), 2),
+        (len(rollout),),
+        (len(rollout), 2),
+    )
+    assert set(action["tool"].tolist()) <= {0, 1, 2}  # indices, whatever the space starts with
+    weights = np.concatenate([action["move"], np.eye(3)[action["tool"]], switches], axis=1) @ np.arange(1, 8)
+    np.testing.assert_allclose(rollout.rewards, weights, rtol=1e-6)
+
+
+def test_registered_ids_and_wrappers() -> None:
+    spec = EnvSpec.from_env(gymnasium.make("Blackjack-v1"))
+    policy = metaroll.CategoricalMLPPolicy(spec, generator=torch.Generator().manual_seed(0))
+    blackjack = metaroll.rollout("Blackjack-v1", policy, seed=0)
+    assert [part.shape for part in blackjack.observations] == [(len(blackjack) + 1,)] * 3
+
+    def wrapped() -> gymnasium.Env:
+        env = gymnasium.wrappers.GrayscaleObservation(image())
+        return gymnasium.wrappers.TimeLimit(gymnasium.wrappers.FrameStackObservation(env, 2), 7)
+
+    rollouts = metaroll.assert_worker_invariant(wrapped, sampler_of(wrapped()), plans(3, steps=100), num_workers=[])
+    assert rollouts[0].observations.shape[1:] == (2, 8, 8)
+    assert all(len(rollout) <= 7 for rollout in rollouts)
+    assert all(rollout.truncated[-1] == (not rollout.terminated[-1]) for rollout in rollouts)
+
+
+def test_a_wrong_observation_names_its_part() -> None:
+    def broken() -> gymnasium.Env:
+        env = nested()
+        env._observe = lambda: {**NESTED.sample(), "image": np.zeros((3, 3), np.uint8)}  # type: ignore[method-assign]
+        return env
+
+    with pytest.raises(RolloutError, match=r"observation\['image'\] must have shape \(4, 4, 3\)"):
+        metaroll.rollout(broken, sampler_of(nested()), max_steps=2, seed=0)
+
+
+def test_nan_in_a_part_is_found() -> None:
+    def broken() -> gymnasium.Env:
+        env = nested()
+        env._observe = lambda: {**NESTED.sample(), "pair": (1, np.array([0.0, np.nan]))}  # type: ignore[method-assign]
+        return env
+
+    with pytest.raises(metaroll.errors.InvalidValueError, match="observation is not finite while resetting"):
+        metaroll.rollout(broken, lambda obs: np.zeros(2), max_steps=2, seed=0)
