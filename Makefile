@@ -59,9 +59,13 @@ format: .venv/.setup-dev
 	$(BIN)/ruff check --fix
 
 # The libraries that we compare with pin other versions of NumPy and the like, so they get an environment of their own.
-.venv-bench/.setup: $(SPEC)
+# One that cannot be installed here is left out: the benchmarks report it as missing.
+.venv-bench/.setup: $(SPEC) benchmarks/requirements.txt
 	$(call new_env,.venv-bench)
 	.venv-bench/bin/pip install --quiet -c .venv-bench/constraints.txt -e '.[all]'
+	@grep -v '^#' benchmarks/requirements.txt | while read -r peer; do \
+	  .venv-bench/bin/pip install --quiet -c .venv-bench/constraints.txt "$$peer" </dev/null \
+	  || echo "not installed, benchmarks leave it out: $$peer"; done
 	@touch $@
 
 bench-setup: .venv-bench/.setup

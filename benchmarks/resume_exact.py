@@ -90,7 +90,7 @@ def differences(left: Path, right: Path) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--env", default="point-robot", choices=sorted(SIZES))
     parser.add_argument("--kills", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import take_rows
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_generator
-from metaroll.types import Policy, PolicyState, RolloutPlan
+from metaroll.types import Policy, PolicyState, RolloutPlan, SeedTriple
 
 __all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
 
@@ -67,9 +67,7 @@ class PolicyRows:
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int) -> None:
         """``plans[i]`` starts in ``slots[i]`` at lock-step ``step``."""
         seeds = [_seed_of(plan) for plan in plans]
-        rows = self.policy.initial_state(
-            [plan.context for plan in plans], [plan_generator(seed, "policy") for seed in seeds]
-        )
+        rows = self.policy.initial_state([plan.context for plan in plans], _PolicyGenerators(seeds))
         self._write_state(slots, rows)
         for slot, plan, seed in zip(slots, plans, seeds, strict=True):
             self._deterministic[slot] = plan.acts_deterministically
@@ -190,6 +188,29 @@ class PolicyRows:
         trees = [dict(iterate_leaves(p[0])) for p in parts]
         actions = map_leaves(lambda _, path: np.concatenate([tree[path] for tree in trees])[:size], parts[0][0])
         return actions, infos
+
+
+class _PolicyGenerators(Sequence[np.random.Generator]):
+    """Generators for what a policy draws at the start of its rollouts, made when asked for: most policies never do."""
+
+    def __init__(self, seeds: Sequence[SeedTriple]) -> None:
+        self._seeds = seeds
+        self._made: dict[int, np.random.Generator] = {}
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    @overload
+    def __getitem__(self, index: int) -> np.random.Generator: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[np.random.Generator]: ...
+    def __getitem__(self, index: int | slice) -> np.random.Generator | list[np.random.Generator]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        if position not in self._made:
+            self._made[position] = plan_generator(self._seeds[position], "policy")
+        return self._made[position]
 
 
 def _scatter(values: np.ndarray, rows: np.ndarray | Sequence[int], target: np.ndarray) -> np.ndarray:

@@ -73,10 +73,7 @@ class Recorder:
     def cut(self, slot: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now, and its stacked info dicts; a new one begins."""
         begin, end = int(self.start[slot]), self.step
-        # Every name of an earlier chunk is in the last one, which was made after its pattern.
-        names = self._chunks[(end - 1) // _CHUNK - self._first_chunk].keys() if end > begin else ()
-        stretches = {name: self._stretch(name, slot, begin, end) for name in names}
-        arrays = {name: stretch for name, stretch in stretches.items() if stretch is not None}
+        arrays = self._arrays(slot, begin, end) if end > begin else {}
         dicts = self._dicts[slot]
         if dicts:
             self._fill_up(slot, dicts)
@@ -84,8 +81,26 @@ class Recorder:
         self.begin(slot)
         return arrays, infos
 
+    def _arrays(self, slot: int, begin: int, end: int) -> dict[str, np.ndarray]:
+        """What was written from lock-step ``begin`` to ``end``, by name."""
+        first, last = begin // _CHUNK - self._first_chunk, (end - 1) // _CHUNK - self._first_chunk
+        # Every name of an earlier chunk is in the last one, which was made after its pattern.
+        names = self._chunks[last].keys()
+        chunks = self._chunks[first : last + 1]
+        if any(self._missing[first : last + 1]) or any(len(chunk) != len(names) for chunk in chunks):
+            stretches = {name: self._stretch(name, slot, begin, end) for name in names}
+            return {name: stretch for name, stretch in stretches.items() if stretch is not None}
+        row, stop = begin % _CHUNK, (end - 1) % _CHUNK + 1
+        if first == last:  # the usual case: short, and nothing is missing
+            return {name: store[row:stop, slot].copy() for name, store in chunks[0].items()}
+        ranges = [slice(row, None), *[slice(None)] * (last - first - 1), slice(0, stop)]
+        return {
+            name: np.concatenate([chunk[name][part, slot] for chunk, part in zip(chunks, ranges, strict=True)])
+            for name in names
+        }
+
     def _stretch(self, name: str, slot: int, begin: int, end: int) -> np.ndarray | None:
-        """``None`` if all steps lack the name."""
+        """The same for one name that some steps lack; ``None`` if all do."""
         parts: list[np.ndarray] = []
         lacks: list[np.ndarray] = []
         while begin < end:

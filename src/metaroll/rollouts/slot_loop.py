@@ -201,7 +201,7 @@ class SlotLoop:
         self._lengths += active
         at_limit = self._lengths >= self._limits
         truncated = result.truncated | (at_limit & ~result.terminated)
-        self.last_step = result._replace(truncated=truncated)
+        self.last_step = SlotStep(result.observations, result.rewards, result.terminated, truncated, result.infos)
         if self._records:
             self._record(observations, actions, self.last_step, policy_infos, active)
         self.step_count += self._num_active
@@ -326,11 +326,17 @@ class SlotLoop:
         def with_final(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
             return np.concatenate([arrays.pop(_leaf_name("observations", path)), leaf[slot : slot + 1]])
 
-        fields: dict[str, Any] = {"observations": map_leaves(with_final, obs)}
+        fields: dict[str, Any] = {"rewards": arrays.pop("rewards"), "observations": map_leaves(with_final, obs)}
         if self._action_tree is not None:
             fields["actions"] = map_leaves(lambda _, path: arrays.pop(_leaf_name("actions", path)), self._action_tree)
+        flags = {"terminated": arrays.pop("terminated"), "truncated": arrays.pop("truncated")}
+        length = len(flags["terminated"])
+        flags["done"] = np.zeros(length, dtype=bool)
+        flags["done"][-1] = complete
         info = {"env_name": getattr(self.slots, "name", type(self.slots).__name__), "plan": plan_summary(plan)}
-        return StepSequence(complete=complete, rollout_info=info, **fields, **arrays, **extras)
+        # All of one length by construction: the constructor's checks would cost more than the steps of a cheap rollout.
+        fields = {**fields, **arrays, **extras}
+        return StepSequence._assemble(fields, {}, flags, np.array([0, length]), info, "numpy")
 
     # -- failures --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,261 @@
+"""PEARL on both point-robot families, several seeds: adaptation of small networks to held-out tasks.
+
+    python benchmarks/pearl_point_robot.py                                  # both families, seeds 0 1 2
+    python benchmarks/pearl_point_robot.py --families sparse --seeds 1      # a part, appended to the results
+    python benchmarks/pearl_point_robot.py --summary                        # over the lines that are there already
+    python benchmarks/pearl_point_robot.py --families dense --seeds 100 --set epochs=40 reward_scale=5 --no-save
+
+Dense: share of the way from a floor (going to the origin) to an oracle (told the goal) after 5 exploration episodes.
+Sparse: return of the 5th exploration episode minus that of the 1st, in the sparse reward. Intervals (95 %, bootstrap)
+are over held-out tasks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+import yaml
+from _reporting import read_results, report, versions
+
+from metaroll.cli.demo import DEMO_VALUES
+from metaroll.cli.experiments import Experiment, build, build_evaluator, resolve, split_tasks, torch_threads
+from metaroll.envs.point_robot import go_to
+from metaroll.policies.adapters import ScriptedPolicy
+from metaroll.seeding import mix_seed
+from metaroll.training.evaluation_metrics import interval_of_mean, interval_of_normalised_score, normalised_score
+
+NAME = "pearl_point_robot"
+ENVS = {"dense": "point-robot", "sparse": "sparse-point-robot"}
+
+# What differs from the preset of each family: small networks, fewer updates, a new posterior after each episode.
+DENSE: dict[str, Any] = {
+    **DEMO_VALUES,
+    "epochs": 60,
+    "evaluate_every": 5,
+}
+SPARSE: dict[str, Any] = {
+    **DEMO_VALUES,
+    "epochs": 60,
+    "evaluate_every": 5,
+    "num_steps_prior": 100,
+    "num_steps_posterior": 100,
+    "num_extra_rl_steps_posterior": 200,
+    "embedding_batch_size": 256,
+    "embedding_mini_batch_size": 256,
+    "kl_lambda": 0.1,
+}
+VALUES: dict[str, dict[str, Any]] = {"dense": DENSE, "sparse": SPARSE}
+QUICK: dict[str, Any] = {
+    "epochs": 1,
+    "hidden_sizes": (16,),
+    "encoder_hidden_sizes": (16,),
+    "num_train_tasks": 4,
+    "num_test_tasks": 5,
+    "num_initial_steps": 40,
+    "num_steps_per_epoch": 5,
+    "num_tasks_sample": 2,
+}
+REPETITIONS = 4  # of the final evaluation, in every held-out task
+FIFTH = 5  # episodes are counted from 1
+
+
+class Progress:
+    """Prints returns of evaluations during training to standard error."""
+
+    def __init__(self, family: str, seed: int) -> None:
+        self._name = f"{family} seed {seed}"
+        self._begun = time.monotonic()
+
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Mapping[str, float]) -> None:
+        if "MetaTest/return_after" in metrics:
+            episodes = [v for k, v in metrics.items() if k.startswith("MetaTest/return_episode_")]
+            curve = " ".join(f"{value:.2f}" for value in episodes)
+            seconds = time.monotonic() - self._begun
+            print(f"{self._name} epoch {epoch + 1}: episodes {curve} ({seconds:.0f} s)", file=sys.stderr, flush=True)
+
+
+def configuration(family: str, seed: int, overrides: Mapping[str, Any], quick: bool) -> dict[str, Any]:
+    """The complete configuration of one run."""
+    layers = [("the benchmark", VALUES[family]), ("--quick", QUICK if quick else {}), ("--set", overrides)]
+    return resolve("pearl", ENVS[family], [*layers, ("--seeds", {"seed": seed})])
+
+
+def returns_of(config: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+    """Train; returns ``(tasks, repetitions, episodes)`` of agent and references in held-out tasks; training steps."""
+    experiment: Experiment = build(config, callbacks=(Progress(config["env"], config["run"]["seed"]),))
+    evaluator = build_evaluator(config, split_tasks(config)[1], repetitions=REPETITIONS)
+    with contextlib.closing(experiment.runner), contextlib.closing(evaluator), torch_threads(config):
+        experiment.runner.train(n_epochs=config["run"]["epochs"])
+        spec = experiment.algo.env_spec
+        to_origin = ScriptedPolicy(lambda obs, context: go_to(np.zeros_like(obs), obs), spec)
+        to_goal = ScriptedPolicy(lambda obs, context: go_to(context["goal"], obs), spec)
+        found = {
+            "agent": evaluator.evaluate(experiment.algo).returns,
+            "floor": evaluator.run_reference(to_origin),
+            "oracle": evaluator.run_reference(to_goal, lambda task: {"goal": np.asarray(task["goal"], np.float64)}),
+        }
+    return found, experiment.runner.total_env_steps
+
+
+def dense_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Normalised score of the adapted episodes; the references count in the same cells."""
+    adapted = slice(config["evaluation"]["n_exploration_traj"], None)
+    per_task = {name: cells[:, :, adapted].mean(axis=(1, 2)) for name, cells in found.items()}
+    return {
+        "metric": "normalised_score",
+        "unit": "share of the way from floor to oracle",
+        **score([per_task], mix_seed("score", config["run"]["seed"])),
+        "return_after": float(per_task["agent"].mean()),
+        "return_floor": float(per_task["floor"].mean()),
+        "return_oracle": float(per_task["oracle"].mean()),
+        "per_task": rounded(per_task),
+    }
+
+
+def sparse_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Gain in sparse return from the first to the fifth exploration episode."""
+    first, fifth = (found["agent"][:, :, episode - 1].mean(axis=1) for episode in (1, FIFTH))
+    per_task = {"gain": fifth - first}
+    return {
+        "metric": "exploration_gain",
+        "unit": "sparse return, 5th exploration episode minus 1st",
+        **gain([per_task], mix_seed("gain", config["run"]["seed"])),
+        "return_first": float(first.mean()),
+        "return_fifth": float(fifth.mean()),
+        "return_floor": float(found["floor"].mean()),
+        "return_oracle": float(found["oracle"].mean()),
+        "per_task": rounded(per_task),
+    }
+
+
+LINES = {"dense": dense_line, "sparse": sparse_line}
+
+
+def score(runs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, float]:
+    """Normalised score and its interval, over the tasks of all ``runs``."""
+    samples = [np.concatenate([run[name] for run in runs]) for name in ("agent", "floor", "oracle")]
+    low, high = interval_of_normalised_score(*samples, seed=seed)
+    return {"value": normalised_score(*samples), "ci_low": low, "ci_high": high}
+
+
+def gain(runs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, float]:
+    """Mean gain and its interval, over the tasks of all ``runs``."""
+    gains = np.concatenate([run["gain"] for run in runs])
+    low, high = interval_of_mean(gains, seed=seed)
+    return {"value": float(gains.mean()), "ci_low": low, "ci_high": high}
+
+
+POOLED = {"dense": score, "sparse": gain}
+
+
+def rounded(per_task: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
+    return {name: [round(float(value), 4) for value in values] for name, values in per_task.items()}
+
+
+def measure(family: str, seed: int, overrides: Mapping[str, Any], quick: bool, save: bool) -> dict[str, Any]:
+    """Train and evaluate one agent, and report it."""
+    config = configuration(family, seed, overrides, quick)
+    begun = time.monotonic()
+    found, env_steps = returns_of(config)
+    values = {**VALUES[family], **(QUICK if quick else {}), **overrides}
+    return report(
+        NAME,
+        not save,
+        peer="none",
+        **LINES[family](found, config),
+        config={"family": family, "seed": seed, "values": values, "repetitions": REPETITIONS},
+        adaptation_curve=[round(float(value), 4) for value in found["agent"].mean(axis=(0, 1))],
+        n_test_tasks=len(found["agent"]),
+        env_steps=int(env_steps),
+        seconds=round(time.monotonic() - begun, 1),
+        versions=versions("metaroll", "torch", "numpy"),
+    )
+
+
+def summarise(family: str, lines: Sequence[Mapping[str, Any]], save: bool) -> None:
+    """One line over the seeds: mean of their values; intervals over all their tasks, and over seeds (Student's t)."""
+    values = np.array([line["value"] for line in lines])
+    half = math.nan
+    if len(values) > 1:
+        half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    pooled = POOLED[family]([line["per_task"] for line in lines], 0)
+    report(
+        NAME,
+        not save,
+        peer="none",
+        metric=f"{lines[0]['metric']}_mean",
+        value=float(values.mean()),
+        unit=lines[0]["unit"],
+        ci_low=pooled["ci_low"],
+        ci_high=pooled["ci_high"],
+        ci_over_seeds=None if math.isnan(half) else [float(values.mean()) - half, float(values.mean()) + half],
+        values=values.tolist(),
+        config={**lines[0]["config"], "seed": [line["config"]["seed"] for line in lines]},
+        versions=lines[-1]["versions"],
+    )
+
+
+def known_lines(family: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The newest line in the results for each of ``seeds`` with the present values."""
+    values = plain({**VALUES[family], **overrides})
+    found: dict[int, dict[str, Any]] = {}
+    for line in read_results(NAME):
+        config = line["config"]
+        if config["family"] == family and config["values"] == values and config["seed"] in seeds:
+            found[config["seed"]] = line
+    return [found[seed] for seed in seeds if seed in found]
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """``name=value`` with a value in YAML."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"expected NAME=VALUE, got {text!r}")
+    return name.strip(), yaml.safe_load(value)
+
+
+def arguments() -> argparse.Namespace:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--families", nargs="+", choices=sorted(ENVS), default=sorted(ENVS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument(
+        "--set", type=assignment, nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="other options"
+    )
+    parser.add_argument("--no-save", action="store_true", help="append nothing to the results (for tuning)")
+    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--quick", action="store_true", help="tiny numbers, one seed, nothing appended")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    overrides, save = dict(args.set), not (args.quick or args.no_save)
+    for family in args.families:
+        if args.summary:
+            lines = known_lines(family, args.seeds, overrides)
+        else:
+            seeds = args.seeds[:1] if args.quick else args.seeds
+            lines = [measure(family, seed, overrides, args.quick, save) for seed in seeds]
+        if len(lines) > 1:
+            summarise(family, lines, save)
+        elif args.summary:
+            raise SystemExit(f"{family}: the results hold {len(lines)} of the seeds {args.seeds} with these values")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""Our slots offered to others: a ``gymnasium.vector.VectorEnv`` with any of the three autoreset modes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from metaroll.data.space_batches import element_at
+from metaroll.envs.slot_factory import make_slots
+from metaroll.policies.adapters import ScriptedPolicy
+from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.seeding import fresh_seed
+from metaroll.types import EnvUpdate, RolloutPlan
+
+__all__ = ["SlotsVectorEnv"]
+
+
+class SlotsVectorEnv(VectorEnv):
+    """Many environments for anything that takes Gymnasium's vector environments.
+
+    An environment with a batched simulator of its own is stepped as one; any other is a list of environments in this
+    process. Episode ``k`` of sub-environment ``i`` depends on its seed, ``k`` and its task alone, in every mode.
+
+    Args:
+        env: Id, constructor or instance, as for ``RolloutEngine``.
+        num_envs: How many.
+        autoreset_mode: What happens after an ending: ``"NextStep"`` (the next step resets and ignores the action),
+            ``"SameStep"`` (the step itself resets; the true last observation is in ``infos["final_obs"]``) or
+            ``"Disabled"`` (``reset`` with ``options={"reset_mask": bool (num_envs,)}`` does).
+        env_updates: The variation of each sub-environment (from a task sampler, say); ``None`` means the environment
+            as it is. ``reset`` takes new ones as ``options={"env_updates": ...}``.
+        max_episode_steps: Truncate after so many steps; ``None`` means the environment's own limit.
+
+    ``reset(seed=s)`` gives sub-environment ``i`` the seed ``s + i``; a list gives each its own. Later episodes go on
+    from there. ``options={"init_state": (num_envs, state_dim)}`` sets where they start.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        num_envs: int,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        *,
+        env_updates: Sequence[EnvUpdate | None] | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        self.autoreset_mode = _mode(autoreset_mode)
+        self._slots = make_slots(env, num_envs)
+        spec = self._slots.env_spec
+        self.num_envs = self._slots.num_slots
+        self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": []}
+        self.single_observation_space, self.single_action_space = spec.observation_space, spec.action_space
+        batch = gymnasium.vector.utils.batch_space
+        self.observation_space = batch(spec.observation_space, self.num_envs)
+        self.action_space = batch(spec.action_space, self.num_envs)
+        self._limit = max_episode_steps
+        self._updates = self._checked_updates(env_updates)
+        self._seeds = [fresh_seed() for _ in range(self.num_envs)]
+        self._episodes = [0] * self.num_envs
+        self._due = np.zeros(self.num_envs, dtype=bool)
+        """Sub-environments that have ended and were not reset since."""
+        # Actions are given from outside, so what the policy says does not matter.
+        self._loop = SlotLoop(self._slots, ScriptedPolicy(_nothing), (), record=False, refill=False)
+        self._begun = False
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start new episodes in all sub-environments, or in those of ``options["reset_mask"]``."""
+        options = dict(options or {})
+        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        updates, states = options.pop("env_updates", None), options.pop("init_state", None)
+        if options:
+            raise ValueError(f"options may hold reset_mask, env_updates and init_state, got {sorted(options)}")
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise ValueError(f"reset_mask must be a bool array ({self.num_envs},) with a True in it, got {mask!r}")
+        if not self._begun and not mask.all():
+            raise gymnasium.error.ResetNeeded("the first reset must reset all sub-environments")
+        if updates is not None:
+            self._updates = self._checked_updates(updates)
+        if states is not None and len(states) != self.num_envs:
+            raise ValueError(f"init_state must have one row per sub-environment ({self.num_envs}), got {len(states)}")
+        self._seed(seed, mask)
+        self._start(np.flatnonzero(mask).tolist(), states)
+        self._begun = True
+        return self._observations(), {}
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Take one step everywhere; see the class for what happens after an ending."""
+        if not self._begun:
+            raise gymnasium.error.ResetNeeded("call reset before step")
+        waiting = np.flatnonzero(self._due).tolist()
+        if waiting and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise gymnasium.error.ResetNeeded(
+                f"sub-environments {waiting} have ended; reset them with options={{'reset_mask': ...}} first"
+            )
+        given = _to_choices(self.single_action_space, actions)
+        rewards = np.zeros(self.num_envs)
+        terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
+        infos: dict[str, Any] = {}
+        stepped = self._loop.active
+        if stepped.any():
+            self._loop.advance(1, actions=given)
+            result = self._loop.last_step
+            if result is None:
+                raise RuntimeError("the loop took no step")
+            rewards, terminated, truncated = (
+                np.array(part) for part in (result.rewards, result.terminated, result.truncated)
+            )
+            infos = self._infos(result.infos, stepped)
+        self._due = terminated | truncated
+        if waiting:  # NEXT_STEP: this step was their reset
+            self._start(waiting, None)
+        elif self._due.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
+            infos = self._with_finals(infos)
+            self._start(np.flatnonzero(self._due).tolist(), None)
+        return self._observations(), rewards, terminated, truncated, infos
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Frames of the sub-environments, where these are a list of environments that render."""
+        envs = getattr(self._slots, "envs", None)
+        return None if envs is None else tuple(env.render() for env in envs)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the sub-environments."""
+        self._slots.close()
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _checked_updates(self, updates: Sequence[EnvUpdate | None] | None) -> list[EnvUpdate | None]:
+        if updates is None:
+            return [None] * self.num_envs
+        if len(updates) != self.num_envs:
+            raise ValueError(f"env_updates must have one entry per sub-environment ({self.num_envs}), got {len(updates)}")
+        return list(updates)
+
+    def _seed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
+        if seed is None:
+            return
+        if isinstance(seed, int | np.integer):
+            seeds: list[int | None] = [int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must be an integer or a list of {self.num_envs}, got {len(seeds)} entries")
+        for i in np.flatnonzero(mask).tolist():
+            own = seeds[i]
+            if own is not None:
+                self._seeds[i], self._episodes[i] = int(own), 0
+
+    def _start(self, rows: list[int], states: Any) -> None:
+        plans = [
+            RolloutPlan(
+                index=i,
+                seed=(self._seeds[i], 0, self._episodes[i]),
+                env_update=self._updates[i],
+                init_state=None if states is None else np.asarray(states[i]),
+                max_steps=self._limit,
+            )
+            for i in rows
+        ]
+        self._loop.start(rows, plans)
+        for i in rows:
+            self._episodes[i] += 1
+        self._due[rows] = False
+
+    def _observations(self) -> Any:
+        return _for_gymnasium(self.single_observation_space, self._loop.observations)
+
+    def _infos(self, infos: Any, stepped: np.ndarray) -> dict[str, Any]:
+        if isinstance(infos, Mapping):
+            named = {name: np.array(value) for name, value in infos.items()}
+            return {**named, **{f"_{name}": stepped.copy() for name in infos}}
+        vector: dict[str, Any] = {}
+        for i in np.flatnonzero(stepped).tolist():
+            vector = self._add_info(vector, dict(infos[i]), i)
+        return vector
+
+    def _with_finals(self, infos: dict[str, Any]) -> dict[str, Any]:
+        """``final_obs`` and ``final_info`` of what has just ended."""
+        last = self._loop.observations
+        finals = np.full(self.num_envs, None, dtype=object)
+        final_infos: dict[str, Any] = {}
+        for i in np.flatnonzero(self._due).tolist():
+            finals[i] = element_at(self.single_observation_space, last, i)
+            own = {
+                name: value[i]
+                for name, value in infos.items()
+                if not name.startswith("_") and np.asarray(infos.get(f"_{name}", True)).reshape(-1)[i]
+            }
+            final_infos = self._add_info(final_infos, own, i)
+        mask = self._due.copy()
+        return {**infos, "final_obs": finals, "_final_obs": mask, "final_info": final_infos, "_final_info": mask.copy()}
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    except ValueError:
+        raise ValueError(f"autoreset_mode must be one of {[m.value for m in AutoresetMode]}, got {mode!r}") from None
+
+
+def _nothing(observations: Any, contexts: Any) -> Any:
+    raise RuntimeError("the actions of a vector environment come from its caller")
+
+
+def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
+    """Gymnasium's batch of actions as ours: choices counted from 0, what is no array as objects."""
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Dict):
+        return {name: _to_choices(part, actions[name]) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_to_choices(part, value) for part, value in zip(space.spaces, actions, strict=True))
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return np.asarray(actions) - space.start
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return np.asarray(actions)
+    batch = np.full(len(actions), None, dtype=object)
+    for i, action in enumerate(actions):
+        batch[i] = action
+    return batch
+
+
+def _for_gymnasium(space: gymnasium.Space, batch: Any) -> Any:
+    """Our batch of observations as Gymnasium's: in the types of the space, what is no array in a tuple."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {name: _for_gymnasium(part, batch[name]) for name, part in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_for_gymnasium(part, batch[i]) for i, part in enumerate(space.spaces))
+    if batch.dtype.hasobject:
+        return tuple(batch.tolist())
+    return batch.astype(space.dtype, copy=False)
