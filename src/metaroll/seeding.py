@@ -13,13 +13,17 @@ import numpy as np
 import torch
 
 __all__ = [
+    "GlobalStream",
     "as_generator",
+    "effective_seed",
     "fresh_seed",
+    "get_base_seed",
     "isolated_rng",
     "mix_seed",
     "plan_env_seed",
     "plan_generator",
     "seed_sequence",
+    "set_seed",
     "torch_generator",
 ]
 
@@ -27,6 +31,43 @@ __all__ = [
 def fresh_seed() -> int:
     """A seed from the operating system's entropy; record it, then everything can be replayed."""
     return secrets.randbits(31)
+
+
+_base_seed: int | None = None
+
+
+def set_seed(seed: int | None, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> int | None:
+    """Remember ``seed`` as the seed of samplers that are built without one (specs/sampling.md 0.3).
+
+    No generator is touched: the samplers derive generators of their own from it. ``None`` forgets the seed.
+
+    Returns:
+        ``effective_seed(seed, sub_seed, sub_sub_seed)``, with which third-party code may be seeded:
+        ``with isolated_rng(set_seed(3)): ...``. ``None`` for ``None``.
+    """
+    global _base_seed
+    effective = None if seed is None else effective_seed(seed, sub_seed, sub_sub_seed)
+    _base_seed = None if seed is None else int(seed)
+    return effective
+
+
+def get_base_seed() -> int | None:
+    """The seed that ``set_seed`` was given last, or ``None``."""
+    return _base_seed
+
+
+def effective_seed(seed: int, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> int:
+    """A 32-bit seed for global generators: MD5 of ``"seed-sub-subsub"`` (specs/sampling.md 0.3).
+
+    Any integers do; ``None`` sub-seeds count as 0. Used where a documented function seeds global generators; what is
+    ours draws from ``seed_sequence``.
+    """
+    parts = []
+    for name, value in (("seed", seed), ("sub_seed", sub_seed or 0), ("sub_sub_seed", sub_sub_seed or 0)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
+        parts.append(str(int(value)))
+    return int.from_bytes(hashlib.md5("-".join(parts).encode(), usedforsecurity=False).digest(), "big") % 2**32
 
 
 def seed_sequence(seed: int, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> np.random.SeedSequence:
@@ -75,24 +116,56 @@ def isolated_rng(seed: int) -> Iterator[None]:
 
     For third-party code that draws from them; slow, since three generator states are saved and restored.
     """
-    python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    cuda_states: list[Any] | None = None
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        cuda_states = torch.cuda.get_rng_state_all()
+    before = _global_states()
     try:
         random.seed(seed)
         np.random.seed(seed & 0xFFFF_FFFF)
         # torch.manual_seed also seeds every CUDA device (lazily where CUDA has not started).
         torch.default_generator.manual_seed(seed)
-        if cuda_states is not None:
+        if before[3] is not None:
             torch.cuda.manual_seed_all(seed)
         yield
     finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-        torch.set_rng_state(torch_state)
-        if cuda_states is not None:
-            torch.cuda.set_rng_state_all(cuda_states)
+        _set_global_states(before)
+
+
+class GlobalStream:
+    """One seeded stream of the global generators, in pieces: each ``with stream.active():`` goes on where the last
+    ended, and gives the caller's generators back as they were.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._states: _GlobalStates | None = None
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """The global generators are this stream's."""
+        with isolated_rng(self._seed):
+            if self._states is not None:
+                _set_global_states(self._states)
+            try:
+                yield
+            finally:
+                self._states = _global_states()
+
+
+_GlobalStates = tuple[Any, Any, Any, list[Any] | None]
+
+
+def _global_states() -> _GlobalStates:
+    """States of the generators of ``random``, NumPy, torch on the CPU, and torch on CUDA if that has started."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
+    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda
+
+
+def _set_global_states(states: _GlobalStates) -> None:
+    python_state, numpy_state, torch_state, cuda_states = states
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)
+    torch.set_rng_state(torch_state)
+    if cuda_states is not None:
+        torch.cuda.set_rng_state_all(cuda_states)
 
 
 _ROLES = {"init_state": 0, "env": 1, "noise": 2, "policy": 3}

@@ -18,11 +18,13 @@ class Pair(NamedTuple):
 
 
 def test_new_tuple() -> None:
+    """specs/sampling.md 3"""
     assert new_tuple(tuple, [1, 2]) == (1, 2)
     assert new_tuple(Pair, [1, 2]) == Pair(1, 2)
 
 
 def test_to_format_shares_memory_and_keeps_dtypes() -> None:
+    """specs/sampling.md 3"""
     array = np.arange(3.0)
     assert to_format(array, "numpy") is array
     tensor = to_format(array, "torch")
@@ -65,6 +67,7 @@ def test_to_format_refuses_with_a_reason() -> None:
 
 
 def test_stack() -> None:
+    """specs/sampling.md 3"""
     assert stack_to_format([np.zeros(2), np.ones(2)], "numpy").tolist() == [[0, 0], [1, 1]]
     assert stack_to_format([torch.zeros(2), torch.ones(2)], "numpy").dtype == np.float32
     assert stack_to_format([1.0, 2.0], "torch").dtype == torch.float32
@@ -81,6 +84,7 @@ def test_stack() -> None:
 
 
 def test_cat() -> None:
+    """specs/sampling.md 3"""
     assert cat_to_format([np.zeros(1), np.ones(2)], "numpy").tolist() == [0, 1, 1]
     assert cat_to_format([torch.zeros(1), torch.ones(2)], "torch").tolist() == [0, 1, 1]
     assert cat_to_format([[1.0, 2.0], [3.0]], "torch").tolist() == [1, 2, 3]

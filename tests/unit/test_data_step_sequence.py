@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from metaroll.data.compare import rollouts_equal
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
 from metaroll.errors import DataError, ShapeError
 
 REWARDS = [-200.0, -100.0, -50.0, -25.0, -17.5]
@@ -39,6 +39,7 @@ def make(start: int = 0, length: int = 5, with_last: bool = True, **data: Any) -
 
 
 def test_arrays_are_taken_as_they_are() -> None:
+    """specs/sampling.md 7.1"""
     rewards, observations = np.zeros(3), np.zeros((4, 2), dtype=np.float32)
     rollout = StepSequence(rewards=rewards, observations=observations, actions=np.zeros((3, 1)))
     assert rollout.rewards is rewards and rollout.observations is observations
@@ -48,6 +49,7 @@ def test_arrays_are_taken_as_they_are() -> None:
 
 
 def test_lists_dicts_and_tuples() -> None:
+    """specs/sampling.md 7.1"""
     rollout = StepSequence(
         rewards=[1, 2],
         observations=[np.zeros(2), np.ones(2), np.ones(2)],
@@ -76,6 +78,7 @@ def test_plain_tuple_of_numbers_is_a_sequence_of_steps() -> None:
 
 
 def test_format_is_torch_if_any_data_is() -> None:
+    """specs/sampling.md 7.1, RULE"""
     arrays = {"rewards": np.zeros(2), "observations": np.zeros((3, 1)), "actions": np.zeros((2, 1))}
     tensor = torch.zeros(2)
     assert StepSequence(**arrays).data_format == "numpy"
@@ -126,6 +129,8 @@ def test_bad_construction_is_named() -> None:
 
 
 def test_required_fields_of_a_subclass() -> None:
+    """specs/sampling.md 7.1, RULE"""
+
     class Strict(StepSequence):
         required_fields = {"states"}
 
@@ -136,6 +141,7 @@ def test_required_fields_of_a_subclass() -> None:
 
 
 def test_done_and_bounds() -> None:
+    """specs/sampling.md 7.1"""
     rollout = make()
     assert rollout.done.tolist() == [False] * 4 + [True] and rollout.done.dtype == bool
     assert rollout.rollout_bounds.tolist() == [0, 5]
@@ -224,8 +230,13 @@ def test_bad_indices_are_named() -> None:
         rollout[np.array([True])]
     with pytest.raises(TypeError, match="selected by an integer"):
         rollout[[0.5]]
-    with pytest.raises(TypeError, match="not a bool"):
-        rollout[True]
+    for select in (rollout.__getitem__, rollout.get_rollout):
+        with pytest.raises(TypeError, match="not a bool"):
+            select(True)
+    with pytest.raises(TypeError):
+        Step(rollout, 1.5)  # pyright: ignore[reportArgumentType]
+    assert rollout[torch.tensor(2)].reward == rollout[np.array(2)].reward == 2
+    assert len(rollout.get_rollout(np.array(0))) == 5
 
 
 def test_slice_across_rollouts_never_takes_a_foreign_successor() -> None:
@@ -247,6 +258,7 @@ def test_slice_across_rollouts_never_takes_a_foreign_successor() -> None:
 
 
 def test_step_views() -> None:
+    """specs/sampling.md 7.3"""
     rollout = make(
         infos={"mean": np.arange(10.0).reshape(5, 2), "deep": {"x": np.arange(5)}},
         hidden=Hidden(np.arange(5), np.arange(5)),
@@ -262,7 +274,23 @@ def test_step_views() -> None:
     assert [s.reward for s in rollout] == [0, 1, 2, 3, 4]
 
 
+def test_proxy_of_a_plain_dict() -> None:
+    """specs/sampling.md 7.3"""
+    data: dict[str, Any] = {"xs": [1, 2], "deep": {"y": np.arange(2)}, "pair": Hidden(np.arange(2), [3, 4]), "odd": 5}
+    proxy = DictIndexProxy(data, 1, "infos")
+    assert proxy.x == proxy["xs"] == 2 and proxy.deep.y == 1 and proxy.pair == Hidden(1, 4)
+    proxy.x = 7
+    assert data["xs"] == [1, 7]
+    assert dir(proxy) == ["deep", "odd", "pair", "xs"]
+    with pytest.raises(AttributeError, match=r"no field 'z' in 'infos.deep'; fields: y"):
+        _ = proxy.deep.z
+    assert not hasattr(proxy, "odd") and not hasattr(DictIndexProxy(data, 2), "x")
+    with pytest.raises(TypeError, match=r"'infos\.odd' is a int, not a sequence of steps"):
+        _ = proxy["odd"]
+
+
 def test_step_at_the_end() -> None:
+    """specs/sampling.md 7.3, RULE"""
     last = make()[4]
     assert last.next_observation.tolist() == [5, -5]
     assert not hasattr(last, "next_reward")
@@ -342,6 +370,7 @@ def test_pickle_and_copy() -> None:
 
 @pytest.mark.parametrize("data_format", ["numpy", "torch"])
 def test_add_data(data_format: str) -> None:
+    """specs/sampling.md 7.4"""
     rollout = make(data_format=data_format)
     rollout.add_data("zeros", item_shape=(2,))
     rollout.add_data("more", with_after_last=True)
@@ -359,6 +388,7 @@ def test_add_data(data_format: str) -> None:
 
 
 def test_get_data_values() -> None:
+    """specs/sampling.md 7.4"""
     rollout = make(infos={"x": np.arange(6), "y": np.arange(5)})
     assert rollout.get_data_values("observations") is rollout.observations
     assert len(rollout.get_data_values("observations", truncate_last=True)) == 5
@@ -369,6 +399,7 @@ def test_get_data_values() -> None:
 
 
 def test_convert() -> None:
+    """specs/sampling.md 7.4, RULE"""
     both = StepSequence.concat([make(0, 3, flag=np.ones(3, dtype=bool), count=[1, 2, 3])] * 2)
     both.torch()
     assert both.data_format == "torch"
@@ -400,6 +431,7 @@ def test_convert_changes_nothing_if_a_field_cannot_follow() -> None:
 
 @pytest.mark.parametrize("data_format", ["numpy", "torch"])
 def test_concat_keeps_final_observations_reachable(data_format: str) -> None:
+    """specs/sampling.md 7.5, RULE"""
     parts = [make(0, 3, rollout_info={"a": np.ones(2)}), make(100, 2, rollout_info={"a": np.ones(2)})]
     both = StepSequence.concat(parts, data_format=data_format)
     assert both.data_format == data_format
@@ -437,6 +469,8 @@ def test_concat_where_some_finals_are_unknown() -> None:
 def test_concat_bad_parts() -> None:
     with pytest.raises(ValueError, match="at least one"):
         StepSequence.concat([])
+    with pytest.raises(TypeError, match="part 1 is a dict"):
+        StepSequence.concat([make(), {}])  # pyright: ignore[reportArgumentType]
     with pytest.raises(DataError, match="'x' is not in both part 0 and 1"):
         StepSequence.concat([make(), make(x=np.zeros(5))])
     with pytest.raises(DataError, match="same entries in 'infos'"):
@@ -473,6 +507,7 @@ def test_get_rollout() -> None:
 
 @pytest.mark.parametrize("data_format", ["numpy", "torch"])
 def test_returns(data_format: str) -> None:
+    """specs/sampling.md 7.7"""
     rollout = make(rewards=np.array(REWARDS), data_format=data_format)
     assert rollout.undiscounted_return() == -392.5
     assert isinstance(rollout.undiscounted_return(), float)

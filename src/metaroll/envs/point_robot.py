@@ -113,6 +113,12 @@ class PointRobotEnv(gymnasium.Env):
         self._position = position
         return position.astype(np.float32), {}
 
+    def current_observation(self) -> np.ndarray:
+        """Where the point is, ``(2,)``."""
+        if self._position is None:
+            raise gymnasium.error.ResetNeeded("reset() must be called before current_observation()")
+        return self._position.astype(np.float32)
+
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Move by a tenth of ``action (2,)``, clipped to [-1, 1]."""
         if self._position is None:

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -55,6 +55,8 @@ class RolloutEngine:
         on_invalid: ``"raise"`` or ``"drop"`` rollouts with NaN or Inf; what was dropped is in ``dropped``.
         pool: A pool to share; it is not stopped by ``close``.
         record_infos: Keep infos of environment and policy in the rollouts.
+        record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
+            environment tells them (see ``rollout``).
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class RolloutEngine:
         on_invalid: str = "raise",
         pool: SamplerPool | None = None,
         record_infos: bool = True,
+        record_extras: bool = False,
     ) -> None:
         if on_invalid not in ("raise", "drop"):
             raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
@@ -82,12 +85,14 @@ class RolloutEngine:
         self._slots_per_unit = slots_per_unit
         self._on_invalid = on_invalid
         self._record_infos = record_infos
+        self._record_extras = record_extras
         self._local = UnitRunner()
         self._sent_policy: bytes | None = None
         self._sent_parameters: np.ndarray | None = None
         self.env: Any = None
         self.policy: Any = None
         self._kind = "list"
+        self._env_spec: EnvSpec | None = None
         self._finalizer = weakref.finalize(self, _release, self._pool, self._owns_pool, self._key, self._local)
         try:
             self.set_env(env)
@@ -104,6 +109,17 @@ class RolloutEngine:
     def pool(self) -> SamplerPool:
         return self._pool
 
+    @property
+    def env_spec(self) -> EnvSpec:
+        """Spaces and time limit of the environment."""
+        if self._env_spec is None:
+            env = make_env(self._env_source)
+            try:
+                self._env_spec = EnvSpec.from_env(env)
+            finally:
+                env.close()
+        return self._env_spec
+
     def set_env(self, env: Any) -> None:
         """Use another environment from now on.
 
@@ -114,28 +130,34 @@ class RolloutEngine:
             raise TypeError(
                 "env must make environments; step Slots of your own with metaroll.rollouts.slot_loop.SlotLoop"
             )
-        source = env_source(env)
-        self._kind = env_kind(env)
-        self._env_source = source
+        source, kind = env_source(env), env_kind(env)
         if self._pool.is_serial:
             self._local.set_env(source)
         else:
             self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}")
-        self.env = env
+        # All of it, or nothing where it cannot be sent.
+        self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
-        self.policy = policy if isinstance(policy, Policy) else as_policy(policy, self._read_spec())
+        self.policy = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
         self._sent_policy = self._sent_parameters = None
         self._local.policy = self.policy
 
-    def run(self, plans: Sequence[RolloutPlan], parameters: np.ndarray | None = None) -> list[StepSequence]:
+    def run(
+        self,
+        plans: Sequence[RolloutPlan],
+        parameters: np.ndarray | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[StepSequence]:
         """Run plans; rollouts in the order of the plans (dropped ones are left out).
 
         Args:
             plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
             parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
-            ones.
+                ones.
+            progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
         Raises:
             RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts of finished units.
@@ -152,7 +174,8 @@ class RolloutEngine:
             )
         pieces = self._pieces(plans)
         units = [self._unit([plans[i] for i in piece]) for piece in pieces]
-        results = self._run_here(units, shared) if self._pool.is_serial else self._run_in_pool(units, shared)
+        run_units = self._run_here if self._pool.is_serial else self._run_in_pool
+        results = run_units(units, shared, progress)
         rollouts: dict[int, StepSequence] = {}
         for piece, result in zip(pieces, results, strict=True):
             self.dropped.extend(result.dropped)
@@ -246,16 +269,11 @@ class RolloutEngine:
 
     def _unit(self, plans: Sequence[RolloutPlan]) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
-        return Unit(plans, num_slots, self._on_invalid, self._record_infos)
+        return Unit(plans, num_slots, self._on_invalid, self._record_infos, self._record_extras)
 
-    def _read_spec(self) -> EnvSpec:
-        env = make_env(self._env_source)
-        try:
-            return EnvSpec.from_env(env)
-        finally:
-            env.close()
-
-    def _run_here(self, units: Sequence[Unit], parameters: np.ndarray) -> list[UnitResult]:
+    def _run_here(
+        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+    ) -> list[UnitResult]:
         self._local.parameters = parameters
         results: list[UnitResult] = []
         for unit in units:
@@ -264,13 +282,18 @@ class RolloutEngine:
             except RolloutError as error:
                 error.completed = _completed(results)  # type: ignore[attr-defined]
                 raise
+            if progress is not None:
+                progress(*_size(results[-1]))
         return results
 
-    def _run_in_pool(self, units: Sequence[Unit], parameters: np.ndarray) -> list[UnitResult]:
+    def _run_in_pool(
+        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+    ) -> list[UnitResult]:
         self._send_policy(parameters)
         jobs = [self._job(number, unit) for number, unit in enumerate(units)]
+        done = None if progress is None else lambda job, result: progress(*_size(result))
         try:
-            return self._pool.run_jobs(jobs)
+            return self._pool.run_jobs(jobs, done)
         except Exception as error:
             done = getattr(error, "completed", None)
             if isinstance(done, dict):
@@ -357,6 +380,12 @@ def _prefix(group: Sequence[StepSequence], need: int) -> list[StepSequence]:
 
 def _completed(results: Sequence[UnitResult]) -> list[StepSequence]:
     return [rollout for result in results for rollout in result.rollouts if rollout is not None]
+
+
+def _size(result: UnitResult) -> tuple[int, int]:
+    """Numbers of rollouts and steps."""
+    lengths = [len(rollout) for rollout in result.rollouts if rollout is not None]
+    return len(lengths), sum(lengths)
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:

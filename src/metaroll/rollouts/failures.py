@@ -11,7 +11,15 @@ import numpy as np
 from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.types import RolloutPlan
 
-__all__ = ["FAILURES", "DroppedRollout", "describe_plan", "invalid_value", "replay_line", "rollout_failed"]
+__all__ = [
+    "FAILURES",
+    "DroppedRollout",
+    "describe_plan",
+    "failure_in_slots",
+    "invalid_value",
+    "replay_line",
+    "rollout_failed",
+]
 
 FAILURES = (Exception, SystemExit)
 """What counts as a failure of an environment or policy: one that calls ``sys.exit`` must not end the program."""
@@ -59,6 +67,22 @@ def rollout_failed(error: BaseException, plans: Sequence[RolloutPlan], step: int
         f"Run it again here: {replay_line(plans[0])}"
     )
     return RolloutError(message, plans[0], step, text)
+
+
+def failure_in_slots(
+    error: BaseException,
+    slot_plans: Sequence[RolloutPlan | None],
+    active: np.ndarray,
+    lengths: np.ndarray,
+    where: str,
+    resetting: bool,
+) -> Exception:
+    """``rollout_failed`` for slots that are stepped together: the plan of the slot that the error names, or of all."""
+    slot = getattr(error, "_metaroll_slot", None)
+    slots = np.flatnonzero(active).tolist() if slot is None else [slot]
+    plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
+    step = -1 if resetting or not slots else int(lengths[slots[0]])
+    return rollout_failed(error, plans, step, where)
 
 
 def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) -> InvalidValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import pickle
 import struct
@@ -14,12 +15,25 @@ import cloudpickle
 
 from metaroll.errors import NotPicklableError
 
-__all__ = ["HEADER", "BeatReader", "BeatWriter", "Event", "RemoteFailure", "decode", "encode_command", "run_command"]
+__all__ = [
+    "HEADER",
+    "BeatReader",
+    "BeatWriter",
+    "Event",
+    "RemoteFailure",
+    "call_numbered",
+    "decode",
+    "encode_command",
+    "run_command",
+    "seed_worker",
+]
 
 HEADER = struct.Struct("<Q")
 """Length of the message that follows."""
 
 _BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
+_STREAM = "_random_stream"
+"""Where a namespace keeps the stream that ``seed_worker`` has put there."""
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
 
 
@@ -89,7 +103,9 @@ def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None)
         func, args, kwargs = pickle.loads(blob)  # look: ok between our own processes only
         if getattr(func, "wants_beat", False):
             kwargs = {**kwargs, "beat": beat}
-        result = func(namespace, *args, **kwargs)
+        stream = vars(namespace).get(_STREAM)
+        with contextlib.nullcontext() if stream is None else stream.active():
+            result = func(namespace, *args, **kwargs)
         try:
             return "ok", cloudpickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
         except Exception as error:
@@ -100,6 +116,36 @@ def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None)
         return "error", _encode_failure(error)  # workers ignore the signal: the function has raised it by itself
     except BaseException as error:
         return "error", _encode_failure(error)
+
+
+def seed_worker(namespace: Any, seed: int | None) -> None:
+    """From now on functions of this worker draw from a seeded stream where they use global generators.
+
+    It goes on from call to call, and is in place while a function runs only: in the serial pool the caller's own
+    generators stay as they are. ``None`` ends that.
+    """
+    from metaroll.seeding import GlobalStream, effective_seed  # loads torch, which not every worker needs
+
+    vars(namespace)[_STREAM] = None if seed is None else GlobalStream(effective_seed(seed))
+
+
+def call_numbered(namespace: Any, command: bytes, number: int) -> tuple[Any, int]:
+    """Run an encoded command with ``number`` as its first argument; it must return ``(result, count)``.
+
+    Raises:
+        TypeError: It returned something else.
+        ValueError: The count is negative.
+    """
+    func, args, kwargs = pickle.loads(command)  # look: ok between our own processes only
+    result = func(namespace, number, *args, **kwargs)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"{func!r} must return (result, number of samples), got {type(result).__name__}")
+    count = result[1]
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
+        raise TypeError(f"{func!r} must return a whole number of samples as second value, got {count!r}")
+    if count < 0:
+        raise ValueError(f"{func!r} must not return a negative number of samples, got {count}")
+    return result[0], int(count)
 
 
 def _encode_failure(error: BaseException) -> bytes:

@@ -99,6 +99,10 @@ class PolicyRows:
             if value.dtype.kind in "fc":
                 self._state[name] = _scatter(np.zeros_like(value[slot]), [slot], value.copy())
 
+    def remembered(self, name: str) -> np.ndarray | None:
+        """One entry of the state ``(E, ...)``, if the policy has it (never written into, so it may be kept)."""
+        return self._state.get(name)
+
     def state_copy(self) -> PolicyState:
         return {name: value.copy() for name, value in self._state.items()}
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.extras import module_mode
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["replay"]
@@ -35,6 +37,7 @@ def replay(
     Raises:
         ValueError: The rollout does not say how it was made, or had a task and ``env_update`` is not given.
     """
+    extras = isinstance(plan, StepSequence) and "actions_applied" in plan.data_names
     if isinstance(plan, StepSequence):
         info = plan.rollout_info.get("plan") if isinstance(plan.rollout_info, dict) else None
         if not isinstance(info, dict):
@@ -44,5 +47,11 @@ def replay(
         names = ("index", "seed", "max_steps", "eval", "deterministic", "stop_on_done", "init_state")
         known = {name: info[name] for name in names if name in info}
         plan = RolloutPlan(**known, env_update=env_update, context=context)
-    with RolloutEngine(env, policy, transport="serial") as engine:
-        return engine.run([plan], parameters)[0]
+    with (
+        module_mode(policy, plan.eval) if extras else contextlib.nullcontext(),
+        RolloutEngine(env, policy, transport="serial", record_extras=extras) as engine,
+    ):
+        result = engine.run([plan], parameters)[0]
+        if extras:
+            result.rollout_info["env_spec"] = engine.env_spec
+        return result

@@ -7,64 +7,19 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from metaroll.errors import MetarollError, RolloutError, WorkerLost
-from metaroll.rollouts.messages import Event, RemoteFailure, decode, encode_command
+import numpy as np
+
+from metaroll.rollouts.collecting import NumberedRuns
+from metaroll.rollouts.messages import encode_command, seed_worker
 from metaroll.rollouts.namespace import GlobalNamespace
-from metaroll.rollouts.transports import Health, ProcessTransport, SerialTransport, Transport
+from metaroll.rollouts.schedule import Crew, Job, PoolTimeouts, RemoteError, Schedule, describe_worker
+from metaroll.rollouts.transports import ProcessTransport, SerialTransport, Transport
+from metaroll.rollouts.worker_status import WorkerStatus
 
 __all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool"]
-
-_TICK_S = 0.5
-
-
-class RemoteError(MetarollError, RuntimeError):
-    """A function raised in a worker an exception that could not be sent; its traceback is in the message."""
-
-
-@dataclass(frozen=True)
-class PoolTimeouts:
-    """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
-
-    ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
-    ``start_s`` until a worker is up and has read the engine's commands (which import what they need), ``call_s`` for
-    functions of the user (who knows how long they take).
-    """
-
-    step_s: float | None = 60.0
-    reset_s: float | None = 300.0
-    start_s: float | None = 300.0
-    call_s: float | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("step_s", "reset_s", "start_s", "call_s"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
-
-    def limit(self, health: Health) -> float | None:
-        """Allowed silence of a worker."""
-        limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
-        limit = limits.get(health.phase, self.step_s)
-        if health.stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
-            return self.step_s if limit is None else min(limit, self.step_s)
-        return limit
-
-
-@dataclass
-class Job:
-    """One command for one worker, with what to say about it when it fails."""
-
-    index: int
-    blob: bytes
-    what: str
-    worker: int | None = None
-    tries: int = 0
-    phase: str = "call"
-    """Which of ``PoolTimeouts`` holds while the command is read and run, until it tells its own phase."""
 
 
 class SamplerPool:
@@ -110,6 +65,9 @@ class SamplerPool:
         """Workers that have not been given what is kept."""
         self._due: list[deque[Job]] = [deque() for _ in range(num_threads)]
         """What each worker does before its next job."""
+        self._seed: int | None = None
+        self._schedule: Schedule | None = None
+        """The call that is running."""
         self._in_use = threading.Lock()
         self._owner = os.getpid()
         self._stopped = False
@@ -124,7 +82,7 @@ class SamplerPool:
     def invoke_all(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """``func(G, *args, **kwargs)`` once in every worker; results in worker order."""
         blob = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
-        return self._run([Job(i, blob, _name(func), worker=i) for i in range(self.num_workers)])
+        return self._run([Job(i, blob, _name(func), worker=i) for i in range(self.num_workers)]).outcome()
 
     def invoke_all_map(self, func: Callable[..., Any], arglist: Sequence[Any]) -> list[Any]:
         """``func(G, arglist[i])`` in worker ``i``.
@@ -134,7 +92,7 @@ class SamplerPool:
         """
         if len(arglist) != self.num_workers:
             raise ValueError(f"arglist must have one entry per worker ({self.num_workers}), got {len(arglist)}")
-        return self._run([self._job(i, func, arg, worker=i) for i, arg in enumerate(arglist)])
+        return self._run([self._job(i, func, arg, worker=i) for i, arg in enumerate(arglist)]).outcome()
 
     def run_map(self, func: Callable[..., Any], arglist: Iterable[Any], progressbar: Any = None) -> list[Any]:
         """``[func(G, arg) for arg in arglist]``, handed to whichever worker is free; results in argument order.
@@ -147,7 +105,68 @@ class SamplerPool:
         if progressbar is not None:
             progressbar.total = len(jobs)
         done = None if progressbar is None else lambda job, result: progressbar.update(1)
-        return self._run(jobs, done)
+        return self._run(jobs, done).outcome()
+
+    def run_collect(
+        self,
+        n: int,
+        func: Callable[..., tuple[Any, int]],
+        *args: Any,
+        collect_progressbar: Any = None,
+        min_runs: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[list[Any], int]:
+        """Run ``func(G, run_num, *args, **kwargs) -> (result, num_samples)`` until there are ``n`` samples.
+
+        ``run_num`` is 1, 2, 3, ... Kept is the shortest sequence of first runs with at least ``n`` samples and at
+        least ``min_runs`` runs. Runs that other workers have begun meanwhile are dropped, so that the result does not
+        depend on the number of workers, provided that run ``i`` depends on ``i`` alone.
+
+        Args:
+            n: Least number of samples, at least 1. A ``func`` that never brings any makes this run for ever.
+            func: Must be picklable.
+            *args: Handed to ``func``.
+            collect_progressbar: A tqdm bar; its total becomes ``n``.
+            min_runs: Least number of runs.
+            **kwargs: Handed to ``func``.
+
+        Returns:
+            Results of the kept runs in their order, and how many samples these have.
+
+        Raises:
+            Exception: What ``func`` raised in a run that is needed (one that is not needed may fail).
+            WorkerLost: Workers died repeatedly on a run that is needed.
+        """
+        command = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
+        runs = NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
+        return runs.kept(self._run([], runs.done, runs.more))
+
+    def set_seed(self, seed: int | None) -> None:
+        """Functions that draw from global generators draw from a stream seeded with ``seed + i`` in worker ``i``.
+
+        For old scripts: which worker runs what depends on their number and speed. What should be reproducible takes
+        its seed as an argument, as the samplers do. The stream is in place while functions run, also in the serial
+        pool, whose caller keeps its own generators. A worker that is replaced starts the stream anew. ``None`` ends it.
+        """
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+            raise TypeError(f"seed must be an integer or None, got {seed!r}")
+        before, self._seed = self._seed, None if seed is None else int(seed)
+        try:
+            if self._transport is not None:
+                self._run([self._seeding(i) for i in range(self.num_workers)]).outcome()
+        except BaseException:
+            self._seed = before
+            raise
+
+    def describe_workers(self) -> list[WorkerStatus]:
+        """What every worker is doing now; may be called from any thread, also while the pool is busy.
+
+        ``metaroll.rollouts.worker_status.format_workers`` makes a table of it.
+        """
+        schedule = self._schedule
+        if schedule is not None:
+            return schedule.status()
+        return [describe_worker(self._transport, worker, None) for worker in range(self.num_workers)]
 
     def stop(self) -> None:
         """End all workers. The pool cannot be used afterwards."""
@@ -169,7 +188,7 @@ class SamplerPool:
             self._connect()  # the first call runs everything that is kept
             return
         try:
-            self._run([Job(i, blob, _name(func), worker=i, phase="start") for i in range(self.num_workers)])
+            self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
         except Exception:
             # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
             if before is None:
@@ -193,7 +212,7 @@ class SamplerPool:
 
     def run_jobs(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
         """Run prepared commands (see ``run_map``); ``done(job, result)`` is called as each ends."""
-        return self._run(jobs, done)
+        return self._run(jobs, done).outcome()
 
     def __enter__(self) -> SamplerPool:
         return self
@@ -211,6 +230,10 @@ class SamplerPool:
     def _job(self, index: int, func: Callable[..., Any], arg: Any, worker: int | None = None) -> Job:
         blob = encode_command(func, (arg,), {}, f"function {_name(func)} or its argument {index}")
         return Job(index, blob, f"{_name(func)}, argument {index}", worker)
+
+    def _seeding(self, worker: int) -> Job:
+        seed = None if self._seed is None else self._seed + worker
+        return Job(worker, encode_command(seed_worker, (seed,), {}, "a seed"), "set_seed", worker, phase="start")
 
     def _connect(self) -> Transport:
         if self._stopped:
@@ -238,21 +261,30 @@ class SamplerPool:
         due, duties = self._due[worker], deque()
         if worker in self._fresh:
             self._fresh.discard(worker)
+            if self._seed is not None:
+                seeding = self._seeding(worker)
+                seeding.index = -1
+                duties.append(seeding)
             kept = list(self._kept.values())  # at once: a finalizer may forget some meanwhile
             duties.extend(Job(-1, blob, what, worker, phase="start") for blob, what in kept)
         while due:
             duties.append(due.popleft())
         return duties
 
-    def _run(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
+    def _run(
+        self,
+        jobs: Sequence[Job],
+        done: Callable[[Job, Any], None] | None = None,
+        more: Callable[[], Job | None] | None = None,
+    ) -> Schedule:
         if not self._in_use.acquire(blocking=False):
             raise RuntimeError(
                 "this SamplerPool is in the middle of another call (from another thread, or from inside a callback); "
                 "wait for that one to end, or use a SamplerPool per thread"
             )
         try:
-            self._connect()
-            schedule = _Schedule(self, jobs, done)
+            crew = Crew(self._connect(), self.timeouts, self.max_retries, self._duties, self._fresh)
+            self._schedule = schedule = Schedule(crew, jobs, done, more)
             try:
                 schedule.run()
             except BaseException:
@@ -261,134 +293,9 @@ class SamplerPool:
                 self._shut()
                 raise
         finally:
+            self._schedule = None
             self._in_use.release()
-        return schedule.outcome()
-
-
-class _Schedule:
-    """One call of the pool: hands jobs to idle workers until all are done or one has failed."""
-
-    def __init__(self, pool: SamplerPool, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None) -> None:
-        if pool._transport is None:
-            raise RuntimeError("the pool is not connected")
-        self.pool = pool
-        self.transport: Transport = pool._transport
-        self.done = done
-        self.results: dict[int, Any] = {}
-        self.failures: dict[int, BaseException] = {}
-        self.running: dict[int, Job] = {}
-        self.shared = deque(job for job in jobs if job.worker is None)
-        self.pinned: dict[int, deque[Job]] = {worker: deque() for worker in range(pool.num_workers)}
-        self.restoring: dict[int, deque[Job]] = {}
-        self.restarts = [0] * pool.num_workers
-        self.failed_starts = [0] * pool.num_workers
-        """How often each worker was lost before it was ready for a job."""
-        for job in jobs:
-            if job.worker is not None:
-                self.pinned[job.worker].append(job)
-        self.order = [job.index for job in jobs]
-
-    def run(self) -> None:
-        """Until all jobs are done, or one has failed and all workers have come to rest."""
-        self._hand_out()
-        while self.running:
-            for event in self.transport.wait(_TICK_S):
-                self._handle(event)
-            self._check_silence()
-            self._hand_out()
-
-    def outcome(self) -> list[Any]:
-        """Results in the order of the jobs, or the failure of the first job that failed."""
-        if self.failures:
-            error = self.failures[min(self.failures)]
-            error.completed = self.results  # type: ignore[attr-defined]  # nothing already collected is lost
-            raise error
-        return [self.results[index] for index in self.order]
-
-    def _hand_out(self) -> None:
-        for worker in range(self.transport.num_workers):
-            if worker in self.running:
-                continue
-            job = self._next_job(worker)
-            if job is not None:
-                self.running[worker] = job
-                self.transport.send(worker, job.blob)
-
-    def _next_job(self, worker: int) -> Job | None:
-        if worker in self.restoring:  # goes on even after a failure, so that the pool stays usable
-            if self.restoring[worker]:
-                return self.restoring[worker].popleft()
-            del self.restoring[worker]
-        queue = self.pinned[worker] or self.shared
-        if self.failures or not queue:
-            return None
-        duties = self.pool._duties(worker)
-        if duties:
-            self.restoring[worker] = duties
-            return duties.popleft()
-        return queue.popleft()
-
-    def _handle(self, event: Event) -> None:
-        if event.kind == "lost":
-            self._replace(event.worker, str(event.payload))
-            return
-        job = self.running.pop(event.worker, None)
-        if job is None:
-            return
-        try:
-            value = decode(event.payload)
-        except Exception as error:
-            self.failures[job.index] = RemoteError(f"the result of {job.what} cannot be read: {error!r}")
-            return
-        if event.kind == "error":
-            self.failures[job.index] = _as_exception(value, job)
-            if job.index < 0:
-                self.pool._fresh.add(event.worker)
-                self.restoring.pop(event.worker, None)
-        elif job.index >= 0:
-            self.results[job.index] = value
-            if self.done is not None:
-                self.done(job, value)
-
-    def _check_silence(self) -> None:
-        for worker in list(self.running):
-            health = self.transport.health(worker)
-            if health.phase == "call":
-                health = health._replace(phase=self.running[worker].phase)
-            limit = self.pool.timeouts.limit(health)
-            if limit is not None and health.silent_s > limit:
-                doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
-                self._replace(worker, f"it {doing} for {health.silent_s:.0f} s")
-
-    def _replace(self, worker: int, reason: str) -> None:
-        job = self.running.pop(worker, None)
-        self.restoring.pop(worker, None)
-        self.pool._fresh.add(worker)
-        if job is None:
-            return  # the next job starts it again, so that one that cannot start is not tried for ever
-        self.transport.restart(worker)
-        self.restarts[worker] += 1
-        job.tries += 1
-        if job.index < 0:
-            self.failed_starts[worker] += 1
-        if max(job.tries, self.failed_starts[worker] if job.index < 0 else 0) > self.pool.max_retries:
-            self.failures[job.index] = WorkerLost(
-                f"worker {worker} was lost {self.restarts[worker]} times, last while running {job.what}: {reason}. If "
-                "the work is heavy, allow more time (PoolTimeouts); if memory ran out, use fewer workers or slots"
-            )
-        elif job.index >= 0:
-            (self.shared if job.worker is None else self.pinned[worker]).appendleft(job)
-
-
-def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:
-    error = failure.error
-    if error is None:
-        return RemoteError(f"{job.what} raised {failure.summary}\n{failure.traceback}")
-    if isinstance(error, RolloutError):
-        error.add_note(f"Traceback in the worker:\n{error.worker_traceback or failure.traceback}")
-        return error
-    error.add_note(f"raised in a worker while running {job.what}; its traceback there:\n{failure.traceback}")
-    return error
+        return schedule
 
 
 def _name(func: Callable[..., Any]) -> str:

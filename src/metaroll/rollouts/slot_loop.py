@@ -11,29 +11,17 @@ import numpy as np
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import check_elements, flatten_batch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.policies.adapters import INFO_ROWS
-from metaroll.rollouts.failures import FAILURES, DroppedRollout, invalid_value, rollout_failed
+from metaroll.rollouts.assembly import assemble_rollout, named_leaves, plan_summary, with_rows
+from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, invalid_value
+from metaroll.rollouts.limits import Limits
 from metaroll.rollouts.policy_rows import PolicyRows
-from metaroll.rollouts.recorder import Recorder, stack_infos
+from metaroll.rollouts.recorder import Recorder
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
-__all__ = ["SlotLoop", "plan_summary"]
+__all__ = ["SlotLoop"]
+
 
 _NEVER = np.iinfo(np.int64).max
-
-
-def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
-    """What a rollout remembers of its plan (plain data)."""
-    return {
-        "index": plan.index,
-        "seed": plan.seed,
-        "task": plan.task,
-        "max_steps": plan.max_steps,
-        "eval": plan.eval,
-        "deterministic": plan.acts_deterministically,
-        "stop_on_done": plan.stop_on_done,
-        "init_state": plan.init_state,
-    }
 
 
 class SlotLoop:
@@ -50,6 +38,7 @@ class SlotLoop:
         on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
         record: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
         record_infos: Keep the infos of environment and policy.
+        record_hidden: Record what a recurrent policy remembers before each step, as ``hidden_states (T, H)``.
         refill: Give a slot the next plan as soon as its rollout ends; without, it is frozen until ``start``.
         beat: Called with ``"reset"`` or ``"step"`` before each of them (the heartbeat of a worker).
     """
@@ -64,6 +53,7 @@ class SlotLoop:
         on_invalid: str = "raise",
         record: bool = True,
         record_infos: bool = True,
+        record_hidden: bool = False,
         refill: bool = True,
         beat: Callable[[str], None] | None = None,
     ) -> None:
@@ -85,7 +75,7 @@ class SlotLoop:
         self._recorder = Recorder(slots.num_slots)
         self._recorder.start[:] = _NEVER
         self._on_invalid = on_invalid
-        self._record_infos, self._records = record_infos, record
+        self._record_infos, self._records, self._record_hidden = record_infos, record, record_hidden
         self._beat = beat
         if beat is not None and hasattr(slots, "beat"):
             slots.beat = beat  # type: ignore[attr-defined]  # a list of slow environments tells of each
@@ -94,11 +84,7 @@ class SlotLoop:
         self._num_taken = 0
         self._active = np.zeros(slots.num_slots, dtype=bool)
         self._num_active = 0
-        self._lengths = np.zeros(slots.num_slots, dtype=np.int64)
-        self._limits = np.full(slots.num_slots, _NEVER)
-        self._stop_on_done = np.ones(slots.num_slots, dtype=bool)
-        self._endless = False
-        """Whether some plan so far had no end of its own."""
+        self._limits = Limits(slots.num_slots)
         self._obs: Any = None
         self._exhausted = not refill
         self._fill()
@@ -158,11 +144,7 @@ class SlotLoop:
         self.positions = []
         taken = 0
         while (k_steps is None or taken < k_steps) and self._num_active:
-            if (
-                k_steps is None
-                and self._endless
-                and (self._active & ~self._stop_on_done & (self._limits == _NEVER)).any()
-            ):
+            if k_steps is None and self._limits.has_endless(self._active):
                 raise ValueError(
                     "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
                 )
@@ -188,6 +170,7 @@ class SlotLoop:
         if self._beat is not None:
             self._beat("step")
         observations, active = self._obs, self._active.copy()
+        hidden = self._rows.remembered("hidden") if self._record_hidden else None
         actions, policy_infos = self._act(observations, active, given)
         if not self._check("action", actions, active):
             active &= self._active
@@ -198,17 +181,14 @@ class SlotLoop:
             result = self.slots.step(actions, active)  # look: ok the only call of Slots.step
         except FAILURES as error:
             raise self._failure(error, active) from error
-        self._lengths += active
-        at_limit = self._lengths >= self._limits
-        truncated = result.truncated | (at_limit & ~result.terminated)
+        truncated, over = self._limits.after(result, active)
         self.last_step = SlotStep(result.observations, result.rewards, result.terminated, truncated, result.infos)
         if self._records:
-            self._record(observations, actions, self.last_step, policy_infos, active)
+            self._record(observations, actions, self.last_step, policy_infos, active, hidden)
         self.step_count += self._num_active
         self._obs = result.observations
         self._check("observation", result.observations, active)
         self._check("reward", result.rewards, active)
-        over = (result.terminated | truncated) & self._stop_on_done | at_limit
         if over.any():
             for slot in np.flatnonzero(over & self._active).tolist():
                 if self._records:
@@ -240,14 +220,15 @@ class SlotLoop:
         step: SlotStep,
         policy_infos: Mapping[str, np.ndarray],
         active: np.ndarray,
+        hidden: np.ndarray | None,
     ) -> None:
         arrays = {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
-        for name, batch in (("observations", observations), ("actions", actions)):
-            if batch.__class__ is np.ndarray:
-                arrays[name] = batch
-            else:
-                arrays.update((_leaf_name(name, path), leaf) for path, leaf in iterate_leaves(batch))
-                self._action_tree = batch if name == "actions" else self._action_tree
+        arrays.update(named_leaves("observations", observations))
+        arrays.update(named_leaves("actions", actions))
+        if actions.__class__ is not np.ndarray:
+            self._action_tree = actions
+        if hidden is not None:
+            arrays["hidden_states"] = hidden
         if self._record_infos:
             for name, value in policy_infos.items():
                 arrays["policy_infos/" + name] = value
@@ -286,11 +267,7 @@ class SlotLoop:
             self._num_taken += 1
             self._active[slot] = True
             self._num_active += 1
-            self._lengths[slot] = 0
-            limit = self._spec.max_episode_length if plan.max_steps is None else plan.max_steps
-            self._limits[slot] = _NEVER if limit is None or limit == float("inf") else int(limit)
-            self._stop_on_done[slot] = plan.stop_on_done
-            self._endless |= not plan.stop_on_done and self._limits[slot] == _NEVER
+            self._limits.start(slot, plan, self._spec.max_episode_length)
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:
@@ -301,9 +278,7 @@ class SlotLoop:
             self._rows.start(slots, plans, self._recorder.step)
         except FAILURES as error:
             raise self._failure(error, starting, "the policy", resetting=True) from error
-        if self._obs is None:
-            self._obs = map_leaves(lambda leaf, path: np.zeros((self.num_slots, *leaf.shape[1:]), leaf.dtype), rows)
-        self._obs = _with_rows(self._obs, slots, rows)
+        self._obs = with_rows(self._obs, slots, rows, self.num_slots)
         for slot in slots:
             self._recorder.begin(slot)
         self._check("observation", self._obs, starting)
@@ -316,27 +291,12 @@ class SlotLoop:
 
     def _cut(self, slot: int, complete: bool) -> StepSequence:
         plan = self._slot_plans[slot]
-        obs = self._obs
-        if plan is None or obs is None:
+        if plan is None:
             raise RuntimeError(f"slot {slot} runs no plan")
         self.positions.append(self._slot_positions[slot])
         arrays, env_infos = self._recorder.cut(slot)
-        extras = _infos_taken_from(arrays, env_infos)
-
-        def with_final(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
-            return np.concatenate([arrays.pop(_leaf_name("observations", path)), leaf[slot : slot + 1]])
-
-        fields: dict[str, Any] = {"rewards": arrays.pop("rewards"), "observations": map_leaves(with_final, obs)}
-        if self._action_tree is not None:
-            fields["actions"] = map_leaves(lambda _, path: arrays.pop(_leaf_name("actions", path)), self._action_tree)
-        flags = {"terminated": arrays.pop("terminated"), "truncated": arrays.pop("truncated")}
-        length = len(flags["terminated"])
-        flags["done"] = np.zeros(length, dtype=bool)
-        flags["done"][-1] = complete
         info = {"env_name": getattr(self.slots, "name", type(self.slots).__name__), "plan": plan_summary(plan)}
-        # All of one length by construction: the constructor's checks would cost more than the steps of a cheap rollout.
-        fields = {**fields, **arrays, **extras}
-        return StepSequence._assemble(fields, {}, flags, np.array([0, length]), info, "numpy")
+        return assemble_rollout(arrays, env_infos, self._obs, slot, self._action_tree, complete, info)
 
     # -- failures --------------------------------------------------------------------------------------------------
 
@@ -356,7 +316,7 @@ class SlotLoop:
             plan = self._slot_plans[slot]
             if plan is None:
                 continue
-            step = int(self._lengths[slot]) - (0 if what == "action" else 1)
+            step = int(self._limits.lengths[slot]) - (0 if what == "action" else 1)
             if self._on_invalid == "raise":
                 raise invalid_value(what, values[slot], plan, step)
             self.dropped.append(DroppedRollout(plan, step, what))
@@ -367,37 +327,4 @@ class SlotLoop:
     def _failure(
         self, error: BaseException, active: np.ndarray, where: str = "the environment", *, resetting: bool = False
     ) -> Exception:
-        slot = getattr(error, "_metaroll_slot", None)
-        slots = np.flatnonzero(active).tolist() if slot is None else [slot]
-        plans = [plan for s in slots if (plan := self._slot_plans[s]) is not None]
-        step = -1 if resetting or not slots else int(self._lengths[slots[0]])
-        return rollout_failed(error, plans, step, where)
-
-
-def _infos_taken_from(arrays: dict[str, np.ndarray], env_infos: dict[str, np.ndarray]) -> dict[str, Any]:
-    """``policy_infos`` and ``env_infos``, if there are any; entries ``group/name`` of ``arrays`` move there."""
-    groups = {"policy_infos": {}, "env_infos": env_infos}
-    for name in [n for n in arrays if n.startswith(("policy_infos/", "env_infos/"))]:
-        group, _, key = name.partition("/")
-        groups[group][key] = arrays.pop(name)
-    rows = groups["policy_infos"].pop(INFO_ROWS, None)
-    if rows is not None:
-        groups["policy_infos"].update(stack_infos([row or {} for row in rows]))
-    return {group: infos for group, infos in groups.items() if infos}
-
-
-def _leaf_name(name: str, path: tuple[Any, ...]) -> str:
-    """The recorder's name for one leaf of a structured field."""
-    return f"{name}{path!r}" if path else name
-
-
-def _with_rows(batch: Any, slots: Sequence[int], rows: Any) -> Any:
-    """A copy of ``batch`` with ``rows`` in place of those of ``slots``."""
-    leaves = dict(iterate_leaves(rows))
-
-    def filled(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
-        new = leaf.astype(np.result_type(leaf, leaves[path]))
-        new[slots] = leaves[path]
-        return new
-
-    return map_leaves(filled, batch)
+        return failure_in_slots(error, self._slot_plans, active, self._limits.lengths, where, resetting)

@@ -45,6 +45,8 @@ class Transport(Protocol):
     """Commands to numbered workers, and events back. A worker runs one command at a time."""
 
     num_workers: int
+    starts: list[int]
+    """How often each worker was started."""
 
     def send(self, worker: int, blob: bytes) -> None: ...
 
@@ -64,7 +66,9 @@ class SerialTransport:
 
     def __init__(self) -> None:
         self.namespace = GlobalNamespace()
+        self.starts = [1]
         self._queue: deque[bytes] = deque()
+        self._begun: float | None = None
 
     def send(self, worker: int, blob: bytes) -> None:
         self._queue.append(blob)
@@ -72,13 +76,19 @@ class SerialTransport:
     def wait(self, timeout: float) -> list[Event]:
         if not self._queue:
             return []
-        return [Event(0, *run_command(self.namespace, self._queue.popleft(), None))]
+        self._begun = time.monotonic()
+        try:
+            return [Event(0, *run_command(self.namespace, self._queue.popleft(), None))]
+        finally:
+            self._begun = None
 
     def health(self, worker: int) -> Health:
-        return Health("idle", 0.0, False, 0)
+        begun = self._begun  # read once: another thread may ask
+        return Health("idle", 0.0, False, 0) if begun is None else Health("call", time.monotonic() - begun, False, 0)
 
     def restart(self, worker: int) -> None:
         self.namespace = GlobalNamespace()
+        self.starts[worker] += 1
         self._queue.clear()
 
     def close(self) -> None:
@@ -151,6 +161,7 @@ class ProcessTransport:
         self._selector = selectors.DefaultSelector()
         self._children: list[_Child | None] = [None] * num_workers
         self._busy = [False] * num_workers
+        self.starts = [0] * num_workers
         try:
             for worker in range(num_workers):
                 self._start(worker)
@@ -188,6 +199,8 @@ class ProcessTransport:
         phase, beat = child.beat.read()
         if phase == "idle" and self._busy[worker]:
             phase = "call"  # the command has not been read yet
+        elif phase != "start" and not self._busy[worker]:
+            phase = "idle"  # its result is here already
         silent = time.monotonic() - max(beat, child.last_sign)
         return Health(phase, silent, _is_stopped(child.process.pid), child.process.pid)
 
@@ -215,6 +228,7 @@ class ProcessTransport:
 
     def _start(self, worker: int) -> None:
         child = _Child()
+        self.starts[worker] += 1
         self._children[worker] = child
         self._busy[worker] = False
         self._selector.register(child.socket, selectors.EVENT_READ, worker)

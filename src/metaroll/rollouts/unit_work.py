@@ -87,6 +87,7 @@ class UnitRunner:
                     parameters=None if own else self.parameters,
                     on_invalid=unit.on_invalid,
                     record_infos=unit.record_infos,
+                    record_hidden=unit.record_extras,
                     beat=beat,
                 )
                 finished = loop.advance()

@@ -135,7 +135,9 @@ class SlotsVectorEnv(VectorEnv):
         if updates is None:
             return [None] * self.num_envs
         if len(updates) != self.num_envs:
-            raise ValueError(f"env_updates must have one entry per sub-environment ({self.num_envs}), got {len(updates)}")
+            raise ValueError(
+                f"env_updates must have one entry per sub-environment ({self.num_envs}), got {len(updates)}"
+            )
         return list(updates)
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:

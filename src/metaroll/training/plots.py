@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metaroll.data.step_sequence import StepSequence
 from metaroll.training.metrics_log import read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_adaptation_curve", "plot_learning_curve", "require_matplotlib"]
+__all__ = ["plot_adaptation_curve", "plot_learning_curve", "plot_rollout", "require_matplotlib"]
 
 _BEFORE, _AFTER, _GREY = "#d95f02", "#1b6ca8", "#555555"
 _STYLES = ("--", ":", "-.")
@@ -133,6 +134,86 @@ def plot_adaptation_curve(
     return _finish(figure, axes, Path(path), references or {})
 
 
+def plot_rollout(
+    rollout: StepSequence, kind: str = "all", index: int | None = None, path: str | Path | None = None
+) -> Path:
+    """Draw what happened in a rollout over its steps (over seconds, if it has ``time``), one panel per kind of data.
+
+    Args:
+        rollout: One rollout.
+        kind: ``"observations"``, ``"states"``, ``"actions"``, ``"rewards"``, ``"dts"`` (how long steps took), or
+            ``"all"`` of the first four that it has.
+        index: Only this entry of observations, states or actions.
+        path: Picture to write; ``None`` means ``rollout.png`` in the current folder.
+
+    Returns:
+        Where the picture is.
+    """
+    require_matplotlib()
+    path = Path("rollout.png") if path is None else Path(path)
+    panels = {name: _columns(rollout, name, index) for name in _panels_of(rollout, kind)}
+    figure, rows = _stacked_figure(len(panels))
+    seconds = np.asarray(rollout.time) if "time" in rollout.data_names else None
+    spec = (rollout.rollout_info or {}).get("env_spec")
+    for axes, (name, columns) in zip(rows, panels.items(), strict=True):
+        for label, values in _labelled(name, columns, spec, index):
+            at = np.arange(len(values)) if seconds is None else seconds[: len(values)]
+            axes.plot(
+                at, values, label=label, linewidth=1.4, drawstyle="steps-post" if name == "actions" else "default"
+            )
+        axes.set_ylabel("seconds" if name == "dts" else name)
+        if len(axes.lines) > 1:
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
+    rows[-1].set_xlabel("step" if seconds is None else "time in seconds")
+    ending = "terminated" if rollout.terminated[-1] else "truncated" if rollout.truncated[-1] else "cut out"
+    name = (rollout.rollout_info or {}).get("env_name", "rollout")
+    total = float(np.sum(np.asarray(rollout.rewards)))
+    _set_title(rows[0], str(name), f"{len(rollout)} steps, return {total:.4g}, {ending}")
+    return _save(figure, path)
+
+
+_PANELS = ("observations", "states", "actions", "rewards")
+_DTS = ("dts_policy", "dts_step", "dts_remainder")
+_MOST_LINES = 12
+
+
+def _panels_of(rollout: StepSequence, kind: str) -> list[str]:
+    if kind == "all":
+        return [name for name in _PANELS if name in rollout.data_names]
+    if kind not in (*_PANELS, "dts"):
+        raise ValueError(f"kind must be 'all', 'dts' or one of {_PANELS}, got {kind!r}")
+    if (_DTS[0] if kind == "dts" else kind) not in rollout.data_names:
+        cure = "; record them with rollout(..., record_dts=True)" if kind == "dts" else ""
+        raise ValueError(f"the rollout has no {kind}{cure}")
+    return [kind]
+
+
+def _columns(rollout: StepSequence, name: str, index: int | None) -> np.ndarray:
+    """Values ``(T, D)`` of one panel."""
+    if name == "dts":
+        return np.stack([np.asarray(getattr(rollout, part)) for part in _DTS], axis=1)
+    data = getattr(rollout, name)
+    if isinstance(data, dict | tuple):
+        raise ValueError(f"{name} of a structured space cannot be drawn")
+    columns = np.asarray(data).reshape(len(data), -1)
+    if index is None or name == "rewards":
+        return columns[:, :_MOST_LINES]
+    if not 0 <= index < columns.shape[1]:
+        raise IndexError(f"index must be from 0 to {columns.shape[1] - 1} for {name}, got {index}")
+    return columns[:, index : index + 1]
+
+
+def _labelled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> list[tuple[str, np.ndarray]]:
+    labels = getattr(spec, f"{name.removesuffix('s')}_labels", None)
+    if name == "dts":
+        labels = tuple(part.removeprefix("dts_") for part in _DTS)
+    first = 0 if index is None or name in ("rewards", "dts") else index
+    return [
+        (str(labels[first + i]) if labels else f"{name.removesuffix('s')} {first + i}", columns[:, i])
+        for i in range(columns.shape[1])
+    ]
+
+
 def _errors(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Lengths of error bars; none where there is no interval."""
     return np.nan_to_num(np.stack([mean - low, high - mean])).clip(min=0)
@@ -161,18 +242,25 @@ def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.nda
 
 
 def _figure() -> tuple[Figure, Axes]:
+    figure, rows = _stacked_figure(1)
+    return figure, rows[0]
+
+
+def _stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
+    """Panels one below the other."""
     # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
+    figure = Figure(figsize=(7.2, 4.4 if count == 1 else 2.1 * count + 0.6), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.grid(axis="y", color="#dddddd", linewidth=0.8)
-    axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    return figure, axes
+    rows = list(figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0])
+    for axes in rows:
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.set_axisbelow(True)
+        for side in ("top", "right"):
+            axes.spines[side].set_visible(False)
+    return figure, rows
 
 
 def _draw_references(axes: Axes, references: Mapping[str, Any] | None) -> None:
@@ -204,6 +292,10 @@ def _finish(figure: Figure, axes: Axes, path: Path, references: Mapping[str, Any
             frameon=False,
             fontsize=9,
         )
+    return _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     figure.savefig(temporary, format="png", metadata={"Software": None})

@@ -124,7 +124,7 @@ class CheetahVelEnv(gymnasium.Env):
         simulator.set_state(qpos, qvel)
         if self.render_mode == "human":
             self.render()
-        return self._observation(), {"x_position": float(self._qpos[0])}
+        return self.current_observation(), {"x_position": float(self._qpos[0])}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Apply torques ``action (6,)`` for 0.05 s."""
@@ -148,7 +148,7 @@ class CheetahVelEnv(gymnasium.Env):
             "reward_forward": reward_forward,
             "reward_ctrl": reward_ctrl,
         }
-        return self._observation(), reward_forward + reward_ctrl, False, False, infos
+        return self.current_observation(), reward_forward + reward_ctrl, False, False, infos
 
     def render(self) -> Any:
         """A frame, or the window, as HalfCheetah-v5 draws it."""
@@ -158,7 +158,7 @@ class CheetahVelEnv(gymnasium.Env):
         """Close the window, if there is one."""
         self._simulator.close()
 
-    def _observation(self) -> np.ndarray:
+    def current_observation(self) -> np.ndarray:
         return np.concatenate((self._qpos[1:], self._qvel, self._torso))
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,110 @@
+"""What environments tell about themselves besides observations: their state, and what they would show of it now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.tasks.updates import env_layers, layer_with
+
+__all__ = ["ResumedEnv", "check_init_state", "current_observation", "read_state", "state_owner", "time_step_of"]
+
+
+def read_state(owner: Any) -> np.ndarray | None:
+    """``owner.state`` as an array of numbers in memory of its own; ``None`` if it is anything else."""
+    value = getattr(owner, "state", None)
+    if value is None or callable(value) or isinstance(value, str | dict):
+        return None
+    try:
+        array = np.array(value)
+    except (TypeError, ValueError):  # parts of unequal length
+        return None
+    return array if array.dtype.kind in "biuf" else None
+
+
+def state_owner(env: Any) -> Any:
+    """The outermost layer whose ``state`` is an array of numbers, or ``None``."""
+    return next((layer for layer in env_layers(env) if read_state(layer) is not None), None)
+
+
+def time_step_of(env: Any) -> float | None:
+    """Seconds that a step takes, where a layer says so in ``dt``."""
+    for layer in env_layers(env):
+        value = getattr(layer, "dt", None)
+        if isinstance(value, int | float | np.number) and not isinstance(value, bool) and value > 0:
+            return float(value)
+    return None
+
+
+def check_init_state(env: Any, init_state: np.ndarray) -> None:
+    """After a reset with ``init_state``: the environment must be in that state, as far as it tells its state.
+
+    An environment that does not know the option ``init_state`` ignores it silently. A state of another shape (one that
+    the environment has computed from it) is not compared.
+
+    Raises:
+        ValueError: It is in another state.
+    """
+    state = read_state(state_owner(env))
+    if state is None or state.shape != init_state.shape:
+        return
+    if not np.allclose(state, init_state, rtol=1e-5, atol=1e-8, equal_nan=True):
+        raise ValueError(
+            f"{type(getattr(env, 'unwrapped', env)).__name__} must start in init_state {init_state}, but after reset "
+            f"its state is {state}: it ignores reset(options={{'init_state': ...}}). Let its reset read that option, "
+            "or leave init_state out"
+        )
+
+
+def current_observation(env: Any) -> Any:
+    """What ``env`` shows now, without resetting or stepping it.
+
+    The innermost environment is asked for it (a method ``current_observation()``, or ``_get_obs()`` as Gymnasium's
+    environments have), and what the observation wrappers around it would make of that is returned.
+
+    Raises:
+        ValueError: It cannot be asked, or a wrapper's observation depends on more than the present one.
+    """
+    own = layer_with(env, "current_observation")
+    layers = list(env_layers(env))
+    inner = layers[-1]
+    if own is not None:
+        observation, outside = own.current_observation(), layers[: layers.index(own)]
+    elif callable(getattr(inner, "_get_obs", None)):
+        outside = layers[:-1]
+        try:
+            observation = inner._get_obs()
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f"{type(inner).__name__} has no present observation: {error}; reset it first") from error
+    else:
+        raise ValueError(
+            f"the present observation of {type(inner).__name__} is not known, so no_reset=True cannot be used; give it "
+            "a method current_observation()"
+        )
+    for layer in reversed(outside):
+        if isinstance(layer, gymnasium.ObservationWrapper):
+            observation = layer.observation(observation)
+        elif isinstance(layer, gymnasium.Wrapper) and layer.observation_space != layer.env.observation_space:
+            raise ValueError(
+                f"the present observation behind {type(layer).__name__} is not known, so no_reset=True cannot be used; "
+                "give the wrapper a method current_observation()"
+            )
+    return observation
+
+
+class ResumedEnv:
+    """An environment whose ``reset`` changes nothing and returns its present observation."""
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        self._observation = current_observation(env)
+        self.step = env.step
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """The observation at the time when this object was made; ``seed`` and ``options`` are not used."""
+        return self._observation, {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._env, name)

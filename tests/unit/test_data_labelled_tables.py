@@ -1,0 +1,238 @@
+"""specs/sampling.md 7.5, from_pandas, and the way back."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pandas as pd
+import pytest
+
+from metaroll.data.compare import rollouts_equal, trees_equal
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, ShapeError
+from metaroll.types import EnvSpec
+
+Box = gymnasium.spaces.Box
+SPEC = EnvSpec(
+    observation_space=Box(-np.inf, np.inf, (1,), np.float64),
+    action_space=Box(-1, 1, (1,), np.float64),
+    state_space=Box(-np.inf, np.inf, (2,), np.float64),
+    observation_labels=("y",),
+    action_labels=("u",),
+    state_labels=("x", "v"),
+)
+
+
+class Task:
+    def step_rew(self, state: np.ndarray, action: np.ndarray, remaining_steps: int) -> np.ndarray:
+        assert state.shape == (2,) and action.shape == (1,) and remaining_steps == 0
+        return np.array([state[0] * 10 + action[0]])
+
+
+def log(**columns: Any) -> pd.DataFrame:
+    """Three steps and what follows them."""
+    return pd.DataFrame(
+        {
+            "x": [0.0, 1.0, 2.0, 3.0],
+            "v": [5.0, 6.0, 7.0, 8.0],
+            "y": [0.0, -1.0, -2.0, -3.0],
+            "u": [0.1, 0.2, 0.3, np.nan],
+            "rewards": [1.0, 2.0, 3.0, np.nan],
+            **columns,
+        }
+    )
+
+
+def test_labelled_columns_become_fields() -> None:
+    """specs/sampling.md 7.5"""
+    rollout = StepSequence.from_pandas(log(time=[0.0, 0.1, 0.2, 0.3], current=[4.0, 5, 6, np.nan]), SPEC)
+    assert len(rollout) == 3 and rollout.continuous and rollout.rollout_bounds.tolist() == [0, 3]
+    assert rollout.states.tolist() == [[0, 5], [1, 6], [2, 7], [3, 8]]
+    assert rollout.observations.tolist() == [[0], [-1], [-2], [-3]]
+    assert rollout.actions.tolist() == [[0.1], [0.2], [0.3]]
+    assert rollout.rewards.tolist() == [1, 2, 3]
+    assert rollout.time.tolist() == [0, 0.1, 0.2, 0.3] and rollout.current.tolist() == [4, 5, 6]
+    assert rollout.done.tolist() == [False, False, True]
+    # an action in the last row leads nowhere that is known
+    assert rollouts_equal(
+        StepSequence.from_pandas(log(u=[0.1, 0.2, 0.3, 0.4]), SPEC), StepSequence.from_pandas(log(), SPEC)
+    )
+
+
+def test_rewards_of_a_task_or_none() -> None:
+    """specs/sampling.md 7.5"""
+    assert StepSequence.from_pandas(log(), SPEC, task=Task()).rewards.tolist() == [0.1, 10.2, 20.3]
+    assert StepSequence.from_pandas(log().drop(columns="rewards"), SPEC).rewards.tolist() == [0, 0, 0]
+    with pytest.raises(TypeError, match="task must have a method step_rew"):
+        StepSequence.from_pandas(log(), SPEC, task=3)
+    stateless = EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",), action_labels=("u",))
+    with pytest.raises(ValueError, match="a task computes rewards from states"):
+        StepSequence.from_pandas(log(), stateless, task=Task())
+    assert StepSequence.from_pandas(log(), stateless).x.tolist() == [0, 1, 2, 3]
+
+
+def test_objects_stay_objects_and_missing_numbers_become_nan() -> None:
+    """specs/sampling.md 7.5, RULE"""
+    rollout = StepSequence.from_pandas(
+        log(
+            mission=pd.Series(["go", None, "stop", None], dtype=object),
+            count=pd.array([1, None, 3, None], dtype="Int64"),
+            full=pd.array([1, 2, 3, None], dtype="Int64"),
+            x=[0.0, np.nan, 2.0, 3.0],
+        ),
+        SPEC,
+    )
+    assert rollout.mission.tolist() == ["go", None, "stop"] and rollout.mission.dtype == object
+    np.testing.assert_array_equal(rollout.get_data_values("count"), [1, np.nan, 3])
+    assert rollout.full.tolist() == [1, 2, 3] and rollout.full.dtype == np.int64
+    assert np.isnan(rollout.states[1, 0])  # a gap in a measurement is not padding
+
+
+def test_loose_rows_are_steps() -> None:
+    rollout = StepSequence.from_pandas(log(u=[0.1, 0.2, 0.3, 0.4], rewards=[1.0, 2, 3, 4]), SPEC, continuous=False)
+    assert not rollout.continuous and len(rollout) == 4 and rollout.observations.shape == (4, 1)
+    assert len(StepSequence.from_pandas(log(), SPEC, continuous=False)) == 3
+
+
+def test_ends_are_read() -> None:
+    frame = log(terminated=[False, False, False, None], truncated=[False, False, True, None])
+    rollout = StepSequence.from_pandas(frame, SPEC)
+    assert not rollout.terminated.any() and rollout.truncated.tolist() == [False, False, True]
+    two = StepSequence.from_pandas(log(done=pd.array([True, False, True, None], dtype="boolean")), SPEC)
+    assert two.rollout_bounds.tolist() == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "match"),
+    [
+        ({"rewards": [1.0, 2.0, np.nan, np.nan]}, ShapeError, "rewards must have as many entries as actions, 3"),
+        ({"rewards": [1.0, np.nan, 3.0, np.nan]}, ValueError, "'rewards' must have a value in every step, .* row 1"),
+        ({"u": [0.1, np.nan, 0.3, np.nan]}, ValueError, "'u' must have a value in every step, it is missing in row 1"),
+        ({"u": [0.1, 0.2, np.nan, np.nan]}, ShapeError, "states|observations must have an entry for each of the 2"),
+        ({"u": [np.nan] * 4}, ShapeError, "df must hold at least a row of actions, and a row for what follows"),
+        ({"y": [0.0, np.nan, np.nan, np.nan]}, ShapeError, "observations must have an entry for each of the 3"),
+        ({"u": ["a", "b", "c", None]}, ValueError, "column 'u' must hold numbers"),
+        ({"actions": [1, 2, 3, 4]}, ValueError, "cannot be called 'actions'"),
+        ({"complete": [1, 2, 3, 4]}, ValueError, "cannot be called 'complete'"),
+        ({"length": [1, 2, 3, 4]}, ValueError, "'length' is an attribute of StepSequence"),
+        ({3: [1, 2, 3, 4]}, ValueError, "must be text, got 3"),
+    ],
+)
+def test_bad_tables_are_named(columns: dict[Any, Any], error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        StepSequence.from_pandas(
+            log().assign(**columns) if 3 not in columns else log().join(pd.DataFrame(columns)), SPEC
+        )
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(TypeError, match="df must be a pandas DataFrame"):
+        StepSequence.from_pandas({"x": [1]}, SPEC)
+    with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
+        StepSequence.from_pandas(log(), None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="columns of the actions: give it action_labels"):
+        StepSequence.from_pandas(log(), EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",)))
+    with pytest.raises(DataError, match="df has no column 'u', which env_spec names"):
+        StepSequence.from_pandas(log().drop(columns="u"), SPEC)
+    with pytest.raises(ValueError, match="'x' occurs twice"):
+        StepSequence.from_pandas(pd.concat([log(), log()[["x"]]], axis=1), SPEC)
+    # a table with one row has no step that is followed by something
+    with pytest.raises(ShapeError, match="at least a row of actions"):
+        StepSequence.from_pandas(log().iloc[:1], SPEC)
+
+
+# ---- to tables -------------------------------------------------------------------------------------------------------
+
+
+def rollout_of(spec: EnvSpec, length: int = 3, with_last: bool = True) -> StepSequence:
+    def draw(space: gymnasium.Space, count: int) -> Any:
+        space.seed(0)
+        return [space.sample() for _ in range(count)]
+
+    return StepSequence(
+        rewards=np.arange(length) / 3,
+        observations=draw(spec.observation_space, length + with_last),
+        actions=draw(spec.action_space, length),
+        truncated=np.arange(length) == length - 1,
+    )
+
+
+SPACES = [
+    Box(-1, 1, (2,), np.float32),
+    Box(-1, 1, (2, 2), np.float64),
+    Box(0, 255, (3,), np.uint8),
+    gymnasium.spaces.Discrete(3, start=2),
+    gymnasium.spaces.MultiBinary(3),
+    gymnasium.spaces.Dict({"a": Box(-1, 1, (2,), np.float64), "b": gymnasium.spaces.Discrete(2)}),
+    gymnasium.spaces.Tuple([Box(-1, 1, (), np.float32), Box(-1, 1, (1,), np.float64)]),
+]
+
+
+@pytest.mark.parametrize("with_last", [True, False])
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_a_table_gives_the_rollout_back(space: gymnasium.Space, with_last: bool) -> None:
+    size = gymnasium.spaces.flatdim(space)
+    labels = tuple(f"o{i}" for i in range(size)), tuple(f"a{i}" for i in range(size))
+    spec = EnvSpec(space, space, observation_labels=labels[0], action_labels=labels[1])
+    rollout = rollout_of(spec, with_last=with_last)
+    frame = rollout.to_pandas(spec)
+    assert list(frame.columns) == ["rewards", *labels[0], *labels[1], "done", "terminated", "truncated"]
+    assert len(frame) == 4
+    assert rollouts_equal(StepSequence.from_pandas(frame, spec), rollout)
+
+
+def test_states_may_share_labels_with_observations() -> None:
+    spec = EnvSpec(
+        Box(-9, 9, (2,), np.float64),
+        Box(-9, 9, (1,), np.float64),
+        state_space=Box(-9, 9, (2,), np.float64),
+        observation_labels=("x", "v"),
+        action_labels=("u",),
+        state_labels=("x", "v"),
+    )
+    numbers = np.arange(6.0).reshape(3, 2)
+    same = StepSequence(rewards=[0.0, 1.0], observations=numbers, actions=[[1.0], [2.0]], states=numbers.copy())
+    back = StepSequence.from_pandas(same.to_pandas(spec), spec)
+    assert trees_equal(back.states, same.states) and trees_equal(back.observations, same.observations)
+    noisy = StepSequence(rewards=[0.0, 1.0], observations=numbers + 1, actions=[[1.0], [2.0]], states=numbers)
+    with pytest.raises(ValueError, match="two columns with different values are called 'x'"):
+        noisy.to_pandas(spec)
+
+
+def test_without_labels_columns_are_called_after_their_fields() -> None:
+    rollout = StepSequence(
+        rewards=[0.5, 1.5],
+        observations={"image": np.zeros((3, 1, 2), dtype=np.uint8), "text": np.array(["a", "b", "c"])},
+        actions=np.array([1, 2]),
+        data_format="numpy",
+    )
+    frame = rollout.to_pandas()
+    names = ["rewards", "observations.image[0,0]", "observations.image[0,1]", "observations.text", "actions"]
+    assert list(frame.columns) == [*names, "done", "terminated", "truncated"]
+    assert frame["actions"].tolist()[:2] == [1, 2] and frame["actions"].isna().tolist() == [False, False, True]
+    assert frame["actions"].dtype == "Int64" and frame["observations.image[0,0]"].dtype == np.uint8
+    assert rollout[[1]].to_pandas()["rewards"].tolist() == [1.5]
+    tensors = StepSequence(rewards=[0.5], observations=[0.0, 1.0], actions=[2.0], data_format="torch")
+    assert tensors.to_pandas()["observations"].tolist() == [0, 1]
+
+
+def test_what_a_table_cannot_hold_is_named() -> None:
+    rollout = rollout_of(SPEC)
+    with pytest.raises(ShapeError, match=r"this is 2; take each of iterate_rollouts"):
+        StepSequence.concat([rollout, rollout]).to_pandas()
+    with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
+        rollout.to_pandas(3)  # pyright: ignore[reportArgumentType]
+    wide = StepSequence(rewards=[0.0], observations=np.zeros((2, 2)), actions=[[0.0]])
+    with pytest.raises(
+        ShapeError, match=r"observations must have entries of shape \(1,\) as env_spec says, got \(2,\)"
+    ):
+        wide.to_pandas(SPEC)
+
+
+def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install 'metaroll\[tables\]'"):
+        rollout_of(SPEC).to_pandas()

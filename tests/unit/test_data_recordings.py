@@ -1,0 +1,452 @@
+"""Rollouts as files (design.md 5): complete or not there, never unpickled, and clear about what is wrong."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import errno
+import json
+import os
+import pickle
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from metaroll.data.compare import first_difference, rollouts_equal
+from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import RecordingError
+from metaroll.types import EnvSpec
+
+SUFFIXES = [".npz", ".csv", ".parquet"]
+
+
+class Hidden(NamedTuple):
+    h: Any
+    c: Any
+
+
+class Color(enum.Enum):
+    RED = 3
+
+
+@dataclass
+class Physics:
+    mass: float
+
+
+def make(start: int = 0, length: int = 3, **data: Any) -> StepSequence:
+    numbers = np.arange(start, start + length + 1)
+    mission = np.empty(length, dtype=object)
+    mission[:] = ["go", None, ["a", 1.5]][:length] + ["stop"] * (length - 3)
+    arrays: dict[str, Any] = {
+        "rewards": numbers[:-1] / 3,
+        "observations": {"image": numbers.astype(np.uint8)[:, None, None].repeat(2, 2), "speed": numbers / 7},
+        "actions": numbers[:-1].astype(np.float32)[:, None],
+        "hidden": Hidden(numbers.astype(np.float16), numbers[:-1] > 0),
+        "mission": mission,
+        "rollout_info": {"env_name": "pendulum", "plan": {"seed": (1, 2, 3), "init_state": np.ones(2), "task": None}},
+        "truncated": np.arange(length) == length - 1,
+    }
+    return StepSequence(**{**arrays, **data})
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_concatenations_keep_bounds_ends_and_final_entries(tmp_path: Path, suffix: str) -> None:
+    parts = [make(), make(10, 4), StepSequence.concat([make(20, 3), make(30, 5)])]
+    for number, rollout in enumerate([make(), StepSequence.concat(parts), StepSequence.concat(parts)[[0, 9]]]):
+        path = tmp_path / f"{number}{suffix}"
+        save_rollout(rollout, path)
+        back = load_rollout(path)
+        assert first_difference(back, rollout) is None
+        assert back.observations["image"].flags.writeable
+    assert load_rollout(tmp_path / f"1{suffix}").get_rollout(0).next_observations["speed"][-1] == 3 / 7
+
+
+def test_named_tuples_are_of_the_same_name_and_fields(tmp_path: Path) -> None:
+    save_rollout(make(), tmp_path / "a.npz")
+    save_rollout(make(), tmp_path / "b.npz")
+    first, second = load_rollout(tmp_path / "a.npz"), load_rollout(tmp_path / "b.npz")
+    assert type(first.hidden).__name__ == "Hidden" and first.hidden._fields == ("h", "c")
+    assert type(first.hidden) is type(second.hidden) is not Hidden
+    assert len(StepSequence.concat([first, second])) == 6
+    assert rollouts_equal(pickle.loads(pickle.dumps(first)), first) and rollouts_equal(copy.deepcopy(first), first)
+
+
+def test_rollout_info_of_every_kind(tmp_path: Path) -> None:
+    info = {
+        "numbers": [1, 2.5, float("nan"), -float("inf"), 3 + 1j, 10**30, True, None],
+        "scalars": (np.float32(0.1), np.int64(3), np.bool_(True), np.str_("x"), np.datetime64("2020-01-01")),
+        "tuple": ((), Hidden(1, "ä\ud800")),
+        "sets": [{1, 2}, frozenset({"a"})],
+        "bytes": b"\x00\xff",
+        "arrays": [np.zeros((0, 2)), np.array(["a", None], dtype=object), np.array(3), np.ones(2, dtype=">i4")],
+        "tensor": torch.ones(2, dtype=torch.bfloat16),
+        5: "five",
+        (1, "two"): {"$": "dollar"},
+        "path": tmp_path,
+    }
+    for suffix in SUFFIXES:
+        save_rollout(make(rollout_info=info), tmp_path / f"r{suffix}")
+        assert first_difference(load_rollout(tmp_path / f"r{suffix}"), make(rollout_info=info)) is None
+    save_rollout(make(rollout_info={"color": Color.RED, "physics": Physics(2.0)}), tmp_path / "plain.npz")
+    assert load_rollout(tmp_path / "plain.npz").rollout_info == {"color": 3, "physics": {"mass": 2.0}}
+
+
+spaces = gymnasium.spaces
+SPACES = [
+    spaces.Box(-1, 1, (2, 3), np.float32),
+    spaces.Box(np.array([0, -np.inf]), np.array([1, np.inf]), dtype=np.float64),
+    spaces.Box(0, 255, (84, 84, 3), np.uint8),
+    spaces.Box(0, 1, (0,), np.float32),
+    spaces.Discrete(3, start=-1),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, 2]]),
+    spaces.MultiBinary(4),
+    spaces.MultiBinary((2, 3)),
+    spaces.Text(5, min_length=2, charset="abc"),
+    spaces.Dict(b=spaces.Discrete(2), a=spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, ())])),
+    spaces.OneOf([spaces.Discrete(2), spaces.Box(0, 1, (2,))]),
+    spaces.Sequence(spaces.Box(0, 1, (2,)), stack=True),
+    spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda space: type(space).__name__)
+def test_spaces_of_the_environment(tmp_path: Path, space: gymnasium.Space) -> None:
+    spec = EnvSpec(space, spaces.Box(-1, 1, (2,)), 100, action_labels=("a", "b"))
+    save_rollout(make(rollout_info={"env_spec": spec}), tmp_path / "r.npz")
+    back = load_rollout(tmp_path / "r.npz").rollout_info["env_spec"]
+    assert back == spec and isinstance(back, EnvSpec) and back.action_labels == ("a", "b")
+    assert repr(back) == repr(spec)
+    assert (tmp_path / "r.npz").stat().st_size < 10_000
+
+
+def test_a_space_of_somebody_else_is_named(tmp_path: Path) -> None:
+    class Sphere(gymnasium.Space[np.ndarray]):
+        pass
+
+    with pytest.raises(RecordingError, match=r"rollout_info\['space'\] cannot be written: Sphere is no space of"):
+        save_rollout(make(rollout_info={"space": Sphere()}), tmp_path / "r.npz")
+
+
+def test_files_are_readable_without_this_library(tmp_path: Path) -> None:
+    for suffix in SUFFIXES:
+        save_rollout(make(), tmp_path / f"r{suffix}")
+    arrays = np.load(tmp_path / "r.npz")
+    assert arrays["observations.speed"].tolist() == [0, 1 / 7, 2 / 7, 3 / 7]
+    assert json.loads(arrays["header"].tobytes())["length"] == 3
+    for frame in (pd.read_csv(tmp_path / "r.csv", skiprows=1), pd.read_parquet(tmp_path / "r.parquet")):
+        assert frame["observations.speed"].tolist() == [0, 1 / 7, 2 / 7, 3 / 7]
+        assert frame["observations.image[0,1]"].tolist() == [0, 1, 2, 3]
+        assert frame["rewards"].isna().tolist() == [False, False, False, True]
+    first = (tmp_path / "r.csv").read_text().splitlines()[0]
+    assert json.loads(first.removeprefix("# "))["version"] == 1
+    save_rollout(make(), tmp_path / "again.npz")
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "r.npz").read_bytes()
+
+
+def test_awkward_names_and_texts(tmp_path: Path) -> None:
+    rollout = make(
+        infos={
+            "a.b": np.zeros(3),
+            "a": {"b": np.ones(3)},
+            "x/y\x00": np.zeros(3),
+            3: np.zeros(3),
+            "header": np.ones(3),
+        },
+        text=np.array(['comma, "quote"', "line\nbreak\r", "\r"]),
+        **{"infos.a.b": np.full(3, 2.0)},
+    )
+    for suffix in SUFFIXES:
+        save_rollout(rollout, tmp_path / f"r{suffix}")
+        assert first_difference(load_rollout(tmp_path / f"r{suffix}"), rollout) is None
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_cannot_be_written_is_named_before_anything_is(tmp_path: Path, suffix: str) -> None:
+    thing = np.array([object()] * 3, dtype=object)
+    holds_itself: list[Any] = []
+    holds_itself.append(holds_itself)
+    bad = {
+        r"rollout_info\['plan'\]\['task'\] cannot be written: .* got object": {
+            "rollout_info": {"plan": {"task": object()}}
+        },
+        r"field '?mission'?.* got object": {"mission": thing},
+        "rollout_info cannot be written: it is nested too deeply": {"rollout_info": holds_itself},
+        "field 'names' cannot be written: .* StringDType": {"names": np.array(["a"] * 3, np.dtypes.StringDType())},
+        "field 'masked' cannot be written: it is a MaskedArray": {"masked": np.ma.masked_array([1, 2, 3])},
+        "field 'sparse' cannot be written": {"sparse": torch.eye(3).to_sparse(), "mission": torch.zeros(3)},
+        "field 'rows' cannot be written: its dtype .* holds objects": {"rows": np.zeros(3, [("a", "O")])},
+    }
+    if suffix != ".npz":
+        bad[f"a {suffix} file cannot carry field 'pairs'"] = {"pairs": np.zeros(3, [("a", "f4"), ("b", "i1")])}
+        bad[f"a {suffix} file cannot carry field 'long'"] = {"long": np.zeros(3, np.longdouble)}
+    for match, data in bad.items():
+        with pytest.raises(RecordingError, match=match):
+            save_rollout(make(**data), tmp_path / f"r{suffix}")
+        with pytest.raises(RecordingError, match=match):
+            save_rollouts([make(), make(**data)], tmp_path / "many", suffix=suffix)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_texts_that_a_kind_of_file_cannot_carry(tmp_path: Path) -> None:
+    long = make(text=np.array(["x" * 200_000, "", ""]))
+    with pytest.raises(RecordingError, match=r"a \.csv file cannot carry field 'text': an entry is longer than 131072"):
+        save_rollout(long, tmp_path / "r.csv")
+    half = make(text=np.array(["\ud800", "", ""]))
+    with pytest.raises(RecordingError, match=r"a \.parquet file cannot carry the text in field 'text'"):
+        save_rollout(half, tmp_path / "r.parquet")
+    assert list(tmp_path.iterdir()) == []
+    save_rollout(half, tmp_path / "r.csv")
+    assert rollouts_equal(load_rollout(tmp_path / "r.csv"), half)
+
+
+def test_structured_arrays_and_long_doubles_in_npz(tmp_path: Path) -> None:
+    rollout = make(pairs=np.ones(3, [("a", "f4"), ("b", "i1")]), long=np.full(3, np.longdouble(1) / 3))
+    save_rollout(rollout, tmp_path / "r.npz")
+    assert first_difference(load_rollout(tmp_path / "r.npz"), rollout) is None
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.99])
+def test_a_file_that_was_cut_off(tmp_path: Path, suffix: str, share: float) -> None:
+    path = tmp_path / f"r{suffix}"
+    save_rollout(make(length=30), path)
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(RecordingError, match=f"r{suffix} cannot be loaded"):
+        load_rollout(path)
+
+
+def test_a_csv_file_cut_off_anywhere_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    save_rollout(make(), path)
+    data = path.read_bytes()
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        with pytest.raises(RecordingError):
+            load_rollout(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_files_of_others(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"r{suffix}"
+    frame = pd.DataFrame({"a": [1.0, 2.0]})
+    writers: dict[str, Callable[[], Any]] = {
+        ".npz": lambda: np.savez(path, a=np.zeros(2)),
+        ".csv": lambda: frame.to_csv(path),
+        ".parquet": lambda: frame.to_parquet(path),
+    }
+    writers[suffix]()
+    with pytest.raises(RecordingError, match="is not a rollout recorded by metaroll"):
+        load_rollout(path)
+    path.write_bytes(b"\x00garbage" * 50)
+    with pytest.raises(RecordingError, match="cannot be loaded"):
+        load_rollout(path)
+
+
+class Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("/this/was/run",)
+
+
+def with_header(path: Path, change: Callable[[dict[str, Any]], None], **arrays: np.ndarray) -> None:
+    """Rewrite a ``.npz`` recording with another header and more arrays (``None`` takes one out)."""
+    old = dict(np.load(path))
+    header = json.loads(old["header"].tobytes())
+    change(header)
+    old["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
+    np.savez(path, **{name: array for name, array in {**old, **arrays}.items() if array is not None})  # pyright: ignore[reportArgumentType]
+
+
+def test_pickles_are_not_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(make(), path)
+    with_header(path, lambda header: None, rewards=np.array([Malicious()] * 3, dtype=object))
+    with pytest.raises(RecordingError, match="allow_pickle"):
+        load_rollout(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda h: h.update(version=2), "version 2 of the format, this metaroll reads up to 1: use a newer metaroll"),
+        (lambda h: h.update(version="1"), "its version is '1'"),
+        (lambda h: h.update(format="other"), "not a rollout recorded by metaroll"),
+        (lambda h: h["fields"].pop("mission"), "it holds 'mission', which its header does not name"),
+        (lambda h: h["fields"]["rewards"].update(name="gone"), "the array 'gone', which its header names, is missing"),
+        (lambda h: h["fields"]["rewards"].update(dtype="<f4"), "the array 'rewards' must be <f4"),
+        (lambda h: h.update(length=4), "speaks of 4 steps, its rewards are 3"),
+        (lambda h: h.update(rollout_bounds=[0, 9]), "rollout bounds must increase"),
+        (lambda h: h.pop("fields"), "damaged, or no recorded rollout"),
+        (lambda h: h["fields"].pop("rewards"), "cannot be loaded"),
+        (lambda h: h.update(data_format="jax"), "data_format must be"),
+        (lambda h: h.update(rollout_info={"$": "pickle"}), "value of unknown kind 'pickle'"),
+        (lambda h: h["fields"]["hidden"].update(names=["import os", "c"]), "cannot be loaded"),
+        (lambda h: h["fields"]["hidden"].update(kind="list"), "node of unknown kind 'list'"),
+        (lambda h: h["fields"]["rewards"].update(torch="save"), "torch has no dtype 'save'"),
+    ],
+)
+def test_headers_that_do_not_fit(tmp_path: Path, change: Callable[[dict[str, Any]], None], match: str) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(make(), path)
+    with_header(path, change)
+    with pytest.raises(RecordingError, match=match):
+        load_rollout(path)
+
+
+def test_foreign_arrays_and_damaged_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(make(), path)
+    with_header(path, lambda header: None, extra=np.zeros(2))
+    with pytest.raises(RecordingError, match="it holds 'extra', which its header does not name"):
+        load_rollout(path)
+    save_rollout(make(), path, overwrite=True)
+    data = bytearray(path.read_bytes())
+    place = data.find(np.float64(1 / 7).tobytes())
+    data[place] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(RecordingError, match="CRC"):
+        load_rollout(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("rewards,", "reward,", "a column 'reward' where its header names 'rewards'"),
+        ("\nFalse,", "\nmaybe,", "row 1 of column 'done' holds 'maybe', not bool"),
+        ("\nFalse,False,False,0.0,", "\nFalse,False,False,,", "row 1 of column 'rewards' holds '', not float64"),
+        ("\nFalse,False,False,0.0,", "\nFalse,False,False,0.0,1,", "row 1 has"),
+        ("\nFalse,False,False,0.0,0,", "\nFalse,False,False,0.0,300,", "cannot be loaded"),
+    ],
+)
+def test_csv_files_that_were_edited_badly(tmp_path: Path, old: str, new: str, match: str) -> None:
+    path = tmp_path / "r.csv"
+    save_rollout(make(), path)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(RecordingError, match=match):
+        load_rollout(path)
+
+
+# ---- files and folders -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / f"r{suffix}"
+    save_rollout(make(), path)
+    before = path.read_bytes()
+    calls = []
+
+    def full_disk(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) != 2:  # of the two rollouts below, the second does not fit
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(RecordingError, match=f"r{suffix} cannot be written: No space left on device"):
+        save_rollout(make(7), path, overwrite=True)
+    with pytest.raises(RecordingError, match="No space left on device"):
+        save_rollouts([make(), make()], tmp_path / "many", suffix=suffix)
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == [path.name]
+    assert list((tmp_path / "many").iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_device_without_space(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f".r{suffix}.tmp").symlink_to("/dev/full")  # where the new content is written
+    with pytest.raises(RecordingError, match=f"r{suffix} cannot be written: No space left on device"):
+        save_rollout(make(length=2000), tmp_path / f"r{suffix}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=r"gone/r.npz cannot be written: No such file or directory"):
+        save_rollout(make(), tmp_path / "gone" / "r.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(RecordingError, match="cannot be written: Is a directory"):
+        save_rollout(make(), tmp_path / "folder.npz", overwrite=True)
+    with pytest.raises(RecordingError, match=r"folder.npz cannot be read: Is a directory"):
+        load_rollout(tmp_path / "folder.npz")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecordingError, match=r"the folder .*file cannot be made"):
+        save_rollouts([make()], tmp_path / "file")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*nowhere\.npz"):
+        load_rollout(tmp_path / "nowhere.npz")
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        load_rollouts(tmp_path / "nowhere")
+    for call in (lambda: save_rollout(make(), tmp_path / "r.pkl"), lambda: load_rollout(tmp_path / "r")):
+        with pytest.raises(ValueError, match=r"must end in .npz, .csv, .parquet, got"):
+            call()
+    with pytest.raises(TypeError, match="a rollout must be a StepSequence, got dict"):
+        save_rollout({}, tmp_path / "r.npz")  # pyright: ignore[reportArgumentType]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.npz"]
+
+
+def test_overwriting_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(make(), path)
+    with pytest.raises(FileExistsError, match="pass overwrite=True"):
+        save_rollout(make(5), path)
+    assert rollouts_equal(load_rollout(path), make())
+    save_rollout(make(5), path, overwrite=True)
+    assert rollouts_equal(load_rollout(path), make(5))
+
+
+def test_a_folder_of_rollouts_comes_back_in_order(tmp_path: Path) -> None:
+    rollouts = [make(i) for i in range(12)]
+    paths = save_rollouts(rollouts, tmp_path / "new" / "runs")
+    assert [path.name for path in paths[:2]] == ["rollout_0000.npz", "rollout_0001.npz"]
+    assert all(rollouts_equal(a, b) for a, b in zip(load_rollouts(tmp_path / "new" / "runs"), rollouts, strict=True))
+    with pytest.raises(FileExistsError, match="holds 12 rollouts already"):
+        save_rollouts(rollouts, tmp_path / "new" / "runs")
+    save_rollouts([make(50), make(51)], tmp_path / "new" / "runs", overwrite=True, suffix=".csv")
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path / "new" / "runs")] == [50, 51]
+    with pytest.raises(ValueError, match="at least one StepSequence"):
+        save_rollouts([], tmp_path / "empty")
+
+
+def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:
+    for name in ("log_10.npz", "log_9.npz", "log_2.csv", "LOG_1.NPZ"):
+        save_rollout(make(int("".join(filter(str.isdigit, name)))), tmp_path / name)
+    (tmp_path / "notes.txt").write_text("not a rollout")
+    (tmp_path / ".log_3.npz.tmp").write_text("left by a process that was killed")
+    assert [round(float(r.rewards[0] * 3)) for r in load_rollouts(tmp_path)] == [1, 2, 9, 10]
+    (tmp_path / "bad.npz").write_text("")
+    with pytest.raises(RecordingError, match=r"bad\.npz cannot be loaded"):
+        load_rollouts(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RecordingError, match="there is no recorded rollout in"):
+        load_rollouts(tmp_path / "empty")
+
+
+def test_without_pyarrow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"pip install 'metaroll\[tables\]'"):
+        save_rollout(make(), tmp_path / "r.parquet")
+    save_rollout(make(), tmp_path / "r.csv")
+
+
+def test_an_archive_with_an_entry_twice_is_no_recording(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(make(), path)
+    with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
+        archive.writestr("rewards.npy", b"")
+    with pytest.raises(RecordingError):
+        load_rollout(path)

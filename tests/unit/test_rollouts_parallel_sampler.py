@@ -1,0 +1,405 @@
+"""specs/sampling.md 11: the parallel rollout sampler, and the determinism contract of 0.4."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import signal
+import threading
+import time
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from sampler_envs import NOMINAL, Nan, Oscillator
+
+from metaroll.data.compare import first_difference
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
+from metaroll.rollouts.replaying import replay
+from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import effective_seed, get_base_seed, isolated_rng, set_seed
+from metaroll.types import EnvSpec
+
+
+def gaussian():
+    spec = EnvSpec.from_env(Oscillator())
+    return GaussianMLPPolicy(spec, hidden_sizes=(4,), generator=torch.Generator().manual_seed(0))
+
+
+class Explorer:
+    """A foreign exploration strategy: noise from the global generator around another policy."""
+
+    def __init__(self, policy):
+        self.policy = policy
+
+    def __call__(self, obs):
+        return self.policy(obs) + 0.3 * np.random.normal(size=1)
+
+
+def push(obs):
+    return np.tanh(obs[:1])
+
+
+def ending():
+    """Ends at random, after 20 steps at the latest."""
+    return Oscillator(end=0.1)
+
+
+def quiet(env, policy, workers=1, **options):
+    return ParallelRolloutSampler(env, policy, workers, **{"show_progress_bar": False, "seed": 7, **options})
+
+
+def pids(G):
+    return os.getpid()
+
+
+@pytest.fixture(scope="module")
+def pools():
+    running = {1: SamplerPool(1), **{count: SamplerPool(count, transport="process") for count in (2, 4)}}
+    for pool in running.values():
+        pool.invoke_all(pids)
+    yield running
+    for pool in running.values():
+        pool.stop()
+
+
+def same(left, right):
+    differences = [first_difference(a, b) for a, b in zip(left, right, strict=True)]
+    return differences == [None] * len(differences)
+
+
+# -- determinism ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make_policy", [gaussian, lambda: Explorer(push)])
+@pytest.mark.parametrize("bounds", [{"min_rollouts": 6}, {"min_steps": 90}, {"min_steps": 30, "min_rollouts": 9}])
+def test_sample_does_not_depend_on_the_number_of_workers(make_policy, bounds, pools):
+    """specs/sampling.md 11 (e): the same rollouts for 1, 2 and 4 workers, different among themselves and per call."""
+    results = []
+    for count, pool in pools.items():
+        with quiet(ending, make_policy(), count, pool=pool, **bounds) as sampler:
+            results.append((sampler.sample(), sampler.sample()))
+    for first, second in results:
+        assert same(first, results[0][0]) and same(second, results[0][1])
+        rewards = {tuple(r.rewards.tolist()) for r in (*first, *second)}
+        assert len(rewards) == len(first) + len(second)
+        for rollouts in (first, second):
+            lengths = [len(r) for r in rollouts]
+            need, least = bounds.get("min_steps", 0), bounds.get("min_rollouts", 0)
+            assert sum(lengths) >= need and len(lengths) >= least
+            assert sum(lengths[:-1]) < need or len(lengths) == least  # the shortest prefix
+
+
+def test_states_and_parameters_reach_the_same_rollouts_with_any_number_of_workers(pools):
+    """specs/sampling.md 11: domain_params are used in the step mode, too (upstream ignores them)."""
+    states, params = [np.array([1.0, 0.0]), np.array([0.0, 1.0])], [{"mass": 0.5}, {"mass": np.array(2.0)}]
+    for bounds in ({"min_rollouts": 5}, {"min_steps": 70}):
+        results = []
+        for count, pool in pools.items():
+            with quiet(ending, gaussian(), count, pool=pool, **bounds) as sampler:
+                results.append(sampler.sample(states, params, eval=True))
+        assert all(same(result, results[0]) for result in results)
+        told = [(r.states[0].tolist(), r.rollout_info["domain_param"]["mass"]) for r in results[0]]
+        order = [([1.0, 0.0], 0.5), ([1.0, 0.0], 2.0), ([0.0, 1.0], 0.5), ([0.0, 1.0], 2.0)]
+        assert told == [order[i % 4] for i in range(len(told))]
+        assert len(told) == 8 if "min_rollouts" in bounds else len(told) >= 4
+
+
+@pytest.mark.parametrize("eval", [False, True])
+def test_rollout_i_of_the_first_call_equals_rollout(eval, pools):
+    """specs/sampling.md 8.1 (e), 11: rollout(..., seed, sub_seed=0, sub_sub_seed=i) is item i, bit for bit."""
+    for policy in (gaussian(), Explorer(push), push):
+        with quiet(ending, policy, 2, pool=pools[2], min_rollouts=3) as sampler:
+            first, second = sampler.sample(eval=eval), sampler.sample(eval=eval)
+        for k, rollouts in enumerate((first, second)):
+            for i, expected in enumerate(rollouts):
+                alone = rollout(ending(), policy, eval=eval, seed=7, sub_seed=k, sub_sub_seed=i)
+                assert first_difference(alone, expected) is None
+            assert first_difference(replay(rollouts[1], ending, policy), rollouts[1]) is None
+
+
+def test_numbering_of_seeds():
+    """specs/sampling.md 0.4: sub_sub_seed counts from 0, in the step mode from 1; a failed call takes a number."""
+    with quiet(Oscillator, push, min_rollouts=2) as sampler:
+        seeds = [r.rollout_info["plan"]["seed"] for r in (*sampler.sample(), *sampler.sample())]
+        assert seeds == [(7, 0, 0), (7, 0, 1), (7, 1, 0), (7, 1, 1)]
+        with pytest.raises(RolloutError):
+            sampler.sample(init_states=[np.ones(3)])  # fails in the environment
+        with pytest.raises(ValueError, match="at least one entry"):
+            sampler.sample(init_states=[])  # does not begin
+        sampler.set_min_count(min_steps=25)
+        assert [r.rollout_info["plan"]["seed"] for r in sampler.sample()] == [(7, 3, 1), (7, 3, 2)]
+
+
+def test_repetition_of_given_states_and_parameters():
+    """specs/sampling.md 11: with min_rollouts=3, 2 states give 4 rollouts, 2 states and 4 parameter sets 8."""
+    states, params = np.array([[1.0, 0.0], [0.0, 1.0]]), [{"mass": m} for m in (1.0, 2.0, 3.0, 4.0)]
+    with quiet(Oscillator, push, min_rollouts=3) as sampler:
+        assert len(sampler.sample()) == 3
+        starts = [r.observations[0].tolist() for r in sampler.sample(init_states=states)]
+        assert starts == [[1.0, 0.0], [0.0, 1.0]] * 2
+        assert [r.rollout_info["domain_param"]["mass"] for r in sampler.sample(domain_params=params)] == [1, 2, 3, 4]
+        assert len(sampler.sample(states, params)) == 8
+        nominal = sampler.sample(domain_params=[{}])
+        assert [r.rollout_info["domain_param"] for r in nominal] == [NOMINAL] * 3
+
+
+def test_recorded_extras():
+    with quiet(Oscillator, push, min_rollouts=1) as sampler:
+        (result,) = sampler.sample()
+    assert result.states.shape == (21, 2) and np.array_equal(result.states, result.observations)
+    np.testing.assert_allclose(result.time, 0.1 * np.arange(21))
+    np.testing.assert_allclose(result.actions_applied[:, 0], 0.5 * result.actions[:, 0], rtol=1e-6)
+    info = result.rollout_info
+    assert info["env_name"] == "Oscillator" and info["env_spec"].obs_dim == 2 and info["domain_param"] == NOMINAL
+
+
+# -- seeds ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def base_seed():
+    yield
+    set_seed(None)
+
+
+def test_the_default_seed_is_the_one_set_last(base_seed):
+    """specs/sampling.md 11: get_base_seed() at construction; set_seed touches no generator."""
+    assert get_base_seed() is None
+    before = np.random.get_state()[1].tolist()
+    assert set_seed(5) == effective_seed(5) and get_base_seed() == 5
+    assert np.random.get_state()[1].tolist() == before
+    with (
+        ParallelRolloutSampler(Oscillator, push, 1, min_rollouts=1, show_progress_bar=False) as sampler,
+        quiet(Oscillator, push, min_rollouts=1, seed=5) as explicit,
+    ):
+        set_seed(6)
+        assert same(sampler.sample(), explicit.sample())
+
+
+def test_without_a_seed_every_call_draws_entropy_and_records_it():
+    with quiet(Oscillator, push, min_rollouts=2, seed=None) as sampler:
+        first, second = sampler.sample(), sampler.sample()
+    seeds = [r.rollout_info["plan"]["seed"] for r in (*first, *second)]
+    assert seeds[0][0] == seeds[1][0] != seeds[2][0]
+    again = rollout(Oscillator(), push, **dict(zip(("seed", "sub_seed", "sub_sub_seed"), seeds[3], strict=True)))
+    assert first_difference(again, second[1]) is None
+
+
+# -- changes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_changed_environments_need_reinit_and_changed_parameters_do_not(workers, pools):
+    """specs/sampling.md 0.6, 9, 11: max_steps changed after construction holds in all workers after reinit."""
+    env, policy = Oscillator(), gaussian()
+    with quiet(env, policy, workers, pool=pools[workers], min_rollouts=2) as sampler:
+        before = sampler.sample()
+        assert [len(r) for r in before] == [20, 20] and env.resets == 0  # the instance itself is not used
+        env.max_steps = 5
+        assert [len(r) for r in sampler.sample()] == [20, 20]
+        sampler.reinit()
+        assert [len(r) for r in sampler.sample()] == [5, 5]
+        policy.set_param_values(policy.get_param_values() + 1.0)
+        (changed, _), k = sampler.sample(), 3
+        np.testing.assert_array_equal(changed.actions, rollout(env, policy, seed=7, sub_seed=k, sub_sub_seed=0).actions)
+        sampler.reinit(env=ending, policy=push)
+        assert sampler.sample()[0].rollout_info["plan"]["seed"] == (7, 4, 0)
+        assert sampler.env is ending and sampler.policy is push
+
+
+def test_a_reinit_that_fails_changes_nothing(pools):
+    with quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=2) as sampler:
+        with pytest.raises(TypeError, match="policy must"):
+            sampler.reinit(env=lambda: Oscillator(max_steps=3), policy=3)
+        env = Oscillator()
+        env.lock = threading.Lock()
+        with pytest.raises((NotPicklableError, TypeError), match="pass a function"):
+            sampler.reinit(env=env)
+        assert [len(r) for r in sampler.sample()] == [20, 20] and sampler.env is Oscillator
+
+
+def test_torch_modules_act_in_the_mode_that_eval_asks_for(pools):
+    """The documented eval: "Forwarded to PyTorch Module"; the module itself stays as it was."""
+
+    class Dropping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+            self.drop = torch.nn.Dropout(0.5)
+
+        def forward(self, obs):
+            return self.layer(self.drop(obs))
+
+    with isolated_rng(0):
+        module = Dropping()
+    for training in (True, False):
+        module.train(training)
+        for count in (1, 2):
+            with quiet(Oscillator, module, count, pool=pools[count], min_rollouts=1) as sampler:
+                for k, eval in enumerate((True, False, True)):
+                    (result,) = sampler.sample(eval=eval)
+                    alone = rollout(Oscillator(), module, eval=eval, seed=7, sub_seed=k)
+                    np.testing.assert_array_equal(result.actions, alone.actions)
+                    seen = torch.as_tensor(result.observations[:-1], dtype=torch.float32)
+                    with torch.no_grad():
+                        full = module.layer(seen).numpy()
+                    assert np.allclose(result.actions, full, atol=1e-6) == eval
+        assert module.training is training and module.drop.training is training
+
+
+def test_a_pickled_sampler_goes_on_with_workers_of_its_own():
+    """specs/sampling.md 0.6: what was configured after construction survives."""
+    env = Oscillator()
+    env.max_steps = 4
+    with quiet(env, gaussian(), 2, min_rollouts=2) as sampler:
+        sampler.sample()
+        sampler.set_min_count(min_rollouts=3)
+        with cloudpickle.loads(cloudpickle.dumps(sampler)) as other:
+            assert same(other.sample(), sampler.sample())
+            assert other._pool is not sampler._pool and not other.show_progress_bar
+        with copy.deepcopy(sampler) as other:
+            results = other.sample()
+            assert same(results, sampler.sample()) and [len(r) for r in results] == [4, 4, 4]
+
+
+# -- trouble -------------------------------------------------------------------------------------------------------
+
+
+def test_workers_killed_while_idle_are_replaced():
+    with (
+        quiet(Oscillator, gaussian(), 2, min_rollouts=4) as sampler,
+        quiet(Oscillator, gaussian(), min_rollouts=4) as s,
+    ):
+        assert same(sampler.sample(), s.sample())
+        for status in sampler._pool.describe_workers():
+            os.kill(status.pid, signal.SIGKILL)
+        assert same(sampler.sample(), s.sample())
+
+
+def test_workers_that_hang_are_replaced_after_the_timeout(tmp_path):
+    class HangsOnce(Oscillator):
+        def step(self, action):
+            if not os.path.exists(marker):
+                open(marker, "w").close()
+                time.sleep(600)
+            return super().step(action)
+
+    marker = str(tmp_path / "hung")
+    with quiet(HangsOnce, push, 2, min_rollouts=4, timeouts=PoolTimeouts(step_s=1.0)) as sampler:
+        rollouts = sampler.sample()
+    assert os.path.exists(marker)
+    with quiet(HangsOnce, push, min_rollouts=4) as serial:
+        assert same(rollouts, serial.sample())
+
+
+def test_dropped_rollouts_are_replaced_by_the_next():
+    def make():
+        return Nan(always=False)
+
+    with quiet(make, push, min_rollouts=5, on_invalid="drop") as sampler:
+        rollouts = sampler.sample()
+        numbers = [r.rollout_info["plan"]["index"] for r in rollouts]
+        assert len(rollouts) >= 5 and numbers != list(range(5)) and numbers == sorted(numbers)
+        assert all(r.observations[0, 0] <= 0 for r in rollouts)
+        sampler.set_min_count(min_steps=23)
+        assert [len(r) for r in sampler.sample()] == [5] * 5
+
+
+@pytest.mark.parametrize("bounds", [{"min_rollouts": 3}, {"min_steps": 10}, {"min_rollouts": 50}])
+def test_environments_without_any_valid_rollout_end_in_an_error(bounds):
+    with quiet(Nan, push, on_invalid="drop", **bounds) as sampler:
+        with pytest.raises(InvalidValueError, match=r"all \d+ rollouts were dropped.*observation was not finite"):
+            sampler.sample()
+
+
+def test_a_failure_keeps_what_was_sampled():
+    class Fails(Oscillator):
+        def reset(self, *, seed=None, options=None):
+            out = super().reset(seed=seed, options=options)
+            if (options or {}).get("init_state", [0.0])[0] == 2.0:
+                raise ArithmeticError("stuck")
+            return out
+
+    states = [np.array([float(i), 0.0]) for i in range(4)]
+    with quiet(Fails, push, min_rollouts=4) as sampler, pytest.raises(RolloutError, match="stuck") as caught:
+        sampler.sample(init_states=states)
+    assert [r.states[0, 0] for r in caught.value.completed] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({}, ValueError, "give min_rollouts or min_steps"),
+        ({"min_rollouts": 0}, ValueError, "min_rollouts"),
+        ({"min_rollouts": 1, "num_workers": 0}, ValueError, "num_workers must be at least 1"),
+        ({"min_rollouts": 1, "num_workers": 1.5}, TypeError, "num_workers must be an integer"),
+        ({"min_rollouts": 1, "seed": -1}, ValueError, "seed must not be negative"),
+        ({"min_rollouts": 1, "seed": "x"}, TypeError, "seed must be an integer"),
+        ({"min_rollouts": 1, "on_invalid": "ignore"}, ValueError, "on_invalid"),
+        ({"min_rollouts": 1, "env": 3}, TypeError, "env must be"),
+        ({"min_rollouts": 1, "policy": 3}, TypeError, "policy must"),
+        ({"min_rollouts": 1, "transport": "carrier pigeon"}, ValueError, "transport"),
+    ],
+)
+def test_bad_arguments_are_refused(options, error, text):
+    with pytest.raises(error, match=text):
+        ParallelRolloutSampler(**{"env": Oscillator, "policy": push, "num_workers": 1, **options})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        ({"init_states": []}, ValueError, "init_states must hold at least one"),
+        ({"init_states": np.ones(2)}, ValueError, "must be a list of states"),
+        ({"domain_params": {"mass": 1.0}}, TypeError, "domain_params must be a list of dicts"),
+        ({"domain_params": ["mass"]}, TypeError, "params must be a dict"),
+        ({"domain_params": [{"mass": "heavy"}]}, TypeError, "must be a number"),
+        ({"domain_params": [{"weight": 1.0}]}, RolloutError, "Known: mass, stiffness"),
+        ({"eval": 1}, TypeError, "eval must be a bool"),
+    ],
+)
+def test_bad_calls_are_refused(arguments, error, text):
+    with quiet(Oscillator, push, min_rollouts=1) as sampler:
+        with pytest.raises(error, match=text):
+            sampler.sample(**arguments)
+        assert len(sampler.sample()) == 1
+
+
+def test_a_shared_pool_must_have_that_many_workers_and_is_not_stopped(pools):
+    with pytest.raises(ValueError, match="num_workers must be that of the pool"):
+        quiet(Oscillator, push, 3, pool=pools[2], min_rollouts=1)
+    with pytest.raises(ValueError, match="timeouts belong to the pool"):
+        quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=1, timeouts=PoolTimeouts())
+    quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=1).close()
+    assert len(pools[2].invoke_all(pids)) == 2
+
+
+def test_closed_and_collected_samplers_leave_no_process():
+    sampler = quiet(Oscillator, push, 2, min_rollouts=1)
+    sampler.sample()
+    workers = [status.pid for status in sampler._pool.describe_workers()]
+    del sampler
+    gc.collect()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in workers)
+    with quiet(Oscillator, push, min_rollouts=1) as sampler:
+        pass
+    with pytest.raises(RuntimeError, match="closed"):
+        sampler.sample()
+
+
+@pytest.mark.parametrize(("bounds", "unit"), [({"min_rollouts": 2}, "rollouts"), ({"min_steps": 30}, "steps")])
+def test_the_bar_is_on_the_standard_output_and_only_if_asked_for(bounds, unit, capfd):
+    """specs/sampling.md 11: tqdm on stdout with the unit, gone afterwards; nothing without show_progress_bar."""
+    with quiet(Oscillator, push, show_progress_bar=True, **bounds) as sampler:
+        sampler.sample()
+    out, err = capfd.readouterr()
+    assert unit in out and not err
+    with quiet(Oscillator, push, **bounds) as sampler:
+        sampler.sample()
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,42 @@
+"""Pictures of single rollouts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sampler_envs import Oscillator
+
+from metaroll.rollouts.episode import rollout
+from metaroll.training.plots import plot_rollout
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def example():
+    return rollout(Oscillator(), lambda obs: np.tanh(obs[:1]), seed=0, record_dts=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [("all", None), ("observations", 1), ("states", None), ("actions", 0), ("rewards", 3), ("dts", 2)],
+)
+def test_every_kind_is_drawn(kind, index, example, tmp_path):
+    path = plot_rollout(example, kind, index, tmp_path / "deep" / "picture.png")
+    assert path == tmp_path / "deep" / "picture.png" and path.read_bytes().startswith(b"\x89PNG")
+    assert [p.name for p in path.parent.iterdir()] == ["picture.png"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "error", "text"),
+    [("colour", None, ValueError, "kind must be"), ("states", 2, IndexError, "index must be from 0 to 1")],
+)
+def test_what_cannot_be_drawn_is_refused(kind, index, error, text, example, tmp_path):
+    with pytest.raises(error, match=text):
+        plot_rollout(example, kind, index, tmp_path / "picture.png")
+
+
+def test_times_that_were_not_recorded_are_refused_with_the_cure(tmp_path):
+    plain = rollout(Oscillator(), lambda obs: np.tanh(obs[:1]), seed=0)
+    with pytest.raises(ValueError, match="record_dts=True"):
+        plot_rollout(plain, "dts", path=tmp_path / "picture.png")
