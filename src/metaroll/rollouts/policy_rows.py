@@ -103,9 +103,6 @@ class PolicyRows:
         """One entry of the state ``(E, ...)``, if the policy has it (never written into, so it may be kept)."""
         return self._state.get(name)
 
-    def state_copy(self) -> PolicyState:
-        return {name: value.copy() for name, value in self._state.items()}
-
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _refill(self, active: np.ndarray, step: int) -> None:

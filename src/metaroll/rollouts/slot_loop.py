@@ -106,11 +106,6 @@ class SlotLoop:
             raise ValueError("no slot has been given a plan, so there are no observations")
         return map_leaves(lambda leaf, path: leaf.copy(), self._obs)
 
-    @property
-    def policy_state(self) -> dict[str, np.ndarray]:
-        """The policy's state, one row per slot (copies)."""
-        return self._rows.state_copy()
-
     def advance(
         self,
         k_steps: int | None = None,
