@@ -35,6 +35,30 @@ SEEDS = {
 
 DONE = {
     "003": {"PEARL", "PEARLWorker"},
+    "004": {
+        "DictIndexProxy",
+        "GlobalNamespace",
+        "ParallelRolloutSampler",
+        "SamplerBase",
+        "SamplerPool",
+        "Step",
+        "StepSequence",
+        "after_rollout_query",
+        "cat_to_format",
+        "check_act_equal",
+        "discounted_reverse_cumsum",
+        "discounted_value",
+        "discounted_values",
+        "gae_returns",
+        "gen_ordered_batch_idcs",
+        "gen_ordered_batches",
+        "gen_shuffled_batch_idcs",
+        "new_tuple",
+        "rollout",
+        "shuffled_ordered_batches",
+        "stack_to_format",
+        "to_format",
+    },
 }
 """Names of each seed whose behaviour, too, is complete and tested."""
 

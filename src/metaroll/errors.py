@@ -12,6 +12,7 @@ __all__ = [
     "MetarollError",
     "NotPicklableError",
     "NotSetupError",
+    "RecordingError",
     "RolloutError",
     "RunExistsError",
     "ShapeError",
@@ -56,6 +57,10 @@ class NotPicklableError(MetarollError, TypeError):
 
 class SnapshotError(MetarollError, ValueError):
     """A snapshot is damaged, or was written by another version, algorithm or configuration."""
+
+
+class RecordingError(MetarollError, ValueError):
+    """A rollout cannot be written, or a file is damaged or holds no recorded rollout."""
 
 
 class RunExistsError(MetarollError, FileExistsError):

@@ -32,6 +32,13 @@ CLAIMED = [item for item in DOCUMENTED if item["name"] in tool.DONE.get(item["se
 
 PEARL_TESTS = "tests/unit/test_learners_pearl.py"
 WORKER_TESTS = "tests/unit/test_rollouts_workers.py"
+POOL_TESTS = "tests/unit/test_rollouts_run_collect.py"
+SAMPLER_TESTS = "tests/unit/test_rollouts_parallel_sampler.py"
+SEQUENCE_TESTS = "tests/unit/test_data_step_sequence.py"
+BATCH_TESTS = "tests/unit/test_data_batches.py"
+FORMAT_TESTS = "tests/unit/test_data_data_format.py"
+MINIBATCH_TESTS = "tests/unit/test_functional_minibatches.py"
+VALUE_TESTS = "tests/unit/test_data_rollout_values.py"
 BEHAVIOUR_TESTS = {
     "PEARL": f"{PEARL_TESTS}::test_documented_order_and_defaults",
     "PEARL.adapt_policy": f"{PEARL_TESTS}::test_adapt_policy_infers_the_posterior_of_all_steps",
@@ -50,6 +57,66 @@ BEHAVIOUR_TESTS = {
     "PEARLWorker.rollout": f"{WORKER_TESTS}::test_pearl_worker_rollout_shapes_and_context",
     "PEARLWorker.start_rollout": f"{WORKER_TESTS}::test_pearl_worker_start_and_step",
     "PEARLWorker.step_rollout": f"{WORKER_TESTS}::test_pearl_worker_start_and_step",
+    "DictIndexProxy": f"{SEQUENCE_TESTS}::test_proxy_of_a_plain_dict",
+    "Step": f"{SEQUENCE_TESTS}::test_step_views",
+    "StepSequence": f"{SEQUENCE_TESTS}::test_lists_dicts_and_tuples",
+    "StepSequence.add_data": f"{SEQUENCE_TESTS}::test_add_data",
+    "StepSequence.concat": f"{SEQUENCE_TESTS}::test_concat_keeps_final_observations_reachable",
+    "StepSequence.convert": f"{SEQUENCE_TESTS}::test_convert",
+    "StepSequence.data_format": f"{SEQUENCE_TESTS}::test_format_is_torch_if_any_data_is",
+    "StepSequence.data_names": f"{SEQUENCE_TESTS}::test_arrays_are_taken_as_they_are",
+    "StepSequence.discounted_return": f"{SEQUENCE_TESTS}::test_returns",
+    "StepSequence.from_pandas": "tests/unit/test_data_labelled_tables.py::test_labelled_columns_become_fields",
+    "StepSequence.get_data_values": f"{SEQUENCE_TESTS}::test_get_data_values",
+    "StepSequence.get_rollout": f"{SEQUENCE_TESTS}::test_get_rollout",
+    "StepSequence.iterate_rollouts": f"{SEQUENCE_TESTS}::test_concat_keeps_final_observations_reachable",
+    "StepSequence.length": f"{SEQUENCE_TESTS}::test_arrays_are_taken_as_they_are",
+    "StepSequence.numpy": f"{SEQUENCE_TESTS}::test_convert",
+    "StepSequence.pad": "tests/unit/test_data_padding.py::test_pad_lengthens_the_data_in_place",
+    "StepSequence.process_data": (
+        "tests/unit/test_data_field_processing.py::test_every_field_of_every_rollout_is_processed_apart"
+    ),
+    "StepSequence.required_fields": f"{SEQUENCE_TESTS}::test_required_fields_of_a_subclass",
+    "StepSequence.rollout_bounds": f"{SEQUENCE_TESTS}::test_done_and_bounds",
+    "StepSequence.rollout_count": f"{SEQUENCE_TESTS}::test_done_and_bounds",
+    "StepSequence.rollout_lengths": f"{SEQUENCE_TESTS}::test_done_and_bounds",
+    "StepSequence.sample_w_next": f"{BATCH_TESTS}::test_sample_w_next_takes_steps_that_are_followed_by_one",
+    "StepSequence.split_ordered_batches": f"{BATCH_TESTS}::test_ordered_batches_are_continuous",
+    "StepSequence.split_shuffled_batches": f"{BATCH_TESTS}::test_shuffled_batches_hold_every_step_once",
+    "StepSequence.torch": f"{SEQUENCE_TESTS}::test_convert",
+    "StepSequence.undiscounted_return": f"{SEQUENCE_TESTS}::test_returns",
+    "cat_to_format": f"{FORMAT_TESTS}::test_cat",
+    "check_act_equal": f"{VALUE_TESTS}::test_check_act_equal_of_rollouts_and_lists",
+    "discounted_reverse_cumsum": "tests/unit/test_functional_returns.py::test_reverse_cumsum_of_rewards",
+    "discounted_value": f"{VALUE_TESTS}::test_discounted_value_of_one_rollout",
+    "discounted_values": f"{VALUE_TESTS}::test_discounted_values_of_several_rollouts",
+    "gae_returns": f"{VALUE_TESTS}::test_gae_restarts_and_bootstraps_at_every_end",
+    "gen_ordered_batch_idcs": f"{MINIBATCH_TESTS}::test_ordered_positions",
+    "gen_ordered_batches": f"{MINIBATCH_TESTS}::test_ordered_samples_are_taken_as_they_are_asked_for",
+    "gen_shuffled_batch_idcs": f"{MINIBATCH_TESTS}::test_shuffled_positions_cover_the_data_once",
+    "new_tuple": f"{FORMAT_TESTS}::test_new_tuple",
+    "shuffled_ordered_batches": f"{MINIBATCH_TESTS}::test_shuffled_batches_keep_their_inner_order",
+    "stack_to_format": f"{FORMAT_TESTS}::test_stack",
+    "to_format": f"{FORMAT_TESTS}::test_to_format_shares_memory_and_keeps_dtypes",
+    "GlobalNamespace": f"{POOL_TESTS}::test_namespace_is_one_object_per_worker_that_outlives_calls",
+    "ParallelRolloutSampler": f"{SAMPLER_TESTS}::test_sample_does_not_depend_on_the_number_of_workers",
+    "ParallelRolloutSampler.reinit": (
+        f"{SAMPLER_TESTS}::test_changed_environments_need_reinit_and_changed_parameters_do_not"
+    ),
+    "ParallelRolloutSampler.sample": f"{SAMPLER_TESTS}::test_repetition_of_given_states_and_parameters",
+    "SamplerBase": "tests/unit/test_rollouts_sampler.py::test_sampler_base_is_abstract_and_keeps_its_bounds",
+    "SamplerBase.reinit": "tests/unit/test_rollouts_sampler.py::test_sampler_base_is_abstract_and_keeps_its_bounds",
+    "SamplerBase.sample": "tests/unit/test_rollouts_sampler.py::test_sampler_base_is_abstract_and_keeps_its_bounds",
+    "SamplerBase.set_min_count": "tests/unit/test_rollouts_sampler.py::test_set_min_count_replaces_both",
+    "SamplerPool": "tests/unit/test_rollouts_sampler_pool.py::test_invoke_all_and_maps",
+    "SamplerPool.invoke_all": "tests/unit/test_rollouts_sampler_pool.py::test_invoke_all_and_maps",
+    "SamplerPool.invoke_all_map": "tests/unit/test_rollouts_sampler_pool.py::test_invoke_all_and_maps",
+    "SamplerPool.run_collect": f"{POOL_TESTS}::test_kept_is_the_shortest_prefix_for_any_number_of_workers",
+    "SamplerPool.run_map": f"{POOL_TESTS}::test_progress_bar_of_run_map",
+    "SamplerPool.set_seed": (f"{POOL_TESTS}::test_set_seed_seeds_worker_i_with_seed_plus_i_and_the_stream_goes_on"),
+    "SamplerPool.stop": f"{POOL_TESTS}::test_stop_ends_the_workers",
+    "after_rollout_query": "tests/unit/test_rollouts_query.py::test_continue",
+    "rollout": "tests/unit/test_rollouts_episode.py::test_every_documented_parameter_and_field",
 }
 """Every documented member of the finished seeds -> the test of its behaviour, which names its section of the specs."""
 

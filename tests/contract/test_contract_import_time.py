@@ -12,7 +12,20 @@ import pytest
 import metaroll
 
 HEAVY = {"torch", "gymnasium", "scipy", "numba", "mujoco", "matplotlib", "rich", "tyro", "yaml", "safetensors", "ray"}
-BEHIND_A_DOOR = {"mujoco", "matplotlib", "ray", "metaworld", "sbi", "wandb", "minari", "onnx", "envpool", "imageio"}
+BEHIND_A_DOOR = {
+    "mujoco",
+    "matplotlib",
+    "ray",
+    "metaworld",
+    "sbi",
+    "wandb",
+    "minari",
+    "onnx",
+    "envpool",
+    "imageio",
+    "pandas",
+    "pyarrow",
+}
 
 
 def loaded_by(code: str) -> set[str]:

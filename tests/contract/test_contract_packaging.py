@@ -24,7 +24,7 @@ PINNED = {
         r"^([\w.-]+)==([\w.]+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE
     )
 }
-TESTED_EXTRAS = ("fast", "mujoco", "plot", "dev")
+TESTED_EXTRAS = ("fast", "mujoco", "plot", "tables", "dev")
 TESTED = [*PROJECT["dependencies"], *(r for e in TESTED_EXTRAS for r in PROJECT["optional-dependencies"][e])]
 
 
@@ -78,5 +78,5 @@ def test_changelog_speaks_of_this_version() -> None:
 
 
 def test_every_extra_of_the_design_is_declared() -> None:
-    expected = {"fast", "mujoco", "metaworld", "sbi", "ray", "plot", "tensorboard", "wandb", "minari", "onnx"}
+    expected = {"fast", "mujoco", "metaworld", "sbi", "ray", "plot", "tables", "tensorboard", "wandb", "minari", "onnx"}
     assert expected | {"envpool", "dev", "all"} == set(PROJECT["optional-dependencies"])

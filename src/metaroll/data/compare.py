@@ -17,7 +17,8 @@ __all__ = ["first_difference", "rollouts_equal", "trees_equal"]
 def trees_equal(a: Any, b: Any) -> bool:
     """Whether nested data (dicts, tuples, lists, arrays, anything else by ``==``) agrees, arrays bit for bit.
 
-    Arrays must agree in dtype and shape; NaN equals a NaN of the same bits, and 0.0 differs from -0.0.
+    Arrays must agree in dtype and shape; NaN equals a NaN of the same bits, and 0.0 differs from -0.0. Named tuples
+    agree in type if their names and fields do.
     """
     if a is b:
         return True
@@ -26,13 +27,20 @@ def trees_equal(a: Any, b: Any) -> bool:
     if isinstance(a, Mapping):
         return isinstance(b, Mapping) and a.keys() == b.keys() and all(trees_equal(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(trees_equal, a, b))
+        return _same_kind(a, b) and len(a) == len(b) and all(map(trees_equal, a, b))
     if isinstance(a, float) and isinstance(b, float):
         return np.float64(a).tobytes() == np.float64(b).tobytes()
     try:
         return type(a) is type(b) and bool(a == b)
     except (TypeError, ValueError):  # == gave an array
         return False
+
+
+def _same_kind(a: Any, b: Any) -> bool:
+    if type(a) is type(b):
+        return True
+    fields = getattr(a, "_fields", None)
+    return fields is not None and fields == getattr(b, "_fields", None) and type(a).__name__ == type(b).__name__
 
 
 def _arrays_equal(a: Any, b: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -59,8 +60,8 @@ class DictIndexProxy:
             raise AttributeError(name)
         try:
             return self._find(name)
-        except KeyError as error:
-            raise AttributeError(error.args[0]) from None
+        except (IndexError, KeyError, TypeError) as error:
+            raise AttributeError(str(error.args[0])) from None
 
     def __getitem__(self, name: str) -> Any:
         return self._find(name)
@@ -114,10 +115,10 @@ class Step(DictIndexProxy):
     """
 
     def __init__(self, rollout: StepSequence, index: int) -> None:
-        length = len(rollout)
+        length, index = len(rollout), operator.index(index)
         if not -length <= index < length:
             raise IndexError(f"step {index} is out of range for a rollout of {length} steps")
-        super().__init__(rollout, int(index) + length if index < 0 else int(index))
+        super().__init__(rollout, index + length if index < 0 else index)
 
     def _keys(self) -> Any:
         return (*self._obj.data_names, *_FLAGS)

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 
+from metaroll.data.batches import ordered_batches, sample_with_next, shuffled_batches
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, check_data_format, infer_format, iterate_leaves, map_leaves
+from metaroll.data.field_processing import process_fields
 from metaroll.data.final_entries import FinalEntries, concat_leaves
+from metaroll.data.labelled_tables import frame_to_fields, rollout_to_columns
+from metaroll.data.padding import pad_steps
 from metaroll.data.step import DictIndexProxy, Step
 from metaroll.data.step_storage import FLAGS, StepStorage, as_flags, as_indices
+from metaroll.data.tables import make_frame
 from metaroll.errors import DataError, ShapeError
+from metaroll.functional.minibatches import Generator
 from metaroll.functional.returns import check_bounds, discounted_sum
+
+if TYPE_CHECKING:
+    from metaroll.types import EnvSpec
 
 __all__ = ["DictIndexProxy", "Step", "StepSequence"]
 
@@ -171,11 +180,9 @@ class StepSequence(StepStorage, Sequence[Step]):
                 raise ShapeError(f"{index} selects no step of a rollout of {self._length} steps")
             # All of it stays as it is; a part gets the entry after its last step back in place.
             return self._range(start, stop, append_final=stop - start < self._length)
-        if isinstance(index, Iterable) or getattr(index, "ndim", 0) > 0:
+        if isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0:
             return self._select(as_indices(index, self._length))
-        if isinstance(index, bool | np.bool_):
-            raise TypeError("a step is selected by an integer, not a bool")
-        return Step(self, operator.index(index))
+        return Step(self, _as_integer(index))
 
     def get_rollout(self, index: Any) -> StepSequence:
         """Sub-rollouts: the one at an integer (with its final entries in place), or those of a slice, list or mask."""
@@ -186,10 +193,10 @@ class StepSequence(StepStorage, Sequence[Step]):
             if stride == 1 and stop > start:
                 return self._range(int(bounds[start]), int(bounds[stop]), append_final=True)
             chosen = np.arange(start, stop, stride)
-        elif isinstance(index, Iterable):
+        elif isinstance(index, Iterable) and getattr(index, "ndim", 1) > 0:
             chosen = as_indices(index, count)
         else:
-            number = operator.index(index)
+            number = _as_integer(index)
             if not -count <= number < count:
                 raise IndexError(f"sub-rollout {number} is out of range, there are {count}")
             number %= count
@@ -222,13 +229,15 @@ class StepSequence(StepStorage, Sequence[Step]):
         parts = list(parts)
         if not parts:
             raise ValueError("parts must hold at least one StepSequence, got none")
-        fmt = parts[0]._format if data_format is None else check_data_format(data_format)
         for i, other in enumerate(parts):
+            if not isinstance(other, StepSequence):
+                raise TypeError(f"parts must be StepSequences, part {i} is a {type(other).__name__}")
             odd = set(parts[0]._names) ^ set(other._names)
             if odd:
                 raise DataError(
                     f"all parts must have the same fields: {sorted(odd)[0]!r} is not in both part 0 and {i}"
                 )
+        fmt = parts[0]._format if data_format is None else check_data_format(data_format)
         continuous = all(part.continuous for part in parts)
         ends = [part.rollout_bounds if continuous else np.array([0, len(part)]) for part in parts]
         finals: dict[tuple[Any, ...], FinalEntries] = {}
@@ -257,6 +266,124 @@ class StepSequence(StepStorage, Sequence[Step]):
         same = all(trees_equal(info, part.rollout_info) for part in parts[1:])
         return cls._assemble(fields, finals, flags, bounds, info if same else None, fmt)
 
+    @classmethod
+    def process_data(
+        cls,
+        rollout: StepSequence,
+        fcn: Callable[..., Any],
+        fcn_arg_name: str,
+        fcn_arg_types: type | tuple[type, ...] = np.ndarray,
+        include_fields: Collection[str] | None = None,
+        exclude_fields: Collection[str] | None = None,
+        **process_fcn_kwargs: Any,
+    ) -> StepSequence:
+        """A new sequence whose data went through a function, such as ``scipy.signal.filtfilt``.
+
+        The function sees one array ``(T, ...)`` at a time: the entries of one sub-rollout of one field (the final one
+        included), also inside dicts and tuples. It must keep their number. Ends, bounds, format and ``rollout_info``
+        stay; fields that are not processed are shared with ``rollout``, which does not change.
+
+        Args:
+            rollout: The data.
+            fcn: The function, called as ``fcn(<fcn_arg_name>=array, **process_fcn_kwargs)``.
+            fcn_arg_name: Name of the argument that takes the array.
+            fcn_arg_types: Types that are processed; the rest stays as it is (``torch.Tensor`` for format "torch").
+            include_fields: Names of the fields to process; ``None`` means all.
+            exclude_fields: Names of fields to leave as they are.
+            **process_fcn_kwargs: Other arguments of the function.
+        """
+        return process_fields(
+            rollout, fcn, fcn_arg_name, fcn_arg_types, include_fields, exclude_fields, process_fcn_kwargs
+        )
+
+    @classmethod
+    def pad(
+        cls,
+        rollout: StepSequence,
+        len_to_pad_to: int,
+        pad_value: int | float = 0,
+        mode: Literal["constant", "edge"] = "constant",
+    ) -> None:
+        """Lengthen one rollout with steps that never happened, in place; nothing happens to one that is long enough.
+
+        Padding comes after the final entries. Either way the rollout gets a bool field ``padded (N,)``, true for steps
+        that are padding, so that padded and unpadded rollouts have the same fields. The end (``done`` and the rest)
+        moves to the last step.
+
+        Args:
+            rollout: A single rollout, modified in place.
+            len_to_pad_to: Number of steps that it shall have (final entries not counted).
+            pad_value: Value of the new entries. Integers get it if it is a whole number, else 0; bools get False, text
+                is empty, and objects are ``None``.
+            mode: "edge" repeats the last entry of each field instead.
+        """
+        pad_steps(rollout, len_to_pad_to, pad_value, mode)
+
+    @classmethod
+    def from_pandas(cls, df: Any, env_spec: EnvSpec, continuous: bool = True, task: Any = None) -> StepSequence:
+        """A rollout from a table with one row per step and one for what follows the last step.
+
+        The labels of ``env_spec`` pick the columns of observations, actions and states (if it has a state space); the
+        column "rewards" holds the rewards, "done", "terminated" and "truncated" the ends, any other column is a field
+        of its own. Columns may be filled up with missing values at their end. The number of steps is that of the
+        actions, at most one less than that of the rows; an action in the last row is left out.
+
+        Args:
+            df: The table.
+            env_spec: Spaces and their labels.
+            continuous: False if the rows are loose steps; each of them is a step then.
+            task: Recomputes the rewards, ``task.step_rew(state, action, 0)``. Without a task and a column "rewards"
+                they are 0.
+        """
+        return cls(continuous=continuous, data_format="numpy", **frame_to_fields(df, env_spec, continuous, task))
+
+    def to_pandas(self, env_spec: EnvSpec | None = None) -> Any:
+        """A table with one row per step and one for what follows the last step; ``from_pandas`` reads it again.
+
+        Needs pandas: ``pip install "metaroll[tables]"``.
+
+        Args:
+            env_spec: Its labels name the columns of observations, actions and states. Columns without a label are
+                called after their field (``observations[0]``).
+        """
+        return make_frame(rollout_to_columns(self, env_spec))
+
+    # ---- mini-batches --------------------------------------------------------------------------------------------
+
+    def sample_w_next(self, batch_size: int, *, generator: Generator = None) -> tuple[StepSequence, StepSequence]:
+        """Random steps and the steps that follow them in the same rollout: two loose batches, copies.
+
+        Args:
+            batch_size: Number of steps; none is drawn twice, nor the last step of a rollout.
+            generator: Source of randomness, or its seed; ``None`` means fresh entropy.
+        """
+        return sample_with_next(self, batch_size, generator)
+
+    def split_ordered_batches(
+        self, batch_size: int | None = None, num_batches: int | None = None
+    ) -> Iterator[StepSequence]:
+        """Slices that follow one another, with true successors; give one of the two arguments.
+
+        Args:
+            batch_size: Number of steps in each; the last one may have fewer.
+            num_batches: Number of slices; their lengths differ by one step at most.
+        """
+        return ordered_batches(self, batch_size, num_batches)
+
+    def split_shuffled_batches(
+        self, batch_size: int, complete_rollouts: bool = False, *, generator: Generator = None
+    ) -> Iterator[StepSequence]:
+        """Batches that together hold every step once, in random order.
+
+        Args:
+            batch_size: Number of steps in each; the last one may have fewer. All steps in their order if it is as large
+                as their number.
+            complete_rollouts: Batches are whole rollouts, one after the other, with at least ``batch_size`` steps
+                (except for the last batch). Otherwise they are loose steps.
+            generator: Source of randomness, or its seed; ``None`` means fresh entropy.
+        """
+        return shuffled_batches(self, batch_size, complete_rollouts, generator)
+
     # ---- returns -------------------------------------------------------------------------------------------------
 
     def undiscounted_return(self) -> float:
@@ -269,6 +396,13 @@ class StepSequence(StepStorage, Sequence[Step]):
             what = "a loose batch of steps" if self._bounds is None else f"{len(self._bounds) - 1} rollouts"
             raise ShapeError(f"a return belongs to one rollout, this is {what}; see iterate_rollouts()")
         return discounted_sum(self.rewards, gamma)
+
+
+def _as_integer(index: Any) -> int:
+    """An integer index; bools, whose meaning is not clear, are refused."""
+    if isinstance(index, bool | np.bool_):
+        raise TypeError("one entry is selected by an integer, not a bool")
+    return operator.index(index)
 
 
 def _is_empty(value: Any) -> bool:

@@ -66,6 +66,11 @@ class StepStorage:
         result._finals, result._bounds = finals, bounds
         return result
 
+    def _with_fields(self, fields: dict[str, Any], finals: dict[tuple[Any, ...], FinalEntries]) -> Self:
+        """The same steps with other data, which fit."""
+        flags = {name: getattr(self, name) for name in FLAGS}
+        return self._assemble(fields, finals, flags, self._bounds, self.rollout_info, self._format)
+
     def __len__(self) -> int:
         return self._length
 

@@ -16,6 +16,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from metaroll.data.atomic_files import temporary_path, write_atomic
 from metaroll.errors import SnapshotError
 
 __all__ = [
@@ -35,22 +36,6 @@ _FORMAT = 1
 _CHUNK = 1 << 22
 _CURE = "choose another snapshot with from_epoch=..., or restore the file from a copy"
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
-
-def write_atomic(path: str | Path, data: bytes) -> None:
-    """Write ``data`` to ``path``, whose old content stays until the new is complete on disk."""
-    path = Path(path)
-    temporary = _temporary(path)
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def _temporary(path: Path) -> Path:
-    # One fixed name per file: what a killed process left is overwritten by the next one.
-    return path.with_name(f".{path.name}.tmp")
 
 
 def flush_folder(folder: str | Path) -> None:
@@ -125,7 +110,7 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     arrays: dict[str, np.ndarray] = {}
     structure = _encode(tree, name, arrays)
     arrays_path = folder / f"{name}.safetensors"
-    temporary = _temporary(arrays_path)
+    temporary = temporary_path(arrays_path)
     try:
         save_file(arrays, temporary)
     except SafetensorError as error:  # it hides the error of the operating system, such as a full disk

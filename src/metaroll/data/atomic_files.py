@@ -1,0 +1,46 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["temporary_path", "write_atomic", "write_files"]
+
+
+def temporary_path(path: Path) -> Path:
+    """Where the new content of ``path`` grows until it is complete."""
+    # One fixed name per file: what a killed process left is overwritten by the next one.
+    return path.with_name(f".{path.name}.tmp")
+
+
+def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
+    """Write files that belong together: none of them changes before all are complete on disk.
+
+    If one cannot be written, nothing is left behind, and files that existed before stay as they were.
+
+    Args:
+        writers: Path -> function that writes the content into an open file.
+    """
+    new = {path: temporary_path(path) for path in writers}
+    try:
+        for path, write in writers.items():
+            with open(new[path], "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, temporary in new.items():
+            os.replace(temporary, path)
+    except BaseException:
+        for temporary in new.values():
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        raise
+
+
+def write_atomic(path: str | Path, data: bytes) -> None:
+    """Write ``data`` to ``path``, whose old content stays until the new is complete on disk."""
+    write_files({Path(path): lambda file: file.write(data)})

@@ -1,0 +1,179 @@
+"""Rollouts as files: ``.npz`` holds everything bit for bit, ``.csv`` and ``.parquet`` are tables for other tools.
+
+Nothing is pickled. A file is complete or not there, and says what it is, so that whatever else is loaded is an error.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from metaroll.data.atomic_files import write_files
+from metaroll.data.csv_files import prepare_csv, read_csv
+from metaroll.data.npz_files import prepare_npz, read_npz
+from metaroll.data.parquet_files import prepare_parquet, read_parquet
+from metaroll.data.recording_format import from_recording, to_recording
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import RecordingError
+
+__all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
+
+_Contents = tuple[dict[str, Any], dict[str, np.ndarray]]
+_KINDS: dict[str, tuple[Callable[..., Callable[[BinaryIO], None]], Callable[[BinaryIO], _Contents]]] = {
+    ".npz": (prepare_npz, read_npz),
+    ".csv": (prepare_csv, read_csv),
+    ".parquet": (prepare_parquet, read_parquet),
+}
+_DAMAGE = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    RecursionError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    csv.Error,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""All that reading nonsense can raise."""
+
+
+def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = False) -> None:
+    """Write a rollout (or a concatenation, or a loose batch) to a file, whose suffix says its kind.
+
+    ``.npz`` carries every dtype, any nesting of dicts and tuples, and all ends and final entries, bit for bit. ``.csv``
+    and ``.parquet`` have one row per step and one for what follows the last step of each rollout, and a column for each
+    number in an entry (``observations[0]``); they come back the same but for the bits of NaNs in ``.csv``. Parquet
+    needs pyarrow (``pip install "metaroll[tables]"``).
+
+    ``rollout_info`` may hold numbers, text, arrays, tensors, an ``EnvSpec``, spaces, and dicts, lists, tuples and sets
+    of those. Members of enums are written as their values, other dataclasses as dicts; tensors come back on the CPU.
+
+    Args:
+        rollout: What to write.
+        path: The file; ``.npz``, ``.csv`` or ``.parquet``. Its folder must exist.
+        overwrite: Replace a file that exists already.
+
+    Raises:
+        RecordingError: The file cannot carry something in the rollout, or cannot be written. It is as it was before.
+        FileExistsError: The file exists.
+    """
+    path = Path(path)
+    writer = _prepare(rollout, path.suffix)
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True")
+    _write({path: writer}, path)
+
+
+def load_rollout(path: str | Path) -> StepSequence:
+    """The rollout that ``save_rollout`` wrote.
+
+    Named tuples come back as types of the same name and fields.
+
+    Raises:
+        RecordingError: The file is damaged, of a newer version, or no recorded rollout.
+        FileNotFoundError: There is no such file.
+    """
+    path = Path(path)
+    read = _kind(path.suffix)[1]
+    try:
+        with open(path, "rb") as file:
+            return from_recording(*read(file))
+    except RecordingError as error:
+        raise RecordingError(f"{path} cannot be loaded: {error}") from error
+    except FileNotFoundError:
+        raise FileNotFoundError(f"there is no file {path}") from None
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror or error}") from error
+    except _DAMAGE as error:
+        raise RecordingError(
+            f"{path} cannot be loaded: it is damaged, or no recorded rollout ({type(error).__name__}: {error})"
+        ) from error
+
+
+def save_rollouts(
+    rollouts: Iterable[StepSequence], folder: str | Path, overwrite: bool = False, *, suffix: str = ".npz"
+) -> list[Path]:
+    """Write rollouts to ``rollout_0000.npz``, ``rollout_0001.npz``, ... in a folder, all of them or none.
+
+    Args:
+        rollouts: What to write; see ``save_rollout``.
+        folder: Made if it does not exist.
+        overwrite: Replace the rollouts that the folder holds already, all of them.
+        suffix: Kind of the files.
+
+    Returns:
+        Paths of the files, in order.
+    """
+    folder, rollouts = Path(folder), list(rollouts)
+    if not rollouts:
+        raise ValueError("rollouts must hold at least one StepSequence, got none")
+    width = max(4, len(str(len(rollouts) - 1)))
+    writers = {folder / f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix) for i, r in enumerate(rollouts)}
+    old = [path for path in _recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
+    if old and not overwrite:
+        raise FileExistsError(
+            f"{folder} holds {len(old)} rollouts already; choose another folder, or pass overwrite=True"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordingError(f"the folder {folder} cannot be made: {error.strerror or error}") from error
+    _write(writers, folder)
+    for path in old:
+        if path not in writers:
+            path.unlink()
+    return list(writers)
+
+
+def load_rollouts(folder: str | Path) -> list[StepSequence]:
+    """All rollouts in a folder (``.npz``, ``.csv`` and ``.parquet``), sorted by name, numbers in it by their size."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    paths = _recordings_in(folder)
+    if not paths:
+        raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
+    return [load_rollout(path) for path in paths]
+
+
+def _kind(suffix: str) -> tuple[Callable[..., Callable[[BinaryIO], None]], Callable[[BinaryIO], _Contents]]:
+    if suffix.lower() not in _KINDS:
+        raise ValueError(f"the name of a recording must end in {', '.join(_KINDS)}, got {suffix!r}")
+    return _KINDS[suffix.lower()]
+
+
+def _prepare(rollout: StepSequence, suffix: str) -> Callable[[BinaryIO], None]:
+    prepare = _kind(suffix)[0]
+    if not isinstance(rollout, StepSequence):
+        raise TypeError(f"a rollout must be a StepSequence, got {type(rollout).__name__}")
+    return prepare(*to_recording(rollout))
+
+
+def _write(writers: Mapping[Path, Callable[[BinaryIO], None]], target: Path) -> None:
+    try:
+        write_files(writers)
+    except OSError as error:
+        raise RecordingError(
+            f"{target} cannot be written: {error.strerror or error}; what was there before is unchanged"
+        ) from error
+
+
+def _recordings_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    paths = [path for path in folder.iterdir() if path.suffix.lower() in _KINDS and not path.name.startswith(".")]
+    return sorted(paths, key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))])
