@@ -388,7 +388,7 @@ def test_ctrl_c_keeps_the_run_and_prints_the_command_that_continues_it(place):
     command = [sys.executable, "-m", "metaroll.cli.main", "train", "pearl", "point-robot"]
     command += ["--config", "tiny.yaml", "--epochs", "100000", "--out", "r"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 100
     while not (place / "r" / "snapshots" / "000001").exists() and time.monotonic() < deadline:
         if any((place / "r" / "snapshots").glob("00000[2-9]")):
             break

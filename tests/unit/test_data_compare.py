@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,3 +74,27 @@ def test_trees() -> None:
     assert not trees_equal(0.0, -0.0)
     assert trees_equal(torch.tensor(float("nan")), torch.tensor(float("nan")))
     assert not trees_equal(torch.zeros(1), np.zeros(1, dtype=np.float32))
+
+
+@dataclass
+class Physics:
+    mass: Any
+    name: str = "ball"
+
+
+def test_dataclasses_that_hold_arrays_or_tensors() -> None:
+    for make_mass in (lambda: np.ones(2), lambda: torch.ones(2)):
+        assert trees_equal(Physics(make_mass()), Physics(make_mass()))
+        assert not trees_equal(Physics(make_mass()), Physics(make_mass() * 2))
+        assert not trees_equal(Physics(make_mass()), Physics(make_mass(), "cube"))
+        parts = [make(rollout_info={"physics": Physics(make_mass())}) for _ in range(2)]
+        assert trees_equal(StepSequence.concat(parts).rollout_info, parts[0].rollout_info)
+
+
+def test_tensors_of_unusual_memory() -> None:
+    conjugate = torch.tensor([1 + 2j]).conj()
+    assert trees_equal(conjugate, torch.tensor([1 - 2j]))
+    assert not trees_equal(conjugate, torch.tensor([1 + 2j]))
+    # One entry with a stride of 0 counts as contiguous.
+    assert trees_equal(torch.ones(1).expand(3)[:1], torch.ones(1))
+    assert trees_equal(torch.zeros(0), torch.zeros(0))

@@ -104,3 +104,17 @@ def test_bad_lists_are_named() -> None:
         stack_to_format([np.zeros(2), np.zeros(3)], "numpy")
     with pytest.raises(ShapeError, match="cannot concatenate"):
         cat_to_format([np.zeros((1, 2)), np.zeros((1, 3))], "numpy")
+
+
+def test_tensors_and_arrays_of_unusual_memory() -> None:
+    """specs/sampling.md 3"""
+    # Torch knows neither big-endian numbers nor (without a warning) lists of arrays; NumPy knows no lazy conjugation.
+    assert to_format(np.array([1.5, 2.5], dtype=">f8"), "torch").tolist() == [1.5, 2.5]
+    assert to_format([np.zeros(2), np.ones(2)], "torch").tolist() == [[0, 0], [1, 1]]
+    conjugate = torch.tensor([1 + 2j]).conj()
+    assert to_format(conjugate, "numpy").tolist() == [1 - 2j]
+    assert to_format(conjugate.imag, "numpy").tolist() == [-2]
+    with pytest.raises(TypeError, match=r"a tensor of torch.bfloat16 .* convert it first"):
+        to_format(torch.zeros(2, dtype=torch.bfloat16), "numpy")
+    with pytest.raises(TypeError, match="StringDType"):
+        to_format(np.array(["a"], dtype=np.dtypes.StringDType()), "torch")

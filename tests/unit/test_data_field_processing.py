@@ -105,3 +105,13 @@ def test_bad_functions_are_named() -> None:
         StepSequence.process_data(rollout, centred, "x", x=3)
     with pytest.raises(TypeError, match="fcn must be callable"):
         StepSequence.process_data(rollout, None, "x")  # pyright: ignore[reportArgumentType]
+
+
+def test_results_that_trace_gradients_are_refused() -> None:
+    rollout = make()
+    rollout.torch(torch.float32)
+    weight = torch.ones(1, requires_grad=True)
+    with pytest.raises(ValueError, match="'rewards' must not require gradients"):
+        StepSequence.process_data(rollout, lambda x: x * weight, "x", torch.Tensor, include_fields=["rewards"])
+    detached = StepSequence.process_data(rollout, lambda x: x * weight.detach(), "x", torch.Tensor, ["rewards"])
+    assert torch.equal(detached.rewards, rollout.rewards)

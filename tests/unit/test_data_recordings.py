@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 import zipfile
+from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,22 @@ def test_named_tuples_are_of_the_same_name_and_fields(tmp_path: Path) -> None:
     assert type(first.hidden) is type(second.hidden) is not Hidden
     assert len(StepSequence.concat([first, second])) == 6
     assert rollouts_equal(pickle.loads(pickle.dumps(first)), first) and rollouts_equal(copy.deepcopy(first), first)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_named_tuples_whose_fields_were_renamed(tmp_path: Path, suffix: str) -> None:
+    renamed = namedtuple("renamed", ["x", "class"], rename=True)  # field "_1"
+    odd = type("no identifier", (renamed,), {})
+    rollout = make(hidden=renamed(np.zeros(3), np.ones(4)), rollout_info={"odd": odd(1, 2)})
+    save_rollout(rollout, tmp_path / f"r{suffix}")
+    assert first_difference(load_rollout(tmp_path / f"r{suffix}"), rollout) is None
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_two_columns_of_the_same_name(tmp_path: Path, suffix: str) -> None:
+    rollout = make(**{"a[0]": np.zeros(3), "a": np.ones((3, 1))})
+    save_rollout(rollout, tmp_path / f"r{suffix}")
+    assert first_difference(load_rollout(tmp_path / f"r{suffix}"), rollout) is None
 
 
 def test_rollout_info_of_every_kind(tmp_path: Path) -> None:
@@ -420,6 +437,21 @@ def test_a_folder_of_rollouts_comes_back_in_order(tmp_path: Path) -> None:
     assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path / "new" / "runs")] == [50, 51]
     with pytest.raises(ValueError, match="at least one StepSequence"):
         save_rollouts([], tmp_path / "empty")
+
+
+def test_a_folder_in_the_way_of_one_rollout_leaves_the_others_alone(tmp_path: Path) -> None:
+    save_rollouts([make(0), make(1)], tmp_path)
+    (tmp_path / "rollout_0002.npz").mkdir()
+    with pytest.raises(RecordingError, match="Is a directory; what was there before is unchanged"):
+        save_rollouts([make(5), make(6), make(7)], tmp_path, overwrite=True)
+    assert [r.rewards[0] * 3 for r in load_rollouts(tmp_path)] == [0, 1]
+    save_rollouts([make(8)], tmp_path, overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["rollout_0000.npz", "rollout_0002.npz"]
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="cannot be written: File name too long"):
+        save_rollout(make(), tmp_path / f"{'r' * 300}.npz")
 
 
 def test_numbers_in_names_are_sorted_by_size(tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ def test_gae_names_what_is_missing() -> None:
     parts = [make([1.0], values=[0.5]), make([1.0], values=[0.5], truncated=[True])]
     with pytest.raises(ValueError, match="rollout 1 does not end with a terminated step"):
         gae_returns(StepSequence.concat(parts))
+    with pytest.raises(ValueError, match="values must be numbers, one per step, got a dict"):
+        gae_returns(make(values={"a": np.zeros(5)}))
     with pytest.raises(ValueError, match="loose batch"):
         gae_returns(make(values=np.zeros(5))[[0, 1]])
 

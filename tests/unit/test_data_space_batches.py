@@ -171,6 +171,22 @@ def test_batches_of_actions_are_checked() -> None:
         action_row(MATRIX, np.zeros(5))
 
 
+@pytest.mark.parametrize(
+    ("space", "action"),
+    [
+        (CHOICE, 5.5),
+        (CHOICE, np.nan),
+        (CHOICE, "left"),
+        (CHOICE, None),
+        (MultiDiscrete([2, 3]), [0, 1.5]),
+        (MultiBinary(2), [0.3, 1.0]),
+    ],
+)
+def test_choices_that_are_no_whole_numbers_are_refused_and_not_rounded(space: gymnasium.Space, action: Any) -> None:
+    with pytest.raises(ValueError, match="the policy's action must be of whole numbers"):
+        action_row(space, action, "the policy's action")
+
+
 def test_same_kind_means_that_elements_fit_into_one_batch() -> None:
     assert same_kind(Box(-1, 1, (2,)), Box(-3, 3, (2,)))
     assert not same_kind(Box(-1, 1, (2,)), Box(-1, 1, (3,)))

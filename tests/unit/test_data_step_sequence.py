@@ -309,7 +309,7 @@ def test_unknown_names_of_a_step() -> None:
     step = make()[0]
     with pytest.raises(AttributeError, match="no field 'color'; fields: rewards"):
         _ = step.color
-    with pytest.raises(KeyError, match="color"):
+    with pytest.raises(DataError, match=r"^there is no field 'color'; fields: rewards"):
         _ = step["color"]
     with pytest.raises(KeyError):
         step["color"] = 1
@@ -384,6 +384,8 @@ def test_add_data(data_format: str) -> None:
             rollout.add_data(name, np.zeros(5))
     with pytest.raises(ShapeError, match="'short' must have 5 or 6 entries"):
         rollout.add_data("short", np.zeros(4))
+    with pytest.raises(TypeError, match="name of a field must be text, got 3"):
+        rollout.add_data(3, np.zeros(5))  # pyright: ignore[reportArgumentType]
     assert "short" not in rollout.data_names
 
 
@@ -519,6 +521,10 @@ def test_returns(data_format: str) -> None:
         rollout.discounted_return(1.5)
     with pytest.raises(ShapeError, match="2 rollouts"):
         StepSequence.concat([rollout, rollout]).undiscounted_return()
+    column = make(rewards=np.array(REWARDS)[:, None], data_format=data_format)
+    assert column.undiscounted_return() == -392.5 and float(column.discounted_return(1)) == -392.5
+    with pytest.raises(ShapeError, match=r"rewards must be numbers, one per step, got entries like \{'a': 1.0\}"):
+        make(rewards=[{"a": 1.0}] * 5)
 
 
 def test_text() -> None:

@@ -72,6 +72,23 @@ def test_observation_wrappers_are_applied_and_others_refused():
         current_observation(stacked)
 
 
+@pytest.mark.parametrize("wrapper", [gymnasium.wrappers.DelayObservation, gymnasium.wrappers.MaxAndSkipObservation])
+def test_wrappers_that_show_earlier_observations_are_refused(wrapper):
+    env = wrapper(pendulum(), 2)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=f"behind {wrapper.__name__} is not known"):
+        current_observation(env)
+
+
+def test_asking_does_not_change_the_statistics_of_a_wrapper():
+    env = gymnasium.wrappers.NormalizeObservation(pendulum())
+    env.reset(seed=0)
+    observation, *_ = env.step(np.ones(1, np.float32))
+    count = env.obs_rms.count
+    np.testing.assert_array_equal(current_observation(env), observation)
+    assert (env.obs_rms.count, env.update_running_mean) == (count, True)
+
+
 def test_environments_that_cannot_tell_are_refused_with_the_cure():
     cart = gymnasium.make("CartPole-v1", disable_env_checker=True)
     cart.reset(seed=0)

@@ -126,6 +126,6 @@ def test_wrong_sources_are_told() -> None:
     with pytest.raises(TypeError, match=r"cannot be copied \(holds a window\); pass a function"):
         env_source(NoCopy())
     vector = gymnasium.make_vec("CartPole-v1", num_envs=2)
-    with pytest.raises(TypeError, match="vector environment"):
-        make_slots(vector, 2)
+    with pytest.raises(ValueError, match="must be one environment here, got the vector environment"):
+        make_slots(vector, 1, share=True)
     vector.close()

@@ -72,6 +72,8 @@ def test_environment_of_processes_and_given_instances(expected: list[Any]) -> No
     try:
         with metaroll.RolloutEngine(env, policy_for(cart_pole)) as engine:
             same_bits(engine.run(plans()), expected)
+        with metaroll.RolloutEngine(env, lambda obs: 0) as engine:  # asks for the spec, whose environment it is
+            assert len(engine.run(plans())) == 8
         env.reset(seed=0)  # still the caller's: not closed
     finally:
         env.close()

@@ -145,6 +145,7 @@ def test_repetition_of_given_states_and_parameters():
         assert starts == [[1.0, 0.0], [0.0, 1.0]] * 2
         assert [r.rollout_info["domain_param"]["mass"] for r in sampler.sample(domain_params=params)] == [1, 2, 3, 4]
         assert len(sampler.sample(states, params)) == 8
+        assert len(sampler.sample(iter(states), iter(params))) == 8
         nominal = sampler.sample(domain_params=[{}])
         assert [r.rollout_info["domain_param"] for r in nominal] == [NOMINAL] * 3
 
@@ -356,6 +357,8 @@ def test_bad_arguments_are_refused(options, error, text):
     ("arguments", "error", "text"),
     [
         ({"init_states": []}, ValueError, "init_states must hold at least one"),
+        ({"domain_params": ()}, ValueError, "domain_params must hold at least one"),
+        ({"init_states": 3}, TypeError, "init_states must be a list of states, got a int"),
         ({"init_states": np.ones(2)}, ValueError, "must be a list of states"),
         ({"domain_params": {"mass": 1.0}}, TypeError, "domain_params must be a list of dicts"),
         ({"domain_params": ["mass"]}, TypeError, "params must be a dict"),

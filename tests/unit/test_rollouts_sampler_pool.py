@@ -92,11 +92,14 @@ def test_number_of_workers_is_checked(workers):
         SamplerPool(workers)
     with pytest.raises(TypeError, match="integer"):
         SamplerPool(1.5)
+    assert SamplerPool(np.int64(3)).num_workers == 3
 
 
 def test_one_argument_per_worker_is_required():
-    with SamplerPool(1) as pool, pytest.raises(ValueError, match="one entry per worker"):
-        pool.invoke_all_map(double, [1, 2])
+    with SamplerPool(1) as pool:
+        with pytest.raises(ValueError, match="one entry per worker"):
+            pool.invoke_all_map(double, [1, 2])
+        assert pool.invoke_all_map(double, (x for x in [3])) == [6]
 
 
 @pytest.mark.parametrize(("workers", "transport"), [(1, "serial"), (2, "process")])
@@ -149,6 +152,9 @@ def test_a_worker_killed_while_idle_is_replaced():
     with SamplerPool(2) as pool:
         for pid in pool.invoke_all(pids):
             os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(worker.phase != "off" for worker in pool.describe_workers()):
+            assert time.monotonic() < deadline
         assert pool.run_map(double, [1, 2, 3]) == [2, 4, 6]
 
 

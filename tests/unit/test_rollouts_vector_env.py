@@ -96,13 +96,14 @@ def test_batched_simulator_with_a_task_for_each() -> None:
     updates = [metaroll.SetTaskUpdate(family.env_constructor, {"goal": goal}) for goal in goals]
     env = SlotsVectorEnv("point-robot", 2, "SameStep", env_updates=updates, max_episode_steps=5)
     env.reset(seed=1)
-    for step in range(5):
+    for _ in range(5):
         observations, rewards, _, truncated, infos = env.step(np.zeros((2, 2)))
     assert truncated.tolist() == [True, True]
     last = np.stack(infos["final_obs"].tolist())
     np.testing.assert_allclose(rewards, [-np.linalg.norm(g - x) for g, x in zip(goals, last, strict=True)], rtol=1e-6)
     assert not np.array_equal(last, observations)
-    assert infos["_success"].tolist() == [True, True]
+    assert infos["final_info"]["_success"].tolist() == [True, True]
+    assert "success" not in infos
 
 
 def test_structured_observations_are_gymnasiums_batches() -> None:
@@ -116,6 +117,25 @@ def test_structured_observations_are_gymnasiums_batches() -> None:
     *_, theirs = reference.step(np.zeros((2, 2), dtype=np.float32))
     assert infos.keys() == theirs.keys()
     assert infos["text"].tolist() == theirs["text"].tolist()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_infos_are_gymnasiums_also_where_an_environment_tells_dicts(mode: AutoresetMode) -> None:
+    def recorded() -> gymnasium.Env:
+        return gymnasium.wrappers.RecordEpisodeStatistics(cart_pole())
+
+    env, reference = SlotsVectorEnv(recorded, 3, mode), SyncVectorEnv([recorded] * 3, autoreset_mode=mode)
+    env.reset(seed=4)
+    reference.reset(seed=[plan_env_seed((4 + i, 0, 0)) for i in range(3)])
+    ended = False
+    while not ended:
+        *_, terminated, truncated, infos = env.step(np.array([0, 1, 0]))
+        ended = bool((terminated | truncated).any())
+        theirs = reference.step(np.array([0, 1, 0]))[-1]
+        assert infos.keys() == theirs.keys()
+    told, expected = (x["final_info"] if mode is AutoresetMode.SAME_STEP else x for x in (infos, theirs))
+    assert told["_episode"].tolist() == expected["_episode"].tolist() == (terminated | truncated).tolist()
+    assert told["episode"]["l"].tolist() == expected["episode"]["l"].tolist()
 
 
 def test_what_is_offered_can_be_given_back() -> None:

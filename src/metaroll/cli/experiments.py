@@ -20,6 +20,7 @@ from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.sampler_pool import PoolTimeouts
 from metaroll.seeding import mix_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.meta_evaluator import MetaEvaluator
@@ -61,6 +62,8 @@ class RunOptions:
         init: How weights are initialised, xavier_uniform or oyster (that of the reference code of PEARL).
         num_workers: Processes that collect rollouts; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, or as the number of workers suggests.
+        step_timeout: Seconds after which a worker process that is stuck in one step is replaced.
+        reset_timeout: The same while environments are built or reset.
         device: Where gradient steps run, e.g. cpu or cuda.
         torch_threads: Threads of gradient steps on the CPU (null: as many as torch chooses at the start; the run keeps
             their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
@@ -76,6 +79,8 @@ class RunOptions:
     init: Literal["xavier_uniform", "oyster"] = "xavier_uniform"
     num_workers: int = 1
     transport: Literal["auto", "serial", "process"] = "auto"
+    step_timeout: float = 60.0
+    reset_timeout: float = 300.0
     device: str = "cpu"
     torch_threads: int | None = None
     snapshot_mode: SnapshotMode = "last"
@@ -98,6 +103,7 @@ class RunOptions:
                 f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
                 "--transport process, or --num-workers 1"
             )
+        PoolTimeouts(step_s=self.step_timeout, reset_s=self.reset_timeout)  # says what is wrong with them
         _check_device(self.device)
 
 
@@ -213,6 +219,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
         callbacks=tuple(callbacks),
         config=config,
+        timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
     )
     runner.setup(algo, train_tasks[0])
     return Experiment(runner, algo, train_tasks[0], evaluator)

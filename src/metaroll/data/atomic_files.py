@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,9 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
         writers: Path -> function that writes the content into an open file.
     """
     new = {path: temporary_path(path) for path in writers}
+    for path in new:
+        if path.is_dir():  # would be found only after others have been replaced
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         for path, write in writers.items():
             with open(new[path], "wb") as file:

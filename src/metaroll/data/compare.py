@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+from metaroll.data.plain_data import tensor_to_array
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
@@ -30,10 +33,13 @@ def trees_equal(a: Any, b: Any) -> bool:
         return _same_kind(a, b) and len(a) == len(b) and all(map(trees_equal, a, b))
     if isinstance(a, float) and isinstance(b, float):
         return np.float64(a).tobytes() == np.float64(b).tobytes()
-    try:
-        return type(a) is type(b) and bool(a == b)
-    except (TypeError, ValueError):  # == gave an array
+    if type(a) is not type(b):
         return False
+    try:
+        return bool(a == b)
+    except (TypeError, ValueError, RuntimeError):  # == gave an array or a tensor, or met one inside
+        names = [f.name for f in dataclasses.fields(a)] if dataclasses.is_dataclass(a) else []
+        return bool(names) and all(trees_equal(getattr(a, name), getattr(b, name)) for name in names)
 
 
 def _same_kind(a: Any, b: Any) -> bool:
@@ -47,8 +53,7 @@ def _arrays_equal(a: Any, b: Any) -> bool:
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     if isinstance(a, torch.Tensor):
-        left, right = (x.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for x in (a, b))
-        return torch.equal(left, right)
+        return tensor_to_array(a).tobytes() == tensor_to_array(b).tobytes()
     if a.dtype.hasobject:
         return all(map(trees_equal, np.ravel(a).tolist(), np.ravel(b).tolist()))
     return a.tobytes() == b.tobytes()

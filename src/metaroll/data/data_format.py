@@ -62,12 +62,22 @@ def _to_numpy(data: Any, data_type: Any) -> np.ndarray:
     if isinstance(data_type, torch.dtype):
         raise TypeError(f"data_type must be a NumPy dtype for data_format 'numpy', got {data_type}")
     if isinstance(data, torch.Tensor):
-        array = data.detach().cpu().numpy()
+        array = _tensor_to_numpy(data)
     elif isinstance(data, np.ndarray):
         array = data
     else:
         array = np.asanyarray(data)
     return array if data_type is None else array.astype(data_type, copy=False)
+
+
+def _tensor_to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    try:
+        return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(
+            f"a tensor of {tensor.dtype} and layout {tensor.layout} cannot become a NumPy array ({error}); "
+            "convert it first, for example with .float() or .to_dense()"
+        ) from error
 
 
 def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
@@ -77,6 +87,8 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
         tensor = data
     elif isinstance(data, np.ndarray | np.generic):
         array = np.asarray(data)
+        if not array.dtype.isnative:  # torch knows no other order of bytes
+            array = array.astype(array.dtype.newbyteorder("="))
         if not array.flags.writeable or any(stride < 0 for stride in array.strides):
             array = array.copy()  # torch can represent neither
         try:
@@ -86,6 +98,8 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
                 f"an array of dtype {array.dtype} cannot become a torch tensor; keep it in format 'numpy'"
             ) from error
     else:
+        if isinstance(data, list | tuple) and data and isinstance(data[0], np.ndarray):
+            return _to_torch(_stack(list(data), "numpy"), data_type)  # torch warns that it is slow at that
         try:
             tensor = torch.tensor(data)
         except (TypeError, ValueError, RuntimeError) as error:

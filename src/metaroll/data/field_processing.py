@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from metaroll.data.data_format import Array, iterate_leaves, map_leaves, to_format
+from metaroll.data.data_format import Array, iterate_leaves, map_leaves, refuse_gradients, to_format
 from metaroll.data.final_entries import FinalEntries, concat_leaves
 from metaroll.errors import DataError, ShapeError
 
@@ -49,6 +49,7 @@ def process_fields(
         except Exception as error:
             error.add_note(f"while processing field {where!r} of a StepSequence; leave it out with exclude_fields")
             raise
+        refuse_gradients(where, result)
         if result.ndim == 0 or len(result) != len(data):
             raise ShapeError(
                 f"fcn must keep the number of entries, but made shape {tuple(result.shape)} of the "

@@ -60,7 +60,10 @@ def is_named_tuple(value: Any) -> bool:
 @lru_cache(maxsize=256)
 def named_tuple_type(name: str, fields: tuple[str, ...]) -> type:
     """A named tuple type of this name and these fields; its instances can be pickled though no module holds it."""
-    base = namedtuple(name, fields)  # pyright: ignore[reportUntypedNamedTuple]
+    # rename=True, since the fields of a type made so are called _0, _1...; no other name may change by it.
+    base = namedtuple("Renamed", fields, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
+    if base._fields != fields:
+        raise RecordingError(f"the named tuple {name!r} has fields of impossible names, {fields}")
 
     def reduce(self: Any) -> tuple[Any, ...]:
         return _make_named_tuple, (name, fields, tuple(self))

@@ -6,6 +6,7 @@ Nothing is pickled. A file is complete or not there, and says what it is, so tha
 from __future__ import annotations
 
 import csv
+import os
 import re
 import struct
 import zipfile
@@ -73,7 +74,7 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     """
     path = Path(path)
     writer = _prepare(rollout, path.suffix)
-    if path.exists() and not overwrite:
+    if os.path.exists(path) and not overwrite:
         raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True")
     _write({path: writer}, path)
 
@@ -175,5 +176,9 @@ def _write(writers: Mapping[Path, Callable[[BinaryIO], None]], target: Path) -> 
 def _recordings_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    paths = [path for path in folder.iterdir() if path.suffix.lower() in _KINDS and not path.name.startswith(".")]
+    paths = [
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in _KINDS and not path.name.startswith(".") and not path.is_dir()
+    ]
     return sorted(paths, key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))])

@@ -72,6 +72,8 @@ def gae_returns(rollout: StepSequence, gamma: float = 0.99, lamb: float = 0.95) 
     if "values" not in rollout.data_names:
         raise DataError("gae_returns needs the values of the states: add them with rollout.add_data('values', ...)")
     bounds, data = rollout.rollout_bounds, rollout.values
+    if isinstance(data, dict | tuple):
+        raise ShapeError(f"values must be numbers, one per step, got a {type(data).__name__} of several arrays")
     values, present = final_rows(data, rollout._finals.get(("values",)), bounds)
     lacking = ~present & ~rollout.terminated[bounds[1:] - 1]
     if lacking.any():

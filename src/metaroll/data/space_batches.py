@@ -191,7 +191,12 @@ def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "ac
 
 
 def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any:
-    """One action in an environment's own form as a policy gives it: flat for a Box, indices for choices."""
+    """One action in an environment's own form as a policy gives it: flat for a Box, indices for choices.
+
+    Raises:
+        ShapeError: It has other parts or another shape.
+        ValueError: A choice is not a whole number.
+    """
     if isinstance(space, spaces.Dict):
         if not isinstance(action, Mapping) or action.keys() != space.spaces.keys():
             raise ShapeError(f"{name} must be a dict with the entries {sorted(space.spaces)}, got {action!r}")
@@ -206,13 +211,15 @@ def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any
     values = np.asarray(action).reshape(-1)
     if values.size != size:
         raise ShapeError(f"{name} must be one action of {space}, got shape {np.shape(action)}")
+    if isinstance(space, spaces.Box):
+        return values
+    if values.dtype.kind not in "biuf" or not np.isfinite(values).all() or (values != np.rint(values)).any():
+        raise ValueError(f"{name} must be of whole numbers for {space}, got {action!r}")
     if isinstance(space, spaces.Discrete):
         return np.asarray(values[0] - space.start, dtype=np.int64)
     if isinstance(space, spaces.MultiDiscrete):
         return (values.reshape(space.nvec.shape) - space.start).astype(np.int64)
-    if isinstance(space, spaces.MultiBinary):
-        return values.reshape(space.shape).astype(space.dtype)
-    return values
+    return values.reshape(space.shape).astype(space.dtype)
 
 
 def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:

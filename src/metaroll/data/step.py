@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from metaroll.data.data_format import new_tuple
+from metaroll.errors import DataError
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
@@ -52,7 +53,7 @@ class DictIndexProxy:
         key = self._field(name) if isinstance(name, str) else None
         if key is None:
             where = f" in {self._path!r}" if self._path else ""
-            raise KeyError(f"there is no field {name!r}{where}; fields: {', '.join(map(str, self._keys()))}")
+            raise DataError(f"there is no field {name!r}{where}; fields: {', '.join(map(str, self._keys()))}")
         return self._view(key)
 
     def __getattr__(self, name: str) -> Any:

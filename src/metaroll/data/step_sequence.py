@@ -96,6 +96,8 @@ class StepSequence(StepStorage, Sequence[Step]):
             if value is None:
                 raise ValueError(f"field {name!r} is None; leave it out or pass {self._length} entries")
             self.add_data(name, value)
+        if isinstance(self.rewards, dict | tuple):
+            raise ShapeError(f"rewards must be numbers, one per step, got entries like {rewards[0]!r}")
         self._set_ends(complete, done, rollout_bounds)
         self._set_endings(terminated, truncated)
 
@@ -395,7 +397,8 @@ class StepSequence(StepStorage, Sequence[Step]):
         if self._bounds is None or len(self._bounds) != 2:
             what = "a loose batch of steps" if self._bounds is None else f"{len(self._bounds) - 1} rollouts"
             raise ShapeError(f"a return belongs to one rollout, this is {what}; see iterate_rollouts()")
-        return discounted_sum(self.rewards, gamma)
+        rewards: Any = self.rewards
+        return discounted_sum(rewards[:, 0] if rewards.shape[1:] == (1,) else rewards, gamma)
 
 
 def _as_integer(index: Any) -> int:

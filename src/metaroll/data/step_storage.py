@@ -94,6 +94,8 @@ class StepStorage:
             item_shape: Shape of one entry of the zeros; ``None`` means numbers.
             with_after_last: True for zeros with an entry after the last step.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"name of a field must be text, got {name!r}")
         if name in self._names or name in FLAGS:
             raise DataError(f"there is a field {name!r} already")
         if name.startswith("_") or name in _ATTRIBUTES or (hasattr(type(self), name) and name not in _SEQUENCE_METHODS):

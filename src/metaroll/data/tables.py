@@ -129,7 +129,9 @@ def open_table(file: BinaryIO) -> tuple[Any, str]:
     """The arrow table of a parquet file, and the header in the metadata of its schema."""
     pa = _import_arrow()
     try:
-        table = pa.parquet.read_table(file, page_checksum_verification=True, use_threads=False)
+        # Not read_table, which takes columns by name: two may have the same.
+        with pa.parquet.ParquetFile(file, page_checksum_verification=True) as parquet:
+            table = parquet.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
     metadata = table.schema.metadata or {}

@@ -11,6 +11,9 @@ from metaroll.tasks.updates import env_layers, layer_with
 
 __all__ = ["ResumedEnv", "check_init_state", "current_observation", "read_state", "state_owner", "time_step_of"]
 
+_WITH_EARLIER = (gymnasium.wrappers.DelayObservation, gymnasium.wrappers.MaxAndSkipObservation)
+"""Wrappers whose observation is made of earlier ones, though its space does not tell."""
+
 
 def read_state(owner: Any) -> np.ndarray | None:
     """``owner.state`` as an array of numbers in memory of its own; ``None`` if it is anything else."""
@@ -84,14 +87,28 @@ def current_observation(env: Any) -> Any:
             "a method current_observation()"
         )
     for layer in reversed(outside):
-        if isinstance(layer, gymnasium.ObservationWrapper):
+        if isinstance(layer, gymnasium.wrappers.NormalizeObservation):
+            observation = _normalised(layer, observation)
+        elif isinstance(layer, gymnasium.ObservationWrapper) and not isinstance(layer, _WITH_EARLIER):
             observation = layer.observation(observation)
-        elif isinstance(layer, gymnasium.Wrapper) and layer.observation_space != layer.env.observation_space:
+        elif isinstance(layer, _WITH_EARLIER) or (
+            isinstance(layer, gymnasium.Wrapper) and layer.observation_space != layer.env.observation_space
+        ):
             raise ValueError(
                 f"the present observation behind {type(layer).__name__} is not known, so no_reset=True cannot be used; "
                 "give the wrapper a method current_observation()"
             )
     return observation
+
+
+def _normalised(layer: gymnasium.wrappers.NormalizeObservation, observation: Any) -> Any:
+    """What ``layer`` makes of an observation that has gone into its statistics already."""
+    updates = layer.update_running_mean
+    layer.update_running_mean = False
+    try:
+        return layer.observation(observation)
+    finally:
+        layer.update_running_mean = updates
 
 
 class ResumedEnv:

@@ -16,11 +16,12 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.slot_factory import env_kind, env_source, make_env
+from metaroll.envs.sources import close_made
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.rollouts.messages import encode_command
-from metaroll.rollouts.sampler_pool import Job, SamplerPool
+from metaroll.rollouts.sampler_pool import Job, PoolTimeouts, SamplerPool
 from metaroll.rollouts.unit_work import (
     Unit,
     UnitResult,
@@ -53,6 +54,7 @@ class RolloutEngine:
         transport: See ``SamplerPool``.
         slots_per_unit: Environments stepped together in a worker; the default suits the kind of environment.
         on_invalid: ``"raise"`` or ``"drop"`` rollouts with NaN or Inf; what was dropped is in ``dropped``.
+        timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share; it is not stopped by ``close``.
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
@@ -68,6 +70,7 @@ class RolloutEngine:
         transport: str = "auto",
         slots_per_unit: int | None = None,
         on_invalid: str = "raise",
+        timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         record_infos: bool = True,
         record_extras: bool = False,
@@ -78,9 +81,11 @@ class RolloutEngine:
             raise ValueError(f"slots_per_unit must be at least 1, got {slots_per_unit}")
         if pool is None and not isinstance(num_workers, bool) and isinstance(num_workers, int) and num_workers < 1:
             raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+        if pool is not None and timeouts is not None:
+            raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
-        self._pool = SamplerPool(num_workers, transport=transport) if pool is None else pool
+        self._pool = SamplerPool(num_workers, transport=transport, timeouts=timeouts) if pool is None else pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self._slots_per_unit = slots_per_unit
         self._on_invalid = on_invalid
@@ -117,7 +122,7 @@ class RolloutEngine:
             try:
                 self._env_spec = EnvSpec.from_env(env)
             finally:
-                env.close()
+                close_made(self._env_source, env)
         return self._env_spec
 
     def set_env(self, env: Any) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -137,8 +137,8 @@ class ParallelRolloutSampler(SamplerBase):
 
     def sample(
         self,
-        init_states: Sequence[np.ndarray] | None = None,
-        domain_params: Sequence[Mapping[str, Any]] | None = None,
+        init_states: Iterable[np.ndarray] | None = None,
+        domain_params: Iterable[Mapping[str, Any]] | None = None,
         eval: bool = False,
     ) -> list[StepSequence]:
         """Sample rollouts.
@@ -296,18 +296,21 @@ def _checked_seed(seed: Any) -> int | None:
 
 
 def _variations(
-    init_states: Sequence[np.ndarray] | None, domain_params: Sequence[Mapping[str, Any]] | None
+    init_states: Iterable[np.ndarray] | None, domain_params: Iterable[Mapping[str, Any]] | None
 ) -> list[_Variation]:
     """Pairs of initial state and update; the states change more slowly."""
     for name, given, kind in (("init_states", init_states, "states"), ("domain_params", domain_params, "dicts")):
         if isinstance(given, Mapping | str):
             raise TypeError(f"{name} must be a list of {kind}, got a {type(given).__name__}; put it into a list")
-        if given is not None and not len(given):
-            raise ValueError(f"{name} must hold at least one entry; pass None to leave them out")
+        if given is not None and not isinstance(given, Iterable):
+            raise TypeError(f"{name} must be a list of {kind}, got a {type(given).__name__}")
     states: list[np.ndarray | None] = [None] if init_states is None else [np.array(state) for state in init_states]
     if any(state is not None and state.ndim == 0 for state in states):
         raise ValueError("init_states must be a list of states (S,), got numbers; put a single state into a list")
     params = [None] if domain_params is None else [DomainParamUpdate(entry) for entry in domain_params]
+    for name, entries in (("init_states", states), ("domain_params", params)):
+        if not entries:
+            raise ValueError(f"{name} must hold at least one entry; pass None to leave them out")
     return list(itertools.product(states, params))
 
 

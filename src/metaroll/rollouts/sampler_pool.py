@@ -44,7 +44,7 @@ class SamplerPool:
         timeouts: PoolTimeouts | None = None,
         max_retries: int = 3,
     ) -> None:
-        if isinstance(num_threads, bool) or not isinstance(num_threads, int):
+        if isinstance(num_threads, bool) or not isinstance(num_threads, int | np.integer):
             raise TypeError(f"num_threads must be an integer >= 1, got {num_threads!r}")
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, got {num_threads}")
@@ -54,7 +54,7 @@ class SamplerPool:
             raise ValueError(f"transport='serial' has exactly one worker, got num_threads={num_threads}")
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise ValueError(f"max_retries must be an integer >= 0, got {max_retries!r}")
-        self.num_workers = num_threads
+        self.num_workers = num_threads = int(num_threads)
         self.timeouts = timeouts or PoolTimeouts()
         self.max_retries = max_retries
         self._serial = transport == "serial" or (transport == "auto" and num_threads == 1)
@@ -84,12 +84,13 @@ class SamplerPool:
         blob = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
         return self._run([Job(i, blob, _name(func), worker=i) for i in range(self.num_workers)]).outcome()
 
-    def invoke_all_map(self, func: Callable[..., Any], arglist: Sequence[Any]) -> list[Any]:
+    def invoke_all_map(self, func: Callable[..., Any], arglist: Iterable[Any]) -> list[Any]:
         """``func(G, arglist[i])`` in worker ``i``.
 
         Raises:
             ValueError: There are not exactly as many arguments as workers.
         """
+        arglist = list(arglist)
         if len(arglist) != self.num_workers:
             raise ValueError(f"arglist must have one entry per worker ({self.num_workers}), got {len(arglist)}")
         return self._run([self._job(i, func, arg, worker=i) for i, arg in enumerate(arglist)]).outcome()

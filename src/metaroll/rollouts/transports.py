@@ -196,6 +196,8 @@ class ProcessTransport:
 
     def health(self, worker: int) -> Health:
         child = self._child(worker)
+        if child.process.poll() is not None:  # killed while it was idle: the next command starts another
+            return Health("off", 0.0, False, 0)
         phase, beat = child.beat.read()
         if phase == "idle" and self._busy[worker]:
             phase = "call"  # the command has not been read yet

@@ -111,12 +111,14 @@ class SlotsVectorEnv(VectorEnv):
             rewards, terminated, truncated = (
                 np.array(part) for part in (result.rewards, result.terminated, result.truncated)
             )
-            infos = self._infos(result.infos, stepped)
+            finals = (terminated | truncated) & (self.autoreset_mode is AutoresetMode.SAME_STEP)
+            infos = self._infos(result.infos, stepped & ~finals)
+            if finals.any():
+                infos.update(self._finals(finals), final_info=self._infos(result.infos, finals))
         self._due = terminated | truncated
         if waiting:  # NEXT_STEP: this step was their reset
             self._start(waiting, None)
-        elif self._due.any() and self.autoreset_mode is AutoresetMode.SAME_STEP:
-            infos = self._with_finals(infos)
+        elif self.autoreset_mode is AutoresetMode.SAME_STEP and self._due.any():
             self._start(np.flatnonzero(self._due).tolist(), None)
         return self._observations(), rewards, terminated, truncated, infos
 
@@ -173,30 +175,24 @@ class SlotsVectorEnv(VectorEnv):
     def _observations(self) -> Any:
         return _for_gymnasium(self.single_observation_space, self._loop.observations)
 
-    def _infos(self, infos: Any, stepped: np.ndarray) -> dict[str, Any]:
-        if isinstance(infos, Mapping):
-            named = {name: np.array(value) for name, value in infos.items()}
-            return {**named, **{f"_{name}": stepped.copy() for name in infos}}
+    def _infos(self, infos: Any, told: np.ndarray) -> dict[str, Any]:
+        """What the sub-environments in ``told (E,)`` say, as Gymnasium puts it."""
         vector: dict[str, Any] = {}
-        for i in np.flatnonzero(stepped).tolist():
+        if isinstance(infos, Mapping):
+            for name, value in infos.items() if told.any() else ():
+                vector[name], vector[f"_{name}"] = np.array(value), told.copy()
+            return vector
+        for i in np.flatnonzero(told).tolist():
             vector = self._add_info(vector, dict(infos[i]), i)
         return vector
 
-    def _with_finals(self, infos: dict[str, Any]) -> dict[str, Any]:
-        """``final_obs`` and ``final_info`` of what has just ended."""
+    def _finals(self, ended: np.ndarray) -> dict[str, Any]:
+        """The true last observations, and which sub-environments have any."""
         last = self._loop.observations
         finals = np.full(self.num_envs, None, dtype=object)
-        final_infos: dict[str, Any] = {}
-        for i in np.flatnonzero(self._due).tolist():
+        for i in np.flatnonzero(ended).tolist():
             finals[i] = element_at(self.single_observation_space, last, i)
-            own = {
-                name: value[i]
-                for name, value in infos.items()
-                if not name.startswith("_") and np.asarray(infos.get(f"_{name}", True)).reshape(-1)[i]
-            }
-            final_infos = self._add_info(final_infos, own, i)
-        mask = self._due.copy()
-        return {**infos, "final_obs": finals, "_final_obs": mask, "final_info": final_infos, "_final_info": mask.copy()}
+        return {"final_obs": finals, "_final_obs": ended.copy(), "_final_info": ended.copy()}
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -69,7 +69,7 @@ class DomainParamUpdate(EnvUpdate):
     def _check_known(self, env: Any, known: Mapping[str, Any]) -> None:
         for name in self.task:
             if name not in known:
-                what = f"domain parameter of {type(env).__name__}"
+                what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
                 raise DataError(str(unknown_name(what, name, known)))
 
     def __eq__(self, other: object) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.local_sampler import LocalSampler
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.seeding import mix_seed
 from metaroll.training.engine_policy import context_of, use_policy
@@ -92,6 +92,7 @@ class RolloutSource:
         num_workers: Number of workers.
         transport: See ``SamplerPool``.
         engine_args: Further arguments of the training engine.
+        timeouts: When a silent worker is given up.
     """
 
     def __init__(
@@ -102,12 +103,13 @@ class RolloutSource:
         num_workers: int,
         transport: str,
         engine_args: Mapping[str, Any],
+        timeouts: PoolTimeouts | None = None,
     ) -> None:
         self._algo = algo
         self._env = env
         self._choice = choice
         self._num_workers = num_workers
-        self._transport = transport
+        self._transport, self._timeouts = transport, timeouts
         self._engine_args = dict(engine_args)
         self._sampler: Any = None
         self._pool: SamplerPool | None = None
@@ -182,7 +184,11 @@ class RolloutSource:
     def _shared_pool(self) -> SamplerPool:
         if self._pool is None:
             here = self._choice.in_process
-            self._pool = SamplerPool(1 if here else self._num_workers, transport="serial" if here else self._transport)
+            self._pool = SamplerPool(
+                1 if here else self._num_workers,
+                transport="serial" if here else self._transport,
+                timeouts=self._timeouts,
+            )
         return self._pool
 
     def _check(

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.errors import NotSetupError
+from metaroll.rollouts.sampler_pool import PoolTimeouts
 from metaroll.seeding import fresh_seed, mix_seed
 from metaroll.training.files import to_plain
 from metaroll.training.meta_evaluator import MetaEvaluator
@@ -50,6 +51,7 @@ class LocalRunner(RunnerServices):
             ``on_train_end(runner)``.
         config: Kept in snapshots and ``config.yaml``.
         engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``, ``on_invalid``).
+        timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LocalRunner(RunnerServices):
         callbacks: Sequence[Any] = (),
         config: Mapping[str, Any] | None = None,
         engine_args: Mapping[str, Any] | None = None,
+        timeouts: PoolTimeouts | None = None,
     ) -> None:
         seed = fresh_seed() if seed is None else int(seed)
         super().__init__(_make_store(snapshot_config, run_dir), seed, _make_evaluator(evaluator, seed), callbacks)
@@ -73,7 +76,7 @@ class LocalRunner(RunnerServices):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._num_workers = max(num_workers, max_cpus)
-        self._transport = transport
+        self._transport, self._timeouts = transport, timeouts
         self._exist_ok = exist_ok
         self._config = config
         self._engine_args = dict(engine_args or {})
@@ -117,6 +120,7 @@ class LocalRunner(RunnerServices):
             self._num_workers if n_workers is None else n_workers,
             self._transport,
             self._engine_args,
+            self._timeouts,
         )
         self._algo, self._env, self._fingerprint = algo, env, fingerprint_of(algo)
         self._evaluator = copy.copy(self._given_evaluator)  # that of an earlier algorithm is bound to its tasks
