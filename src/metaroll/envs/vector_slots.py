@@ -30,6 +30,7 @@ class VectorEnvSlots:
 
     ``SyncVectorEnv`` in its SAME_STEP mode hands out the last observation uncopied: a sub-environment that shows the
     same memory at every step has overwritten it by then. The other modes are safe.
+    ``AsyncVectorEnv`` (of Gymnasium 1.4, say) loses texts in its shared memory; make it with ``shared_memory=False``.
 
     A rollout depends on its plan alone if every sub-environment has a generator of its own. Environments that accept
     just one seed for all of them (Gymnasium's own vectorised CartPole, say) are used too, with a warning: there a
