@@ -78,6 +78,7 @@ class RolloutError(MetarollError, RuntimeError):
         plan: The ``RolloutPlan`` that failed, with its seed.
         step: The step at which it failed (-1: while resetting).
         worker_traceback: Traceback text from the worker.
+        finished: Rollouts that had ended before, of those that were stepped together with this one.
     """
 
     def __init__(self, message: str, plan: Any = None, step: int = -1, worker_traceback: str = "") -> None:
@@ -85,9 +86,11 @@ class RolloutError(MetarollError, RuntimeError):
         self.plan = plan
         self.step = step
         self.worker_traceback = worker_traceback
+        self.finished: list[Any] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback)
+        state = {"finished": self.finished}
+        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), state
 
 
 class InvalidValueError(RolloutError, ValueError):

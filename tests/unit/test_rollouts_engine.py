@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -15,6 +16,7 @@ from metaroll.data.compare import rollouts_equal, trees_equal
 from metaroll.envs.point_robot import PointRobotEnv
 from metaroll.envs.slot_factory import make_slots
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, WorkerLost
+from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
@@ -419,3 +421,35 @@ def test_bad_requests_are_refused():
         rollout(Drift(), gaussian(), sub_seed=1)
     with pytest.raises(ValueError, match="reset_kwargs"):
         rollout(Drift(), gaussian(), reset_kwargs={"start": 1})
+
+
+class BreaksAt(gymnasium.Env):
+    """Raises at the step that its initial state names."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number, self.breaks_at = 0, (options or {"init_state": [np.inf]})["init_state"][0]
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.number += 1
+        if self.number >= self.breaks_at:
+            raise RuntimeError("the gear broke")
+        return np.full(1, self.number, np.float32), 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("count", [None, 2])
+def test_rollouts_that_had_ended_are_kept_when_another_one_fails(pools, count):
+    plans = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=3) for i in range(8)]
+    plans[4] = plans[4].with_(max_steps=10, init_state=np.array([5.0]))
+    policy = ScriptedPolicy(lambda obs, contexts: np.zeros((len(obs), 1)))
+    with RolloutEngine(BreaksAt, policy, pool=None if count is None else pools[count]) as engine:
+        with pytest.raises(RolloutError, match="the gear broke") as caught:
+            engine.run(plans)
+        kept = [r.rollout_info["plan"]["index"] for r in caught.value.completed]
+        assert set(kept) >= {5, 6, 7}  # they were stepped together with the one that failed
+        assert kept == sorted(kept)
+        assert all(len(r) == 3 for r in caught.value.completed)

@@ -165,7 +165,7 @@ class RolloutEngine:
             progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
 
         Raises:
-            RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts of finished units.
+            RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts that had ended.
             WorkerLost: Workers died repeatedly.
         """
         if not self._finalizer.alive:
@@ -285,7 +285,7 @@ class RolloutEngine:
             try:
                 results.append(self._local.run(unit))
             except RolloutError as error:
-                error.completed = _completed(results)  # type: ignore[attr-defined]
+                error.completed = _completed(results, error)  # type: ignore[attr-defined]
                 raise
             if progress is not None:
                 progress(*_size(results[-1]))
@@ -302,7 +302,7 @@ class RolloutEngine:
         except Exception as error:
             done = getattr(error, "completed", None)
             if isinstance(done, dict):
-                error.completed = _completed([done[i] for i in sorted(done)])  # type: ignore[attr-defined]
+                error.completed = _completed([done[i] for i in sorted(done)], error)  # type: ignore[attr-defined]
             raise
 
     def _job(self, number: int, unit: Unit) -> Job:
@@ -383,8 +383,11 @@ def _prefix(group: Sequence[StepSequence], need: int) -> list[StepSequence]:
     return kept
 
 
-def _completed(results: Sequence[UnitResult]) -> list[StepSequence]:
-    return [rollout for result in results for rollout in result.rollouts if rollout is not None]
+def _completed(results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
+    """Rollouts of whole units, and those of the one that failed which had ended before."""
+    rollouts = [rollout for result in results for rollout in result.rollouts if rollout is not None]
+    rollouts += getattr(error, "finished", [])
+    return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
 
 
 def _size(result: UnitResult) -> tuple[int, int]:

@@ -62,8 +62,10 @@ class SlotLoop:
         self.slots = slots
         self.num_slots = slots.num_slots
         self.dropped: list[DroppedRollout] = []
+        self.finished: list[StepSequence] = []
+        """What the last ``advance`` returned, or had to return before it raised."""
         self.positions: list[int] = []
-        """Place in the order of plans of each rollout that the last ``advance`` returned."""
+        """Place in the order of plans of each of them."""
         self.step_count = 0
         self.last_step: SlotStep | None = None
         """What the last lock-step returned, with the plans' limits in ``truncated``."""
@@ -135,7 +137,7 @@ class SlotLoop:
             self._rows.set_parameters(parameters)
         if actions is not None:
             actions = check_elements("actions", self._spec.action_space, actions, self.num_slots)
-        finished: list[StepSequence] = []
+        self.finished = finished = []
         self.positions = []
         taken = 0
         while (k_steps is None or taken < k_steps) and self._num_active:

@@ -16,6 +16,7 @@ from metaroll.envs.slot_factory import env_kind, make_env, make_slots
 from metaroll.envs.slot_proxies import SlotTap
 from metaroll.envs.sources import close_made
 from metaroll.envs.vector_slots import VectorEnvSlots
+from metaroll.errors import RolloutError
 from metaroll.rollouts.extras import add_extras
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.namespace import GlobalNamespace
@@ -78,6 +79,7 @@ class UnitRunner:
         slots = self._slots_for(key, beat)
         own = bool(unit.plans) and unit.plans[0].parameters is not None
         tap = SlotTap(slots) if unit.record_extras else None
+        loop: SlotLoop | None = None
         try:
             with _one_torch_thread(self.policy):
                 loop = SlotLoop(
@@ -90,18 +92,15 @@ class UnitRunner:
                     record_hidden=unit.record_extras,
                     beat=beat,
                 )
-                finished = loop.advance()
-        except BaseException:
+                loop.advance()
+        except BaseException as error:
+            if loop is not None and isinstance(error, RolloutError):
+                error.finished = [rollout for rollout in _in_order(unit, loop, tap, slots) if rollout is not None]
             # What the failed step left behind must not reach the next unit; what close() says must not hide the error.
             with suppress(Exception):
                 self._slots.pop(key).close()
             raise
-        rollouts: list[StepSequence | None] = [None] * len(unit.plans)
-        for position, rollout in zip(loop.positions, finished, strict=True):
-            rollouts[position] = rollout
-            if tap is not None:
-                add_extras(rollout, tap.take(position), slots.env_spec)
-        return UnitResult(rollouts, loop.dropped)
+        return UnitResult(_in_order(unit, loop, tap, slots), loop.dropped)
 
     def close(self) -> None:
         for slots in self._slots.values():
@@ -133,6 +132,16 @@ class UnitRunner:
                 slots = make_slots(self._example, num_slots) if kind == "batched" else GymSlots(self.env, num_slots)
         self._slots[key] = slots  # last used, last in the order
         return slots
+
+
+def _in_order(unit: Unit, loop: SlotLoop, tap: SlotTap | None, slots: Slots) -> list[StepSequence | None]:
+    """What the loop has finished, in the order of the plans."""
+    rollouts: list[StepSequence | None] = [None] * len(unit.plans)
+    for position, rollout in zip(loop.positions, loop.finished, strict=True):
+        rollouts[position] = rollout
+        if tap is not None:
+            add_extras(rollout, tap.take(position), slots.env_spec)
+    return rollouts
 
 
 def set_env(namespace: GlobalNamespace, key: str, env: Any) -> None:
