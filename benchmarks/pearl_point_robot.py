@@ -36,23 +36,56 @@ NAME = "pearl_point_robot"
 ENVS = {"dense": "point-robot", "sparse": "sparse-point-robot"}
 
 # What differs from the preset of each family: small networks, fewer updates, a new posterior after each episode.
+# A run has one stage or several, one after the other.
 DENSE: dict[str, Any] = {
     **DEMO_VALUES,
     "epochs": 60,
     "evaluate_every": 5,
 }
-SPARSE: dict[str, Any] = {
+_SPARSE: dict[str, Any] = {
     **DEMO_VALUES,
-    "epochs": 60,
     "evaluate_every": 5,
-    "num_steps_prior": 100,
-    "num_steps_posterior": 100,
-    "num_extra_rl_steps_posterior": 200,
-    "embedding_batch_size": 256,
-    "embedding_mini_batch_size": 256,
-    "kl_lambda": 0.1,
+    "num_train_tasks": 80,
+    "num_tasks_sample": 20,
+    "num_extra_rl_steps_posterior": 0,
 }
-VALUES: dict[str, dict[str, Any]] = {"dense": DENSE, "sparse": SPARSE}
+# The sparse reward alone does not get small networks going: who does not know the goals yet goes to the middle of the
+# half circle, where no goal is near enough to be rewarded. So, as meta-training has the dense reward anyway, the agent
+# first infers its task from that one; then the encoder learns to infer it from the sparse one, while the other networks
+# stand still; then all of them learn. Nothing but the networks is carried from one stage to the next.
+SPARSE: tuple[dict[str, Any], ...] = (
+    {
+        **_SPARSE,
+        "epochs": 40,
+        "context_reward_key": None,
+        "return_reward_key": None,
+        "num_initial_steps": 100,
+        "num_steps_prior": 100,
+        "num_steps_posterior": 100,
+    },
+    {
+        **_SPARSE,
+        "epochs": 12,
+        "num_initial_steps": 400,
+        "num_steps_prior": 300,
+        "num_steps_posterior": 100,
+        "embedding_batch_size": 128,
+        "embedding_mini_batch_size": 128,
+        "policy_lr": 1e-7,
+        "qf_lr": 1e-7,
+        "vf_lr": 1e-7,
+    },
+    {
+        **_SPARSE,
+        "epochs": 24,
+        "num_initial_steps": 400,
+        "num_steps_prior": 300,
+        "num_steps_posterior": 100,
+        "embedding_batch_size": 128,
+        "embedding_mini_batch_size": 128,
+    },
+)
+STAGES: dict[str, tuple[dict[str, Any], ...]] = {"dense": (DENSE,), "sparse": SPARSE}
 QUICK: dict[str, Any] = {
     "epochs": 1,
     "hidden_sizes": (16,),
@@ -82,18 +115,24 @@ class Progress:
             print(f"{self._name} epoch {epoch + 1}: episodes {curve} ({seconds:.0f} s)", file=sys.stderr, flush=True)
 
 
-def configuration(family: str, seed: int, overrides: Mapping[str, Any], quick: bool) -> dict[str, Any]:
-    """The complete configuration of one run."""
-    layers = [("the benchmark", VALUES[family]), ("--quick", QUICK if quick else {}), ("--set", overrides)]
-    return resolve("pearl", ENVS[family], [*layers, ("--seeds", {"seed": seed})])
+def configurations(family: str, seed: int, overrides: Mapping[str, Any], quick: bool) -> list[dict[str, Any]]:
+    """The complete configuration of every stage of one run."""
+    more = [("--quick", QUICK if quick else {}), ("--set", overrides), ("--seeds", {"seed": seed})]
+    return [resolve("pearl", ENVS[family], [("the benchmark", values), *more]) for values in STAGES[family]]
 
 
-def returns_of(config: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
+def returns_of(stages: Sequence[Mapping[str, Any]]) -> tuple[dict[str, np.ndarray], int]:
     """Train; returns ``(tasks, repetitions, episodes)`` of agent and references in held-out tasks; training steps."""
-    experiment: Experiment = build(config, callbacks=(Progress(config["env"], config["run"]["seed"]),))
+    networks: list[Any] = []
+    env_steps = 0
+    for config in stages[:-1]:
+        experiment = trained(config, networks)
+        experiment.runner.close()
+        networks, env_steps = experiment.algo.networks, env_steps + experiment.runner.total_env_steps
+    config = stages[-1]
+    experiment = trained(config, networks)
     evaluator = build_evaluator(config, split_tasks(config)[1], repetitions=REPETITIONS)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), torch_threads(config):
-        experiment.runner.train(n_epochs=config["run"]["epochs"])
         spec = experiment.algo.env_spec
         to_origin = ScriptedPolicy(lambda obs, context: go_to(np.zeros_like(obs), obs), spec)
         to_goal = ScriptedPolicy(lambda obs, context: go_to(context["goal"], obs), spec)
@@ -102,7 +141,17 @@ def returns_of(config: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int]:
             "floor": evaluator.run_reference(to_origin),
             "oracle": evaluator.run_reference(to_goal, lambda task: {"goal": np.asarray(task["goal"], np.float64)}),
         }
-    return found, experiment.runner.total_env_steps
+    return found, env_steps + experiment.runner.total_env_steps
+
+
+def trained(config: Mapping[str, Any], networks: Sequence[Any]) -> Experiment:
+    """A trained agent, which begins with the weights of ``networks`` if there are any."""
+    experiment = build(config, callbacks=(Progress(config["env"], config["run"]["seed"]),))
+    for own, before in zip(experiment.algo.networks, networks, strict=bool(networks)):
+        own.load_state_dict(before.state_dict())
+    with torch_threads(config):
+        experiment.runner.train(n_epochs=config["run"]["epochs"])
+    return experiment
 
 
 def dense_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,16 +211,20 @@ def rounded(per_task: Mapping[str, np.ndarray]) -> dict[str, list[float]]:
 
 def measure(family: str, seed: int, overrides: Mapping[str, Any], quick: bool, save: bool) -> dict[str, Any]:
     """Train and evaluate one agent, and report it."""
-    config = configuration(family, seed, overrides, quick)
+    stages = configurations(family, seed, overrides, quick)
     begun = time.monotonic()
-    found, env_steps = returns_of(config)
-    values = {**VALUES[family], **(QUICK if quick else {}), **overrides}
+    found, env_steps = returns_of(stages)
     return report(
         NAME,
         not save,
         peer="none",
-        **LINES[family](found, config),
-        config={"family": family, "seed": seed, "values": values, "repetitions": REPETITIONS},
+        **LINES[family](found, stages[-1]),
+        config={
+            "family": family,
+            "seed": seed,
+            "stages": stages_of(family, overrides, quick),
+            "repetitions": REPETITIONS,
+        },
         adaptation_curve=[round(float(value), 4) for value in found["agent"].mean(axis=(0, 1))],
         n_test_tasks=len(found["agent"]),
         env_steps=int(env_steps),
@@ -205,13 +258,18 @@ def summarise(family: str, lines: Sequence[Mapping[str, Any]], save: bool) -> No
 
 def known_lines(family: str, seeds: Sequence[int], overrides: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The newest line in the results for each of ``seeds`` with the present values."""
-    values = plain({**VALUES[family], **overrides})
+    stages = [plain(values) for values in stages_of(family, overrides)]
     found: dict[int, dict[str, Any]] = {}
     for line in read_results(NAME):
         config = line["config"]
-        if config["family"] == family and config["values"] == values and config["seed"] in seeds:
+        if config["family"] == family and config["stages"] == stages and config["seed"] in seeds:
             found[config["seed"]] = line
     return [found[seed] for seed in seeds if seed in found]
+
+
+def stages_of(family: str, overrides: Mapping[str, Any], quick: bool = False) -> list[dict[str, Any]]:
+    """What differs from the preset, for every stage."""
+    return [{**values, **(QUICK if quick else {}), **overrides} for values in STAGES[family]]
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,13 +32,11 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
     }
 
 
-def named_leaves(name: str, batch: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """A batch, or the leaves of a structured one, with the names under which the recorder keeps them."""
+def named_leaves(name: str, batch: Any) -> dict[str, np.ndarray]:
+    """A batch, or the leaves of a structured one, by the names under which the recorder keeps them."""
     if batch.__class__ is np.ndarray:
-        yield name, batch
-    else:
-        for path, leaf in iterate_leaves(batch):
-            yield _leaf_name(name, path), leaf
+        return {name: batch}
+    return {_leaf_name(name, path): leaf for path, leaf in iterate_leaves(batch)}
 
 
 def assemble_rollout(

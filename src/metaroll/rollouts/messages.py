@@ -107,7 +107,7 @@ def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None)
         with contextlib.nullcontext() if stream is None else stream.active():
             result = func(namespace, *args, **kwargs)
         try:
-            return "ok", cloudpickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+            return "ok", _encode_result(result)
         except Exception as error:
             raise NotPicklableError(f"the result of {func!r} cannot be sent back: {error}") from error
     except KeyboardInterrupt as error:
@@ -146,6 +146,14 @@ def call_numbered(namespace: Any, command: bytes, number: int) -> tuple[Any, int
     if count < 0:
         raise ValueError(f"{func!r} must not return a negative number of samples, got {count}")
     return result[0], int(count)
+
+
+def _encode_result(result: Any) -> bytes:
+    """As bytes; what only cloudpickle can send (a class of the user's script) costs several times more."""
+    try:
+        return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        return cloudpickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
 
 
 def _encode_failure(error: BaseException) -> bytes:

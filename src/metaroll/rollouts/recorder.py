@@ -50,7 +50,7 @@ class Recorder:
             self._note_missing(arrays, chunk, row)
         for name, value in arrays.items():
             store = chunk.get(name)
-            if store is None or store.dtype != value.dtype or store.shape[1:] != value.shape:
+            if store is None or store.dtype is not value.dtype or store.shape[1:] != value.shape:
                 store = self._allocate(chunk, name, value)
             store[row] = value
         self.step += 1

@@ -185,6 +185,8 @@ class Schedule:
         job = self.running.pop(event.worker, None)
         if job is None:
             return
+        if event.kind == "ok" and self.more is None:
+            self._hand_out()  # the worker goes on while this process reads what it has sent
         try:
             value = decode(event.payload)
         except Exception as error:

@@ -219,9 +219,8 @@ class SlotLoop:
         active: np.ndarray,
         hidden: np.ndarray | None,
     ) -> None:
-        arrays = {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
-        arrays.update(named_leaves("observations", observations))
-        arrays.update(named_leaves("actions", actions))
+        arrays = named_leaves("observations", observations) | named_leaves("actions", actions)
+        arrays |= {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
         if actions.__class__ is not np.ndarray:
             self._action_tree = actions
         if hidden is not None:
