@@ -35,6 +35,11 @@ def sampler_of(env: gymnasium.Env) -> Sampler:
 
 
 @pytest.mark.parametrize("name", ENVS)
+def test_slots_of_any_space_conform(name: str) -> None:
+    metaroll.check_slots(lambda count: metaroll.make_slots(ENVS[name], count), num_steps=15)
+
+
+@pytest.mark.parametrize("name", ENVS)
 def test_any_space_is_recorded_as_it_is_with_the_same_bits_everywhere(name: str, pool: SamplerPool) -> None:
     env = ENVS[name]()
     rollouts = metaroll.assert_worker_invariant(ENVS[name], sampler_of(env), plans(5), num_workers=[pool])

@@ -10,6 +10,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.data.data_format import iterate_leaves
+from metaroll.data.space_batches import action_row, element_at, empty_batch, flat_actions
 from metaroll.types import RolloutPlan, Slots, SlotStep
 
 __all__ = ["ConformanceError", "check_slots"]
@@ -76,7 +78,7 @@ def check_slots(
 class _Record:
     """One rollout as it came."""
 
-    observations: list[np.ndarray]
+    observations: list[Any]
     rewards: list[float] = field(default_factory=list)
     endings: list[tuple[bool, bool]] = field(default_factory=list)
     infos: list[Mapping[str, Any]] = field(default_factory=list)
@@ -183,8 +185,9 @@ class _Kit:
         order = list(assignment)
         try:
             first = env.reset(order, [self.plans[i] for i in assignment.values()])
-            self._check_array("reset", first, (len(order), *_shape(self.spec.observation_space)))
-            records = {slot: _Record([np.array(row)]) for slot, row in zip(order, first, strict=True)}
+            self._check_observations("reset", first, len(order))
+            space = self.spec.observation_space
+            records = {slot: _Record([element_at(space, first, row)]) for row, slot in enumerate(order)}
             on_return(first)
             while True:
                 open_slots = [s for s, r in records.items() if not r.ended and len(r.rewards) < self.num_steps]
@@ -207,17 +210,19 @@ class _Kit:
         active: np.ndarray,
         on_return: Callable[[Any], None],
     ) -> None:
-        actions = np.zeros((len(active), *self.actions[0].shape[1:]), dtype=self.actions[0].dtype)
+        rows = [self.actions[0][0]] * len(active)
         for slot, record in records.items():
             if active[slot]:
-                actions[slot] = self.actions[assignment[slot]][len(record.rewards)]
-        handed, mask = actions.copy(), active.copy()
+                rows[slot] = self.actions[assignment[slot]][len(record.rewards)]
+        actions = flat_actions(self.spec.action_space, rows)
+        handed, mask = copy.deepcopy(actions), active.copy()
         result = env.step(handed, mask)
-        if not (np.array_equal(handed, actions) and np.array_equal(mask, active)):
+        if not (_same(handed, actions) and np.array_equal(mask, active)):
             raise ConformanceError("actions", "step changed the actions or the mask that it was given")
         self._check_form(result, len(active))
         for slot, record in records.items():
-            observation, reward = np.array(result.observations[slot]), float(result.rewards[slot])
+            observation = element_at(self.spec.observation_space, result.observations, slot)
+            reward = float(result.rewards[slot])
             ending = bool(result.terminated[slot]), bool(result.truncated[slot])
             if active[slot]:
                 record.observations.append(observation)
@@ -232,7 +237,7 @@ class _Kit:
         on_return(result)
 
     def _check_form(self, result: SlotStep, num_slots: int) -> None:
-        self._check_array("step", result.observations, (num_slots, *_shape(self.spec.observation_space)))
+        self._check_observations("step", result.observations, num_slots)
         for name, kind in (("rewards", np.float64), ("terminated", np.bool_), ("truncated", np.bool_)):
             array = getattr(result, name)
             if not isinstance(array, np.ndarray) or array.shape != (num_slots,) or array.dtype != kind:
@@ -246,25 +251,33 @@ class _Kit:
         if any(size != num_slots for size in sizes):
             raise ConformanceError("form", f"infos must have a row for each of the {num_slots} slots, got {sizes}")
 
-    @staticmethod
-    def _check_array(method: str, observations: Any, shape: tuple[int, ...]) -> None:
-        if not isinstance(observations, np.ndarray) or observations.shape != shape:
-            got = getattr(observations, "shape", type(observations).__name__)
-            raise ConformanceError("form", f"{method} must return observations of shape {shape}, got {got}")
+    def _check_observations(self, method: str, observations: Any, count: int) -> None:
+        wanted = dict(iterate_leaves(empty_batch(self.spec.observation_space, count)))
+        found = dict(iterate_leaves(observations))
+        if found.keys() != wanted.keys():
+            raise ConformanceError(
+                "form", f"{method} must return observations with the parts of the space, got {found}"
+            )
+        for path, leaf in found.items():
+            if not isinstance(leaf, np.ndarray) or leaf.shape != wanted[path].shape:
+                got = getattr(leaf, "shape", type(leaf).__name__)
+                part = "" if not path else f" in part {path}"
+                raise ConformanceError(
+                    "form", f"{method} must return observations of shape {wanted[path].shape}{part}, got {got}"
+                )
 
 
-def _shape(space: gymnasium.Space) -> tuple[int, ...]:
-    return space.shape or ()
-
-
-def _random_actions(space: gymnasium.Space, num_steps: int, generator: np.random.Generator) -> np.ndarray:
+def _random_actions(space: gymnasium.Space, num_steps: int, generator: np.random.Generator) -> list[Any]:
+    """Actions as a policy gives them, row by row."""
+    if isinstance(space, gymnasium.spaces.Box):
+        low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
+        low, high = low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64)
+        return list(generator.uniform(low, high, size=(num_steps, low.size)).astype(space.dtype))
     if isinstance(space, gymnasium.spaces.Discrete):
-        return generator.integers(int(space.n), size=num_steps)
-    if not isinstance(space, gymnasium.spaces.Box):
-        raise TypeError(f"action_space must be a Box or Discrete space, got {space}")
-    low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
-    low, high = low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64)
-    return generator.uniform(low, high, size=(num_steps, low.size)).astype(space.dtype)
+        return list(generator.integers(int(space.n), size=num_steps))
+    own = copy.deepcopy(space)  # its generator is not to be moved
+    own.seed(int(generator.integers(2**31)))
+    return [action_row(own, own.sample()) for _ in range(num_steps)]
 
 
 def _info_row(infos: Any, slot: int) -> dict[str, Any]:
@@ -274,9 +287,9 @@ def _info_row(infos: Any, slot: int) -> dict[str, Any]:
 
 
 def _scribble(what: Any) -> None:
-    arrays = [what] if isinstance(what, np.ndarray) else [what.observations, what.rewards]
-    for array in arrays:
-        if array.flags.writeable:
+    trees = [what.observations, what.rewards] if isinstance(what, SlotStep) else [what]
+    for _, array in (leaf for tree in trees for leaf in iterate_leaves(tree)):
+        if array.flags.writeable and not array.dtype.hasobject:
             array.fill(77)
 
 
