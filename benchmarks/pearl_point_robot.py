@@ -57,7 +57,7 @@ _SPARSE: dict[str, Any] = {
 SPARSE: tuple[dict[str, Any], ...] = (
     {
         **_SPARSE,
-        "epochs": 36,
+        "epochs": 60,
         "num_tasks_sample": 20,
         "context_reward_key": None,
         "return_reward_key": None,
@@ -66,7 +66,7 @@ SPARSE: tuple[dict[str, Any], ...] = (
     },
     {
         **_SPARSE,
-        "epochs": 55,
+        "epochs": 40,
         "num_tasks_sample": 40,
         "num_steps_prior": 40,
         "num_steps_posterior": 160,

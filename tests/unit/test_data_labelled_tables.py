@@ -133,7 +133,7 @@ def test_bad_arguments_are_named() -> None:
         StepSequence.from_pandas({"x": [1]}, SPEC)
     with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
         StepSequence.from_pandas(log(), None)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="columns of the actions: give it action_labels"):
+    with pytest.raises(ValueError, match=r"columns of the actions \\(give it action_labels\\)"):
         StepSequence.from_pandas(log(), EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",)))
     with pytest.raises(DataError, match="df has no column 'u', which env_spec names"):
         StepSequence.from_pandas(log().drop(columns="u"), SPEC)
@@ -236,3 +236,15 @@ def test_without_pandas_the_message_says_what_to_install(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install 'metaroll\[tables\]'"):
         rollout_of(SPEC).to_pandas()
+
+
+def test_tables_without_labels_come_back_too() -> None:
+    spec = EnvSpec(Box(-1, 1, (2, 2), np.float64), gymnasium.spaces.Discrete(3))
+    rollout = StepSequence(
+        observations=np.arange(12.0).reshape(3, 2, 2), actions=np.array([2, 0]), rewards=np.array([1.0, 2.0])
+    )
+    back = StepSequence.from_pandas(rollout.to_pandas(), spec)
+    assert trees_equal(back.observations, rollout.observations)
+    assert back.actions.tolist() == [2, 0]
+    with pytest.raises(ValueError, match=r"df must have the columns observations\[0\], observations\[1\]"):
+        StepSequence.from_pandas(rollout.to_pandas(), EnvSpec(Box(-1, 1, (5,)), gymnasium.spaces.Discrete(3)))

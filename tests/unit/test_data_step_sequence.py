@@ -531,3 +531,13 @@ def test_text() -> None:
     rollout = StepSequence(rewards=[1.0], observations=[2.0, 3.0], actions=[4.0])
     assert str(rollout) == "[2. 3.]"
     assert repr(rollout) == "StepSequence(rewards=array([1.]), observations=array([2., 3.]), actions=array([4.]))"
+
+
+def test_other_data_for_a_field_must_fit() -> None:
+    """specs/sampling.md 7.1: a sequence never gets out of step with itself."""
+    rollout = make()
+    with pytest.raises(ShapeError, match="field 'rewards' must have 5 or 6 entries, got 1"):
+        rollout.rewards = np.ones(1)
+    rollout.rewards = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert rollout.undiscounted_return() == 15.0
+    assert isinstance(rollout.rewards, np.ndarray)

@@ -103,7 +103,10 @@ def test_an_ignored_initial_state_is_noticed():
     env.reset(seed=0, options={"init_state": np.ones(2)})
     with pytest.raises(ValueError, match=r"Deaf must start in init_state .* but .*ignores reset"):
         check_init_state(env, np.ones(2))
-    check_init_state(env, np.ones(3))  # a state is computed from it, so there is nothing to compare
+    with pytest.raises(ValueError, match=r"init_state must have the shape \(2,\) of the state of Deaf, got \(3,\)"):
+        check_init_state(env, np.ones(3))
+    env.init_space = gymnasium.spaces.Box(-1, 1, (3,))  # the state is computed from it: there is nothing to compare
+    check_init_state(env, np.ones(3))
     check_init_state(PointRobotEnv(), np.ones(2))
     slots = make_slots(Deaf, 1)
     with pytest.raises(ValueError, match="ignores reset"):

@@ -168,3 +168,30 @@ def test_what_a_vector_environment_cannot_do_is_told() -> None:
     with pytest.raises(ValueError, match=r"autoreset_mode.* got 'Sometimes'"):
         VectorEnvSlots(env)
     env.close()
+
+
+class SameMemory(gymnasium.Env):
+    """Shows the same array at every step."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.shown = getattr(self, "shown", np.zeros(1, np.float32))
+        self.shown[:] = 0
+        return self.shown, {}
+
+    def step(self, action: int) -> tuple[Any, ...]:
+        self.shown += 1
+        return self.shown, 1.0, bool(self.shown[0] >= 3), False, {}
+
+
+def test_a_last_observation_that_was_overwritten_is_not_recorded() -> None:
+    policy = metaroll.ScriptedPolicy(lambda obs, contexts: np.zeros(len(obs), dtype=np.int64))
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
+        with metaroll.RolloutEngine(functools.partial(vector_of, mode, SameMemory), policy) as engine:
+            assert engine.run(plans(1))[0].observations.ravel().tolist() == [0, 1, 2, 3]
+    with metaroll.RolloutEngine(functools.partial(vector_of, AutoresetMode.SAME_STEP, SameMemory), policy) as engine:
+        with pytest.raises(Exception, match="show the same memory at every step"):
+            engine.run(plans(1))

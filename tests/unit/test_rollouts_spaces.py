@@ -146,3 +146,58 @@ def test_nan_in_a_part_is_found() -> None:
 
     with pytest.raises(metaroll.errors.InvalidValueError, match="observation is not finite while resetting"):
         metaroll.rollout(broken, lambda obs: np.zeros(2), max_steps=2, seed=0)
+
+
+def test_ids_registered_in_the_script_reach_the_workers(pool: SamplerPool) -> None:
+    gymnasium.register("MetarollTestImage-v0", entry_point="space_envs:image", max_episode_steps=4)
+    try:
+        policy = sampler_of(image())
+        spec = gymnasium.spec("MetarollTestImage-v0")
+        expected = metaroll.RolloutEngine("MetarollTestImage-v0", policy).run(plans(3))
+        for source in ("MetarollTestImage-v0", spec):
+            with metaroll.RolloutEngine(source, policy, pool=pool) as engine:
+                for mine, alone in zip(engine.run(plans(3)), expected, strict=True):
+                    assert trees_equal(mine.observations, alone.observations)
+    finally:
+        del gymnasium.registry["MetarollTestImage-v0"]
+
+
+class Shows(gymnasium.Env):
+    """Shows what it is told to."""
+
+    action_space = gymnasium.spaces.Discrete(2, start=10)
+
+    def __init__(self, space: gymnasium.Space, observation: Any) -> None:
+        self.observation_space, self.observation = space, observation
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        return self.observation, {}
+
+    def step(self, action: Any) -> tuple[Any, ...]:
+        if action not in (10, 11):
+            raise ValueError(f"unknown action {action}")
+        return self.observation, 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("observation", [np.array([-1.0, 3.0]), np.array([0.5, 0.0]), np.array([300, 1])])
+def test_numbers_that_do_not_fit_into_an_integer_space_are_told(observation: np.ndarray) -> None:
+    space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+    with pytest.raises(RolloutError, match=r"observation must hold values of uint8, as its space Box"):
+        metaroll.rollout(Shows(space, observation), lambda obs: 10, seed=0)
+    whole = metaroll.rollout(Shows(space, np.array([254.0, 3.0])), lambda obs: 10, seed=0)
+    assert (whole.observations.dtype, whole.observations[0].tolist()) == (np.uint8, [254, 3])
+
+
+def test_choices_count_from_zero_and_are_applied_as_the_environment_counts() -> None:
+    env = Shows(gymnasium.spaces.Discrete(3), 1)
+    rollout = metaroll.rollout(env, lambda obs: 11, seed=0)
+    assert (rollout.actions.tolist(), rollout.actions_applied.tolist()) == ([1], [11])
+    with pytest.raises(RolloutError, match=r"the policy failed .* action must lie from 10 to 11 .* got 1"):
+        metaroll.rollout(env, lambda obs: 1, seed=0)
+
+
+def test_an_action_outside_the_space_is_not_the_environments_fault() -> None:
+    policy = metaroll.ScriptedPolicy(lambda obs, contexts: np.full(len(obs), 2))
+    with pytest.raises(RolloutError, match="the action given to the environment failed at step 0"):
+        metaroll.rollout("CartPole-v1", policy, seed=0)

@@ -166,3 +166,32 @@ def test_wrong_use_is_told() -> None:
         env.reset(seed=[1])
     with pytest.raises(ValueError, match="autoreset_mode must be one of"):
         SlotsVectorEnv(cart_pole, 2, "Never")
+
+
+class Masked(gymnasium.Env):
+    """Tells at every reset which actions it takes."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.number = 0
+        return np.zeros(1, np.float32), {"mask": self.np_random.integers(2, size=2)}
+
+    def step(self, action: int) -> tuple[Any, ...]:
+        self.number += 1
+        return np.full(1, self.number, np.float32), 0.0, self.number >= 2, False, {"number": self.number}
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_infos_of_resets_are_those_of_gymnasium(mode: AutoresetMode) -> None:
+    env, reference = SlotsVectorEnv(Masked, 2, mode), SyncVectorEnv([Masked] * 2, autoreset_mode=mode)
+    _, infos = env.reset(seed=4)
+    _, expected = reference.reset(seed=[plan_env_seed((4 + i, 0, 0)) for i in range(2)])
+    np.testing.assert_array_equal(infos["mask"], expected["mask"])
+    for _ in range(4):
+        *_, infos = env.step(np.zeros(2, dtype=np.int64))
+        *_, expected = reference.step(np.zeros(2, dtype=np.int64))
+        assert infos.keys() == expected.keys()
+        assert ("mask" in infos) == ("mask" in expected)

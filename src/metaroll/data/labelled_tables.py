@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -12,7 +12,7 @@ from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, iterate_leaves, map_leaves, to_format
 from metaroll.data.final_entries import final_rows
 from metaroll.data.step_storage import FLAGS
-from metaroll.data.tables import Column, array_columns
+from metaroll.data.tables import Column, array_columns, column_name
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
 
@@ -22,18 +22,28 @@ if TYPE_CHECKING:
 __all__ = ["frame_to_fields", "rollout_to_columns"]
 
 _KINDS = {"observations": "observation", "actions": "action", "states": "state"}
+_PLAIN = (gymnasium.spaces.Box, gymnasium.spaces.Discrete)
 _RESERVED = {*_KINDS, "complete", "continuous", "data_format", "rollout_bounds", "rollout_info"}
 
 
-def _labels(env_spec: EnvSpec, required: bool) -> dict[str, tuple[str, ...]]:
-    """Field -> labels of its columns, for the spaces that the environment has."""
+def _labels(env_spec: EnvSpec, columns: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
+    """Field -> labels of its columns, for the spaces that the environment has.
+
+    Where the environment names none, ``columns`` (of a table to be read) may have the names that ``to_pandas`` gives.
+    """
     result = {}
     for field, kind in _KINDS.items():
-        labels = getattr(env_spec, f"{kind}_labels")
+        labels, space = getattr(env_spec, f"{kind}_labels"), getattr(env_spec, f"{kind}_space")
+        if labels is None and columns is not None and isinstance(space, _PLAIN):
+            labels = tuple(column_name(field, index) for index in np.ndindex(space.shape or ()))
+            labels = labels if set(labels) <= set(columns) else None
         if labels is not None:
             result[field] = labels
-        elif required and getattr(env_spec, f"{kind}_space") is not None:
-            raise ValueError(f"env_spec must name the columns of the {field}: give it {kind}_labels")
+        elif columns is not None and space is not None:
+            raise ValueError(
+                f"env_spec must name the columns of the {field} (give it {kind}_labels), or df must have the columns "
+                f"{field}[0], {field}[1], ... that to_pandas writes"
+            )
     return result
 
 
@@ -50,14 +60,17 @@ def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> 
         raise TypeError(f"df must be a pandas DataFrame, got {type(df).__name__}")
     if not isinstance(env_spec, EnvSpec):
         raise TypeError(f"env_spec must be an EnvSpec, got {type(env_spec).__name__}")
-    labels = _labels(env_spec, required=True)
+    labels = _labels(env_spec, df.columns)
     _check_columns(df, labels)
     length = _count_steps(df, labels["actions"], continuous)
     fields: dict[str, Any] = {}
     for name, columns in labels.items():
         count = length if name == "actions" else _count_entries(df, columns, length, continuous, name)
         values = [_numbers(df, column, count, gaps=name != "actions") for column in columns]
-        fields[name] = _unflatten(_space(env_spec, name), iter(values), count)
+        if columns == (name,) and isinstance(_space(env_spec, name), gymnasium.spaces.Discrete):
+            fields[name] = values[0].astype(np.int64)  # as to_pandas writes choices without labels
+        else:
+            fields[name] = _unflatten(_space(env_spec, name), iter(values), count)
     fields["rewards"] = _rewards(df, fields, length, task)
     used = {"rewards", *(label for names in labels.values() for label in names)}
     for name in df.columns:
@@ -187,7 +200,7 @@ def rollout_to_columns(rollout: StepSequence, env_spec: EnvSpec | None) -> list[
         raise ShapeError(f"a table holds one rollout, this is {rollout.rollout_count}; take each of iterate_rollouts()")
     if env_spec is not None and not isinstance(env_spec, EnvSpec):
         raise TypeError(f"env_spec must be an EnvSpec, got {type(env_spec).__name__}")
-    labels = {} if env_spec is None else _labels(env_spec, required=False)
+    labels = {} if env_spec is None else _labels(env_spec)
     columns: dict[str, Column] = {}
     for name in rollout.data_names:
         tree = _rows(rollout, name)

@@ -24,6 +24,7 @@ __all__ = [
     "check_elements",
     "element_at",
     "empty_batch",
+    "env_actions",
     "flat_actions",
     "flat_dim",
     "flatten_batch",
@@ -65,6 +66,7 @@ def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, na
 
     Raises:
         ShapeError: It has another shape or other parts than the space; names the part.
+        ValueError: Its numbers do not fit into the type of the space (a fraction, or 300 in uint8).
     """
     if isinstance(batch, dict):
         parts = _parts(space)
@@ -86,6 +88,11 @@ def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, na
         if array.shape != batch.shape[1:]:
             raise ShapeError(f"{name} must have shape {batch.shape[1:]}, as its space {space} says, got {array.shape}")
         batch[row] = array
+        if array.dtype != batch.dtype and batch.dtype.kind in "biu" and (batch[row] != array).any():
+            raise ValueError(
+                f"{name} must hold values of {batch.dtype}, as its space {space} says, got {array.dtype} "
+                f"{np.array2string(array, threshold=8)}"
+            )
 
 
 def stack_elements(space: gymnasium.Space, elements: Sequence[Any], name: str = "observation") -> Any:
@@ -215,11 +222,24 @@ def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any
         return values
     if values.dtype.kind not in "biuf" or not np.isfinite(values).all() or (values != np.rint(values)).any():
         raise ValueError(f"{name} must be of whole numbers for {space}, got {action!r}")
-    if isinstance(space, spaces.Discrete):
-        return np.asarray(values[0] - space.start, dtype=np.int64)
-    if isinstance(space, spaces.MultiDiscrete):
-        return (values.reshape(space.nvec.shape) - space.start).astype(np.int64)
+    if not isinstance(space, spaces.MultiBinary):
+        values = values.reshape(space.shape)
+        low, high = space.start, space.start + (space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
+        if (values < low).any() or (values > high).any():
+            raise ValueError(f"{name} must lie from {low} to {high} for {space}, got {action!r}")
+        return np.asarray(values - space.start, dtype=np.int64)
     return values.reshape(space.shape).astype(space.dtype)
+
+
+def env_actions(space: gymnasium.Space, batch: Any) -> Any:
+    """A batch of actions with choices as the environment counts them, from its space's start (a copy)."""
+    if isinstance(space, spaces.Dict):
+        return {key: env_actions(part, batch[key]) for key, part in _parts(space).items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(env_actions(part, batch[i]) for i, part in _parts(space).items())
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return np.asarray(batch) + space.start
+    return np.array(batch)
 
 
 def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:

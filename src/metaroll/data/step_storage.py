@@ -74,6 +74,14 @@ class StepStorage:
     def __len__(self) -> int:
         return self._length
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_names", ()):  # other data for a field must fit as the first did
+            if not (self._format == "numpy" and type(value) is np.ndarray):
+                refuse_gradients(name, value)
+                value = to_tree(value, self._format, self._length)
+            self._check_lengths(name, value)
+        super().__setattr__(name, value)
+
     def __getattr__(self, name: str) -> Any:
         # Only reached if there is no such attribute: next_<field> is the successor of a field.
         if name.startswith("next_") and name[5:] in self.__dict__.get("_names", ()):

@@ -55,11 +55,15 @@ class GymSlots:
         self.env_spec = EnvSpec.from_env(env)
         self.name = env_name(env)
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+        # Whether observations need a closer look than their shape: parts, or numbers that may not fit.
         self._structured = is_structured(env.observation_space)
+        self._careful = self._structured or np.dtype(env.observation_space.dtype).kind in "biu"
         self._obs_shape: tuple[int, ...] = env.observation_space.shape or ()
         self._last: Any = empty_batch(env.observation_space, self.num_slots)
         self._env_actions = _action_converter(env.action_space, self.num_slots)
         self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
+        self.reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
+        """What each environment told at its last reset."""
         self.beat: Callable[[str], None] | None = None
         """Called with ``"reset"`` or ``"step"`` now and then, so that a watcher sees that slow environments move on."""
 
@@ -87,14 +91,19 @@ class GymSlots:
     def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
         """Step the environments where ``active (E,)`` is true with their rows of ``actions``."""
         live = np.asarray(active).nonzero()[0].tolist()
-        rows = self._env_actions(actions, live)
+        try:
+            rows = self._env_actions(actions, live)
+        except ValueError as error:
+            error._metaroll_where = "the action given to the environment"  # type: ignore[attr-defined]
+            raise
         observations = take_rows(self._last, slice(None))
         rewards = np.zeros(self.num_slots)
         terminated = np.zeros(self.num_slots, dtype=bool)
         truncated = np.zeros(self.num_slots, dtype=bool)
         infos: list[dict[str, Any]] = [{}] * self.num_slots
+        observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
-        structured = self._structured
+        careful = self._careful
         slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
@@ -107,7 +116,11 @@ class GymSlots:
                     terminated[slot] = ended
                 if cut:
                     truncated[slot] = cut
-                if structured or observation.__class__ is not array or observation.shape != obs_shape:
+                if (
+                    observation.__class__ is not array
+                    or observation.shape != obs_shape
+                    or (careful and observation.dtype != observations_type)
+                ):
                     write_element(space, observations, slot, observation)
                 else:
                     observations[slot] = observation
@@ -124,7 +137,7 @@ class GymSlots:
                 raise error from None
             _tag(error, slot)
             raise
-        self._last = take_rows(observations, slice(None)) if structured else observations.copy()
+        self._last = take_rows(observations, slice(None))
         return SlotStep(observations, rewards, terminated, truncated, infos)
 
     def close(self) -> None:
@@ -158,6 +171,7 @@ class GymSlots:
             )
         if plan.init_state is not None:
             check_init_state(env, np.asarray(plan.init_state))
+        self.reset_infos[slot] = dict(result[1] or {})
         return result[0]
 
 

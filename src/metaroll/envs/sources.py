@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from metaroll.envs.registry import family_names, get_family
 from metaroll.errors import UnknownNameError, unknown_name
@@ -27,12 +28,15 @@ def env_source(env: Any) -> Callable[[], Any]:
     """A picklable callable that makes environments as ``env`` says.
 
     Args:
-        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``), a class or function without arguments, or an environment,
-            of which a copy is kept and copies are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as
-            well; in this process a given one is used itself.
+        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``), the ``EnvSpec`` of a registered environment, a class or
+            function without arguments, or an environment, of which a copy is kept and copies are made. A
+            ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one is used
+            itself.
     """
     if isinstance(env, str):
         return _NamedSource(env)
+    if isinstance(env, EnvSpec):
+        return _NamedSource(env.id, env)
     if isinstance(env, gymnasium.vector.VectorEnv):
         return _SharedSource(env)
     if is_env_instance(env):
@@ -63,10 +67,14 @@ def close_made(source: Any, env: Any) -> None:
 
 
 class _NamedSource:
-    """Makes the environment of a name: our own task families first, then Gymnasium's ids."""
+    """Makes the environment of a name: our own task families first, then Gymnasium's ids.
 
-    def __init__(self, name: str) -> None:
+    Keeps what is registered under the name here, for workers, which do not know what a script has registered.
+    """
+
+    def __init__(self, name: str, spec: EnvSpec | None = None) -> None:
         self.name = name
+        self.spec = gymnasium.registry.get(name) if spec is None else spec
 
     def __call__(self) -> Any:
         if self.name in family_names():
@@ -75,7 +83,9 @@ class _NamedSource:
             warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
             try:
                 # The passive checker costs more than many environments do, and only warns.
-                return gymnasium.make(self.name, disable_env_checker=True)
+                spec = self.spec
+                source = self.name if spec is None or gymnasium.registry.get(self.name) is spec else spec
+                return gymnasium.make(source, disable_env_checker=True)
             except gymnasium.error.Error as error:
                 if self.name.rpartition(":")[2] in gymnasium.registry:  # known, but for instance a package is missing
                     raise

@@ -176,7 +176,13 @@ class VectorEnvSlots:
             )
         final_infos = infos.get("final_info")
         told = _info_dicts(final_infos, self.num_slots) if isinstance(final_infos, Mapping) else final_infos
+        shown = getattr(self.env.unwrapped, "_env_obs", None)  # of a SyncVectorEnv: what the resets have returned
         for slot in ended.tolist():
+            if shown is not None and finals[slot] is shown[slot]:
+                raise ValueError(
+                    f"the sub-environments of {self.name} show the same memory at every step, which the reset of "
+                    "autoreset mode SAME_STEP has overwritten: let them return copies, or use another autoreset mode"
+                )
             write_element(self._space, self._last, slot, finals[slot], "the final observation")
             dicts[slot] = dict(told[slot] or {}) if told is not None else {}
 

@@ -330,6 +330,8 @@ def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
     entropy: int | None = None
     resolved = []
     for position, plan in enumerate(plans):
+        if not isinstance(plan, RolloutPlan):
+            raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
         if plan.max_steps is not None:
             _check_limit(plan.max_steps, plan.index)
         if plan.seed is not None and (not isinstance(plan.seed, tuple | list) or len(plan.seed) != 3):

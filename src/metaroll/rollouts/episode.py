@@ -71,11 +71,12 @@ def rollout(
         context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
 
     Returns:
-        The rollout: observations ``(T + 1, ...)``, actions, rewards ``(T,)``, terminated, truncated, infos; further
-        ``actions_applied`` (the info ``act_applied`` if the environment reports it, otherwise the actions clipped to
-        their Box), ``states (T + 1, S)`` and ``time (T + 1,)`` if the environment has ``state`` and ``dt``, and
-        ``hidden_states (T, H)``, what a recurrent policy remembers before each step. Its
-        ``rollout_info`` holds ``env_name``, ``env_spec``, ``plan``, and ``domain_param`` if there are any.
+        The rollout: observations ``(T + 1, ...)``, actions (choices counted from 0), rewards ``(T,)``, terminated,
+        truncated, ``env_infos`` and ``policy_infos``; further ``actions_applied`` (the info ``act_applied`` if the
+        environment reports it, otherwise the actions clipped to their Box, and choices as the environment counts
+        them), ``states (T + 1, S)`` and ``time (T + 1,)`` if the environment has ``state`` and ``dt``, and
+        ``hidden_states (T, H)``, what a recurrent policy remembers before each step. Its ``rollout_info`` holds
+        ``env_name``, ``env_spec``, ``plan``, and ``domain_param`` if there are any.
         Bit-identical to rollout ``sub_sub_seed`` of a parallel sampler with the same seed.
 
     Raises:

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from torch import nn
 
-from metaroll.data.data_format import map_leaves
+from metaroll.data.space_batches import env_actions
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.slot_proxies import Tapped
 from metaroll.types import EnvSpec, Policy
@@ -24,7 +24,8 @@ _APPLIED = "act_applied"
 def add_extras(rollout: StepSequence, tapped: Tapped, env_spec: EnvSpec) -> None:
     """Add ``actions_applied``, and ``states`` and ``time`` if they are known, to a finished rollout.
 
-    ``actions_applied`` is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box.
+    ``actions_applied`` is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box,
+    and choices as the environment counts them (``actions`` count from 0, whatever the space starts with).
     ``states (T+1, S)`` and ``time (T+1,)`` end with the entry after the last step, like the observations. Domain
     parameters go into ``rollout_info["domain_param"]``.
     """
@@ -41,7 +42,7 @@ def _applied(rollout: StepSequence, space: gymnasium.Space) -> Any:
     if "env_infos" in rollout.data_names and _APPLIED in rollout.env_infos:
         return rollout.env_infos[_APPLIED].copy()
     if not isinstance(space, gymnasium.spaces.Box):
-        return map_leaves(lambda leaf, path: leaf.copy(), rollout.actions)
+        return env_actions(space, rollout.actions)
     actions = np.asarray(rollout.actions)
     shaped = np.clip(actions.reshape(len(actions), *space.shape), space.low, space.high)
     return shaped.reshape(actions.shape).astype(actions.dtype, copy=False)

@@ -12,5 +12,7 @@ class GlobalNamespace:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"nothing called {name!r} has been stored in this worker's namespace; set it with invoke_all first"
+            f"nothing called {name!r} has been stored in this worker's namespace; set it with invoke_all first, and "
+            "again after a worker was replaced (SamplerPool.describe_workers() tells), or with SamplerPool.keep, "
+            "which does so by itself"
         )

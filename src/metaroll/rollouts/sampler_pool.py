@@ -55,6 +55,8 @@ class SamplerPool:
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
             raise ValueError(f"max_retries must be an integer >= 0, got {max_retries!r}")
         self.num_workers = num_threads = int(num_threads)
+        if timeouts is not None and not isinstance(timeouts, PoolTimeouts):
+            raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {timeouts!r}")
         self.timeouts = timeouts or PoolTimeouts()
         self.max_retries = max_retries
         self._serial = transport == "serial" or (transport == "auto" and num_threads == 1)
@@ -174,7 +176,7 @@ class SamplerPool:
         self._stopped = True
         self._shut()
 
-    # -- for the engine --------------------------------------------------------------------------------------------
+    # -- what every worker knows ---------------------------------------------------------------------------------------
 
     def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None) -> None:
         """Run ``func(G, *args)`` in every worker now, and first of all in every worker that replaces one.

@@ -39,7 +39,7 @@ class PoolTimeouts:
     def __post_init__(self) -> None:
         for name in ("step_s", "reset_s", "start_s", "call_s"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
                 raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
 
     def limit(self, health: Health) -> float | None:

@@ -87,7 +87,7 @@ class SlotsVectorEnv(VectorEnv):
         self._seed(seed, mask)
         self._start(np.flatnonzero(mask).tolist(), states)
         self._begun = True
-        return self._observations(), {}
+        return self._observations(), self._reset_infos({}, np.flatnonzero(mask).tolist())
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take one step everywhere; see the class for what happens after an ending."""
@@ -118,8 +118,11 @@ class SlotsVectorEnv(VectorEnv):
         self._due = terminated | truncated
         if waiting:  # NEXT_STEP: this step was their reset
             self._start(waiting, None)
+            infos = self._reset_infos(infos, waiting)
         elif self.autoreset_mode is AutoresetMode.SAME_STEP and self._due.any():
-            self._start(np.flatnonzero(self._due).tolist(), None)
+            started = np.flatnonzero(self._due).tolist()
+            self._start(started, None)
+            infos = self._reset_infos(infos, started)
         return self._observations(), rewards, terminated, truncated, infos
 
     def render(self) -> tuple[Any, ...] | None:
@@ -185,6 +188,13 @@ class SlotsVectorEnv(VectorEnv):
         for i in np.flatnonzero(told).tolist():
             vector = self._add_info(vector, dict(infos[i]), i)
         return vector
+
+    def _reset_infos(self, infos: dict[str, Any], rows: list[int]) -> dict[str, Any]:
+        """``infos`` with what sub-environments told at their reset, where these are a list of environments."""
+        for i in rows:
+            told = getattr(self._slots, "reset_infos", None)
+            infos = self._add_info(infos, dict(told[i]), i) if told is not None else infos
+        return infos
 
     def _finals(self, ended: np.ndarray) -> dict[str, Any]:
         """The true last observations, and which sub-environments have any."""
