@@ -133,7 +133,7 @@ def test_bad_arguments_are_named() -> None:
         StepSequence.from_pandas({"x": [1]}, SPEC)
     with pytest.raises(TypeError, match="env_spec must be an EnvSpec"):
         StepSequence.from_pandas(log(), None)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match=r"columns of the actions \\(give it action_labels\\)"):
+    with pytest.raises(ValueError, match=r"columns of the actions \(give it action_labels\)"):
         StepSequence.from_pandas(log(), EnvSpec(SPEC.observation_space, SPEC.action_space, observation_labels=("y",)))
     with pytest.raises(DataError, match="df has no column 'u', which env_spec names"):
         StepSequence.from_pandas(log().drop(columns="u"), SPEC)
