@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from metaroll.data.space_batches import (
     action_element,
@@ -27,6 +28,8 @@ from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
 
 __all__ = ["GymSlots"]
+
+_NEVER = np.iinfo(np.int64).max
 
 
 class GymSlots:
@@ -62,6 +65,10 @@ class GymSlots:
         self._last: Any = empty_batch(env.observation_space, self.num_slots)
         self._env_actions = _action_converter(env.action_space, self.num_slots)
         self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
+        self._counts_itself = share
+        self._elapsed = np.zeros(self.num_slots, dtype=np.int64)
+        self._limits = np.full(self.num_slots, _NEVER)
+        """Time limits of the wrappers that ``_steps`` leaves out."""
         self.reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
         """What each environment told at its last reset."""
         self.beat: Callable[[str], None] | None = None
@@ -138,6 +145,8 @@ class GymSlots:
             _tag(error, slot)
             raise
         self._last = take_rows(observations, slice(None))
+        self._elapsed += active
+        truncated |= active & (self._elapsed >= self._limits)
         return SlotStep(observations, rewards, terminated, truncated, infos)
 
     def close(self) -> None:
@@ -158,7 +167,11 @@ class GymSlots:
                         f"{getattr(env, name)} after {plan.env_update!r}; roll out environments of different shapes "
                         "with engines of their own"
                     )
-            self._steps[slot] = env.step
+            # The caller's own environment keeps all its wrappers, which count on.
+            direct = (env.step, None) if self._counts_itself else _direct_step(env)
+            self._steps[slot], limit = direct
+            self._limits[slot] = _NEVER if limit is None else limit
+        self._elapsed[slot] = 0
         seed = plan_env_seed(plan.seed)
         if plan.init_state is None:
             result = env.reset(seed=seed)
@@ -247,6 +260,20 @@ class _Fleet:
         """Before the shared environment is changed: a copy, from which later plans without an update start."""
         if self._shared is not None and self._template is None:
             self._template = env_source(self._shared)
+
+
+def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:
+    """``step`` below the outermost wrappers that only count or check, and the time limit that is counted here instead.
+
+    Every environment that Gymnasium makes has them; they cost a tenth of the time of a cheap one.
+    """
+    limit: int | None = None
+    while type(env) in (OrderEnforcing, TimeLimit):
+        if type(env) is TimeLimit:
+            own = int(env._max_episode_steps)
+            limit = own if limit is None else min(limit, own)
+        env = env.env
+    return env.step, limit
 
 
 def env_name(env: Any) -> str:

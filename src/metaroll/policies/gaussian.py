@@ -107,6 +107,7 @@ class GaussianMLPPolicy(ActingPolicy):
         )
         self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
         self.min_log_std = math.log(min_std)
+        self._std_cache: tuple[bytes | None, Any] = (None, None)
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and (clamped) log standard deviation, both ``(..., act_dim)``."""
@@ -148,17 +149,27 @@ class GaussianMLPPolicy(ActingPolicy):
         if output is not None:
             x = output(x)
         mean = x.reshape(-1, self.act_dim)[: len(obs)]
-        log_std = np.maximum(log_std, np.float32(self.min_log_std))
+        log_std, std = self._deviation(log_std)
         log_stds = np.empty_like(mean)
         log_stds[...] = log_std
         infos = {"mean": mean, "log_std": log_stds}
         if deterministic is True:
             return mean.copy(), state, infos
-        action = np.exp(log_std) * np.asarray(noise, dtype=np.float32)
+        action = std * np.asarray(noise, dtype=np.float32)
         action += mean
         if not isinstance(deterministic, bool):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, state, infos
+
+    def _deviation(self, log_std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Clamped ``log_std`` and its exponential, kept as long as it is the same: this is asked at every step."""
+        known, result = self._std_cache
+        key = log_std.tobytes()
+        if known != key:
+            clamped = np.maximum(log_std, np.float32(self.min_log_std))
+            result = (clamped, np.exp(clamped))
+            object.__setattr__(self, "_std_cache", (key, result))
+        return result
 
 
 class TanhGaussianMLPPolicy(ActingPolicy):

@@ -34,6 +34,8 @@ class Recorder:
         """Per chunk: name -> bool ``(256,)``, the steps that lack it; only names that some step lacks."""
         self._first_chunk = 0
         self._dicts: list[list[Mapping[str, Any]]] = [[] for _ in range(num_slots)]
+        self._skipped = False
+        """Whether at some step no slot had anything to tell."""
 
     def begin(self, slot: int) -> None:
         """A new rollout begins in ``slot`` with the next write."""
@@ -58,10 +60,12 @@ class Recorder:
     def write_dicts(self, infos: Sequence[Mapping[str, Any]], active: np.ndarray) -> None:
         """Store the info dicts of one lock-step of the active slots; call before ``write``."""
         if not any(infos):
+            self._skipped = True
             return
         for slot in np.flatnonzero(active).tolist():
             dicts = self._dicts[slot]
-            self._fill_up(slot, dicts)
+            if self._skipped:
+                self._fill_up(slot, dicts)
             dicts.append(infos[slot])
 
     def _fill_up(self, slot: int, dicts: list[Mapping[str, Any]]) -> None:
