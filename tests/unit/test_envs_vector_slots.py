@@ -1,4 +1,4 @@
-"""Vector environments of Gymnasium as slots: the same trajectories in all three autoreset modes (users.md N7)."""
+"""Vector environments of Gymnasium as slots: the same trajectories in all three autoreset modes (design.md 3)."""
 
 from __future__ import annotations
 
