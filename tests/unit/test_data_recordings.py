@@ -384,7 +384,8 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, suffix: str, mo
     assert list((tmp_path / "many").iterdir()) == []
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+# look: ok a device of Linux, not a package; the test above needs none
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")  # look: ok as above
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_device_without_space(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f".r{suffix}.tmp").symlink_to("/dev/full")  # where the new content is written

@@ -9,8 +9,6 @@ from sampler_envs import Oscillator
 from metaroll.rollouts.episode import rollout
 from metaroll.training.plots import plot_rollout
 
-pytest.importorskip("matplotlib")
-
 
 @pytest.fixture(scope="module")
 def example():
