@@ -4,6 +4,7 @@
 #   make test       all tests but the soak tests
 #   make lint       formatting, lint, types, layers
 #   make test-slow  the soak tests
+#   make test-newest  the tests of our MuJoCo environments, with the newest MuJoCo
 #   make bench      every benchmark with small numbers
 #
 # PYTHON  another interpreter (3.11 or newer):        make test PYTHON=python3.12
@@ -15,9 +16,10 @@ TORCH ?= torch==2.13.0
 PYTEST ?=
 
 BIN := .venv/bin
+NEWEST := $(wildcard tests/unit/test_envs_mujoco_*.py) tests/reference/test_envs_cheetah.py
 SPEC := pyproject.toml constraints.txt
 
-.PHONY: setup setup-dev demo test test-slow lint format bench-setup bench clean
+.PHONY: setup setup-dev demo test test-slow test-newest lint format bench-setup bench clean
 
 setup: .venv/.setup
 setup-dev: .venv/.setup-dev
@@ -48,6 +50,16 @@ test: .venv/.setup-dev
 test-slow: .venv/.setup-dev
 	$(BIN)/pytest -q -m slow $(PYTEST)
 
+# A second environment that holds the newest mujoco and what that needs, and takes all else from .venv.
+test-newest: .venv/.setup-dev
+	test -x .venv-newest/bin/python || $(BIN)/python -m venv .venv-newest
+	grep -v -e '^torch==' -e '^mujoco' constraints.txt > .venv-newest/constraints.txt
+	.venv-newest/bin/pip install --quiet --upgrade -c .venv-newest/constraints.txt mujoco
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$(.venv-newest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
+	.venv-newest/bin/python -c 'import mujoco; print("mujoco", mujoco.__version__)'
+	.venv-newest/bin/python -m pytest -q $(NEWEST) $(PYTEST)
+
 lint: .venv/.setup-dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -75,4 +87,4 @@ bench: .venv-bench/.setup
 	  echo "== $$script"; .venv-bench/bin/python "$$script" --quick; done
 
 clean:
-	rm -rf .venv .venv-bench build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-bench .venv-newest build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -3,6 +3,7 @@
 Names are loaded when they are first used (PEP 562), so that ``import metaroll`` costs next to nothing.
 """
 
+import sys as _sys
 from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
@@ -10,6 +11,9 @@ __version__ = "0.1.0"
 _MODULES = {
     "types": ["EnvSpec", "EnvUpdate", "InOutSpec", "RenderMode", "RolloutPlan"],
     "seeding": ["get_base_seed", "isolated_rng", "set_seed"],
+    "functional.bootstrap": ["bootstrap_ci"],
+    "functional.cvar": ["conditional_value_at_risk"],
+    "functional.hyper_sphere": ["sample_from_hyper_sphere_surface"],
     "functional.minibatches": [
         "gen_ordered_batch_idcs",
         "gen_ordered_batches",
@@ -17,6 +21,23 @@ _MODULES = {
         "shuffled_ordered_batches",
     ],
     "functional.returns": ["discounted_reverse_cumsum"],
+    "functional.robust_statistics": [
+        "interquartile_mean",
+        "interval_of_improvement",
+        "interval_of_iqm",
+        "probability_of_improvement",
+        "wilson_interval",
+    ],
+    "functional.sequences": [
+        "sequence",
+        "sequence_add_init",
+        "sequence_const",
+        "sequence_nlog2",
+        "sequence_plus_one",
+        "sequence_rec_double",
+        "sequence_rec_sqrt",
+        "sequence_sqrt",
+    ],
     "data.data_format": ["cat_to_format", "new_tuple", "stack_to_format", "to_format"],
     "data.step_sequence": ["DictIndexProxy", "Step", "StepSequence"],
     "data.rollout_values": ["check_act_equal", "discounted_value", "discounted_values", "gae_returns"],
@@ -25,15 +46,71 @@ _MODULES = {
     "data.replay": ["PathBuffer"],
     "tasks.updates": ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
     "tasks.domain_params": ["DomainParamUpdate"],
+    "tasks.distributions": [
+        "BernoulliDomainParam",
+        "DomainParam",
+        "LogUniformDomainParam",
+        "MultivariateNormalDomainParam",
+        "NormalDomainParam",
+        "UniformDomainParam",
+    ],
+    "tasks.domain_randomizer": ["DomainRandomizer", "Spread"],
     "tasks.task_sampler": ["FixedTaskSampler", "SetTaskSampler", "TaskSampler"],
-    "envs.registry": ["TaskFamily", "get_family"],
+    "tasks.leak_guard": ["SplitReport", "check_split"],
+    "tasks.split_sampler": ["SplitTaskSampler"],
+    "tasks.finite_samplers": ["ConstructEnvsSampler", "EnvPoolSampler"],
+    "envs.registry": ["get_family"],
+    "envs.task_family": ["TaskFamily"],
     "envs.slot_factory": ["make_slots"],
     "envs.checks": ["check_slots"],
+    "envs.mujoco.definition": ["MujocoEnvDefinition"],
+    "envs.mujoco.threads": ["physics_threads"],
+    "envs.metaworld.benchmarks": ["make_metaworld_benchmark"],
+    "envs.metaworld.goal_sampler": ["MetaWorldTaskSampler"],
+    "envs.metaworld.library": ["MW_TASKS_PER_ENV"],
+    "envs.sims.batch": ["SimBatch"],
+    "envs.sims.catalogue": [
+        "BallOnBeamEnv",
+        "CatapultEnv",
+        "Gaussian2DEnv",
+        "OneMassOscillatorEnv",
+        "PendulumEnv",
+        "QBallBalancerEnv",
+        "QCartPoleStabEnv",
+        "QCartPoleSwingUpEnv",
+        "QQubeStabEnv",
+        "QQubeSwingUpEnv",
+    ],
+    "envs.sims.rewards": ["AbsErr", "ExpQuadrErr", "QuadrErr", "ScaledExpQuadrErr"],
+    "envs.sims.sim_env": ["RealEnv", "SimEnv"],
+    "envs.sims.sim_slots": ["SimSlots"],
+    "envs.sims.tasks": ["DesStateTask", "FinalRewTask", "RadiallySymmDesStateTask"],
+    "envs.sims.randomisation": [
+        "conservative_randomizer",
+        "default_randomizer",
+        "empty_randomizer",
+        "zero_variance_randomizer",
+    ],
+    "envs.wrappers.base": ["all_envs", "inner_env", "remove_envs", "typed_env"],
+    "envs.wrappers.domain_rand": [
+        "DomainRandWrapperBuffer",
+        "DomainRandWrapperLive",
+        "MetaDomainRandWrapper",
+        "outermost_dr_wrapper",
+        "remove_all_dr_wrappers",
+    ],
+    "envs.wrappers.actions": ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"],
+    "envs.wrappers.observations": ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"],
+    "envs.wrappers.transforms": ["DomainParamTransformWrapper"],
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
     "policies.gru": ["GRUGaussianPolicy"],
+    "policies.last_action": ["LastActionPolicy"],
+    "policies.normalised": ["NormalisedPolicy"],
     "policies.networks": ["MLPEncoder", "QFunction"],
     "policies.context": ["ContextConditionedPolicy"],
     "policies.adapters": ["ScriptedPolicy", "as_policy"],
+    "policies.controllers": ["BallBalancerController", "CartPoleController", "QubeController"],
+    "policies.playback": ["DummyPolicy", "IdlePolicy", "PlaybackPolicy", "TimePolicy"],
     "rollouts.episode": ["rollout"],
     "rollouts.replaying": ["replay"],
     "rollouts.engine": ["RolloutEngine"],
@@ -43,13 +120,31 @@ _MODULES = {
     "rollouts.worker_status": ["WorkerStatus", "format_workers"],
     "rollouts.sampler": ["SamplerBase"],
     "rollouts.parallel_sampler": ["ParallelRolloutSampler"],
+    "rollouts.cvar_sampler": ["CVaRSampler", "select_cvar"],
+    "rollouts.parameter_exploration": ["ParameterExplorationSampler"],
+    "rollouts.parameter_samples": ["ParameterSample", "ParameterSamplingResult"],
+    "rollouts.parallel_evaluation": [
+        "eval_domain_params",
+        "eval_domain_params_with_segmentwise_reset",
+        "eval_nominal_domain",
+        "eval_randomized_domain",
+    ],
     "rollouts.invariance": ["assert_worker_invariant"],
+    "rollouts.task_env_checks": ["check_task_env"],
+    "rollouts.task_env_report": ["TaskCheck", "TaskEnvReport"],
     "rollouts.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
     "rollouts.local_sampler": ["LocalSampler"],
     "learners.base": ["MetaRLAlgorithm", "RLAlgorithm"],
+    "learners.epopt": ["EPOpt"],
+    "learners.distillation": ["Distillation"],
+    "learners.hill_climbing": ["HillClimbing"],
     "learners.pearl": ["PEARL"],
+    "learners.ppo": ["PPO"],
     "training.runner": ["LocalRunner"],
     "training.meta_evaluator": ["MetaEvaluator"],
+    "training.policy_evaluator": ["PolicyEvaluator"],
+    "training.robustness": ["RobustnessMap", "robustness_map"],
+    "training.robustness_plots": ["plot_robustness"],
     "training.snapshots": ["SnapshotConfig", "Snapshotter"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -61,9 +156,19 @@ def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'metaroll' has no attribute {name!r}")
     value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
+    _register_simulators()
     globals()[name] = value
     return value
 
 
+def _register_simulators() -> None:
+    """Tell Gymnasium the ids of our simulators, if it has been loaded: ``gymnasium.make("metaroll/Pendulum-v0")``."""
+    if "gymnasium.vector" in _sys.modules:
+        _import_module("metaroll.envs.sims.registration")
+
+
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOME})
+
+
+_register_simulators()

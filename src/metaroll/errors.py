@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
+    "ClusterError",
     "DataError",
     "InvalidValueError",
     "MetarollError",
@@ -65,6 +66,10 @@ class RecordingError(MetarollError, ValueError):
 
 class RunExistsError(MetarollError, FileExistsError):
     """A run folder exists already."""
+
+
+class ClusterError(MetarollError, ConnectionError):
+    """A cluster does not answer, or cannot be started."""
 
 
 class WorkerLost(MetarollError, RuntimeError):

@@ -163,6 +163,8 @@ class RolloutPlan:
         eval: Evaluation mode: randomisation of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
         stop_on_done: End at the environment's own ending.
+        extras: Notes of who made the plan: ``name`` is what errors call the rollout, in place of its index and seed;
+            ``domain_param`` are domain parameters that have been set in the environment already.
     """
 
     index: int = 0
@@ -176,6 +178,12 @@ class RolloutPlan:
     deterministic: bool | None = None
     stop_on_done: bool = True
     extras: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.index, bool) or not isinstance(self.index, int | np.integer):
+            raise TypeError(f"index of a RolloutPlan must be a whole number, got {self.index!r}")
+        if self.index < 0:
+            raise ValueError(f"index of a RolloutPlan must be at least 0, got {self.index}")
 
     @property
     def task(self) -> Any:
@@ -229,7 +237,9 @@ class Policy(Protocol):
 
     ``noise_dim`` numbers per slot and step are drawn for the policy from the generator of the rollout's plan: standard
     normal or uniform on [0, 1), as ``noise_kind`` says. ``width_independent`` promises that a row of the result does
-    not depend on how many rows there are; otherwise the engine calls the policy with blocks of fixed width.
+    not depend on how many rows there are; otherwise the engine calls the policy with blocks of fixed width. A policy
+    with a true attribute ``parameter_blocks`` also takes parameters ``(N / 8, P)``, one set for every eight consecutive
+    rows; the engine then sorts rows by their parameters.
     """
 
     noise_dim: int
@@ -276,7 +286,7 @@ class Runner(Protocol):
 
     @property
     def step_itr(self) -> int:
-        """Number of ``obtain_samples`` calls so far."""
+        """Number of calls of ``obtain_samples`` and ``sample_parameters`` so far."""
         ...
 
     @property
@@ -301,6 +311,20 @@ class Runner(Protocol):
 
         With one ``env_update`` (or none) the result is a list of StepSequences. With a sequence of M updates (and M
         ``contexts``) it is a list of M such lists, ``batch_size`` or ``num_rollouts`` holding for each.
+        """
+        ...
+
+    def sample_parameters(
+        self,
+        param_sets: np.ndarray,
+        *,
+        num_domains: int = 1,
+        num_init_states_per_domain: int = 1,
+        deterministic: bool = True,
+    ) -> list[list[Any]]:
+        """Whole rollouts of the policy with each set of flat parameters ``(n, P)``: n lists of StepSequences.
+
+        All sets act in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state.
         """
         ...
 

@@ -34,12 +34,40 @@ PEARL_TESTS = "tests/unit/test_learners_pearl.py"
 WORKER_TESTS = "tests/unit/test_rollouts_workers.py"
 POOL_TESTS = "tests/unit/test_rollouts_run_collect.py"
 SAMPLER_TESTS = "tests/unit/test_rollouts_parallel_sampler.py"
+CVAR_TESTS = "tests/unit/test_rollouts_cvar_sampler.py"
+EXPLORATION_TESTS = "tests/unit/test_rollouts_parameter_exploration.py"
+EVALUATION_TESTS = "tests/unit/test_rollouts_parallel_evaluation.py"
 SEQUENCE_TESTS = "tests/unit/test_data_step_sequence.py"
 BATCH_TESTS = "tests/unit/test_data_batches.py"
 FORMAT_TESTS = "tests/unit/test_data_data_format.py"
 MINIBATCH_TESTS = "tests/unit/test_functional_minibatches.py"
 VALUE_TESTS = "tests/unit/test_data_rollout_values.py"
+FUNCTIONAL_SEQUENCE_TESTS = "tests/unit/test_functional_sequences.py"
+SET_TASK_TESTS = "tests/unit/test_tasks_task_sampler.py"
+FINITE_TESTS = "tests/unit/test_tasks_finite_samplers.py"
+METAWORLD_TESTS = "tests/unit/test_envs_metaworld_sampler.py"
 BEHAVIOUR_TESTS = {
+    "TaskSampler": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
+    "TaskSampler.n_tasks": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
+    "TaskSampler.sample": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
+    "ConstructEnvsSampler": f"{FINITE_TESTS}::test_construct_envs_sampler_builds_new_environments",
+    "ConstructEnvsSampler.n_tasks": f"{FINITE_TESTS}::test_construct_envs_sampler_builds_new_environments",
+    "ConstructEnvsSampler.sample": f"{FINITE_TESTS}::test_construct_envs_sampler_with_replacement",
+    "SetTaskSampler": f"{SET_TASK_TESTS}::test_set_task_sampler_takes_functions_and_old_sample_tasks",
+    "SetTaskSampler.n_tasks": (
+        f"{SET_TASK_TESTS}::test_set_task_sampler_uses_the_given_environment_and_its_number_of_tasks"
+    ),
+    "SetTaskSampler.sample": f"{SET_TASK_TESTS}::test_set_task_sampler_gives_updates_with_different_tasks",
+    "EnvPoolSampler": f"{FINITE_TESTS}::test_env_pool_sampler_returns_the_very_environments",
+    "EnvPoolSampler.grow_pool": f"{FINITE_TESTS}::test_grow_pool_copies_environments_of_the_pool",
+    "EnvPoolSampler.n_tasks": f"{FINITE_TESTS}::test_env_pool_sampler_returns_the_very_environments",
+    "EnvPoolSampler.sample": f"{FINITE_TESTS}::test_env_pool_sampler_refuses_what_a_pool_cannot_give",
+    "MetaWorldTaskSampler": f"{METAWORLD_TESTS}::test_updates_of_a_class_stand_together_in_the_order_of_the_classes",
+    "MetaWorldTaskSampler.n_tasks": f"{METAWORLD_TESTS}::test_fifty_tasks_per_class",
+    "MetaWorldTaskSampler.sample": (
+        f"{METAWORLD_TESTS}::test_every_class_goes_through_all_tasks_before_one_comes_again"
+    ),
+    "MW_TASKS_PER_ENV": f"{METAWORLD_TESTS}::test_fifty_tasks_per_class",
     "PEARL": f"{PEARL_TESTS}::test_documented_order_and_defaults",
     "PEARL.adapt_policy": f"{PEARL_TESTS}::test_adapt_policy_infers_the_posterior_of_all_steps",
     "PEARL.augment_env_spec": f"{PEARL_TESTS}::test_augment_env_spec_appends_the_latent",
@@ -104,6 +132,35 @@ BEHAVIOUR_TESTS = {
         f"{SAMPLER_TESTS}::test_changed_environments_need_reinit_and_changed_parameters_do_not"
     ),
     "ParallelRolloutSampler.sample": f"{SAMPLER_TESTS}::test_repetition_of_given_states_and_parameters",
+    "CVaRSampler": f"{CVAR_TESTS}::test_at_least_min_rollouts_are_kept",
+    "CVaRSampler.reinit": f"{CVAR_TESTS}::test_arguments_and_reinit_are_handed_on",
+    "CVaRSampler.sample": f"{CVAR_TESTS}::test_arguments_and_reinit_are_handed_on",
+    "CVaRSampler.set_min_count": f"{CVAR_TESTS}::test_changing_epsilon_changes_how_many_are_sampled",
+    "select_cvar": f"{CVAR_TESTS}::test_select_cvar_keeps_the_worst",
+    "ParameterExplorationSampler": f"{EXPLORATION_TESTS}::test_everything_follows_from_the_seed",
+    "ParameterExplorationSampler.num_rollouts_per_param": (
+        f"{EXPLORATION_TESTS}::test_every_set_meets_the_same_pairs_of_domain_and_state"
+    ),
+    "ParameterExplorationSampler.reinit": (
+        f"{EXPLORATION_TESTS}::test_reinit_takes_the_new_environment_s_randomisation"
+    ),
+    "ParameterExplorationSampler.sample": (
+        f"{EXPLORATION_TESTS}::test_every_set_meets_the_same_pairs_of_domain_and_state"
+    ),
+    "ParameterSample": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSample.mean_undiscounted_return": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSample.num_rollouts": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSample.params": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSample.rollouts": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSamplingResult": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSamplingResult.mean_returns": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSamplingResult.num_rollouts": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSamplingResult.parameters": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "ParameterSamplingResult.rollouts": f"{EXPLORATION_TESTS}::test_samples_and_results",
+    "eval_domain_params": f"{EVALUATION_TESTS}::test_one_rollout_per_set_of_domain_parameters",
+    "eval_domain_params_with_segmentwise_reset": (f"{EVALUATION_TESTS}::test_segments_start_in_the_recorded_states"),
+    "eval_nominal_domain": f"{EVALUATION_TESTS}::test_the_nominal_domain_is_that_of_the_environment",
+    "eval_randomized_domain": f"{EVALUATION_TESTS}::test_randomized_domains_are_drawn_from_the_seed",
     "SamplerBase": "tests/unit/test_rollouts_sampler.py::test_sampler_base_is_abstract_and_keeps_its_bounds",
     "SamplerBase.reinit": "tests/unit/test_rollouts_sampler.py::test_sampler_base_is_abstract_and_keeps_its_bounds",
     "SamplerBase.sample": "tests/unit/test_rollouts_sampler.py::test_sampler_base_is_abstract_and_keeps_its_bounds",
@@ -116,6 +173,16 @@ BEHAVIOUR_TESTS = {
     "SamplerPool.set_seed": (f"{POOL_TESTS}::test_set_seed_seeds_worker_i_with_seed_plus_i_and_the_stream_goes_on"),
     "SamplerPool.stop": f"{POOL_TESTS}::test_stop_ends_the_workers",
     "after_rollout_query": "tests/unit/test_rollouts_query.py::test_continue",
+    "bootstrap_ci": "tests/unit/test_functional_bootstrap.py::test_documented_use",
+    "sample_from_hyper_sphere_surface": "tests/unit/test_functional_hyper_sphere.py::test_one_point_of_norm_one",
+    "sequence": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_sequence_of_a_rule_of_ones_own",
+    "sequence_add_init": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
+    "sequence_const": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
+    "sequence_nlog2": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
+    "sequence_plus_one": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
+    "sequence_rec_double": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
+    "sequence_rec_sqrt": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
+    "sequence_sqrt": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
     "rollout": "tests/unit/test_rollouts_episode.py::test_every_documented_parameter_and_field",
 }
 """Every documented member of the finished seeds -> the test of its behaviour, which names its section of the specs."""

@@ -60,6 +60,12 @@ class Oscillator(gymnasium.Env):
         self.closed += 1
 
 
+class Started(Oscillator):
+    """Says that it can be started in any state."""
+
+    init_space = Box(-1.0, 1.0, (2,), np.float64)
+
+
 class Deaf(Oscillator):
     """Ignores the initial state."""
 

@@ -21,9 +21,19 @@ def test_every_value_names_an_option_and_fits_it(algo, env):
         assert check_value(options[name], value, "the preset") == value
 
 
-@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
-def test_every_environment_has_a_preset(algo):
-    assert preset_names(algo) == sorted(family_names())
+def test_presets_of_pearl_are_for_families_and_those_of_the_publication_have_one():
+    assert set(preset_names("pearl")) <= set(family_names())
+    assert {"cheetah-vel", "point-robot", "sparse-point-robot"} <= set(preset_names("pearl"))
+
+
+def test_a_family_without_a_preset_brings_its_sizes():
+    algorithm = resolve("pearl", "qcp-su")["algorithm"]
+    assert (algorithm["num_train_tasks"], algorithm["num_test_tasks"], algorithm["max_path_length"]) == (80, 20, 8000)
+
+
+def test_without_a_preset_there_are_the_common_values_of_the_algorithm():
+    assert get_preset("ppo", "CartPole-v1")["hidden_sizes"] == (64, 64)
+    assert resolve("ppo", "CartPole-v1")["algorithm"]["max_path_length"] == 500
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name():

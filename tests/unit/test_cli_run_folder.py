@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_the_cure(tmp_path):
 def test_what_a_run_leaves_that_ended_before_it_began_is_nothing(tmp_path):
     with claim(tmp_path / "run"):
         pass
-    (tmp_path / "run" / ".config.yaml.tmp").write_text("half")
+    (tmp_path / "run" / ".config.yaml.4711-0a1b2c3d.tmp").write_text("half")
     refuse_existing(tmp_path / "run")
 
 

@@ -117,7 +117,7 @@ def test_ends_are_read() -> None:
         ({"u": ["a", "b", "c", None]}, ValueError, "column 'u' must hold numbers"),
         ({"actions": [1, 2, 3, 4]}, ValueError, "cannot be called 'actions'"),
         ({"complete": [1, 2, 3, 4]}, ValueError, "cannot be called 'complete'"),
-        ({"length": [1, 2, 3, 4]}, ValueError, "'length' is an attribute of StepSequence"),
+        ({"length": [1, 2, 3, 4]}, ValueError, "cannot be called 'length'"),
         ({3: [1, 2, 3, 4]}, ValueError, "must be text, got 3"),
     ],
 )
@@ -126,6 +126,27 @@ def test_bad_tables_are_named(columns: dict[Any, Any], error: type[Exception], m
         StepSequence.from_pandas(
             log().assign(**columns) if 3 not in columns else log().join(pd.DataFrame(columns)), SPEC
         )
+
+
+@pytest.mark.parametrize("name", ["complete", "continuous", "length", "rollout_info", "self"])
+def test_names_that_mean_something_else_are_refused_everywhere(name: str) -> None:
+    rollout = rollout_of(EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,))))
+    with pytest.raises(ValueError, match=f"'{name}' means something else in StepSequence; choose another name"):
+        rollout.add_data(name, np.zeros(3))
+    spec = EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,)))
+    frame = rollout.to_pandas(spec)
+    frame[name] = np.arange(4.0)
+    with pytest.raises(ValueError, match=f"a column of df cannot be called '{name}'"):
+        StepSequence.from_pandas(frame, spec)
+
+
+@pytest.mark.parametrize("name", ["done", "rewards", "terminated"])
+def test_labels_must_not_be_names_of_other_columns(name: str) -> None:
+    spec = EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,)), observation_labels=("x", name))
+    rollout = rollout_of(EnvSpec(Box(-1, 1, (2,)), Box(-1, 1, (1,))))
+    for call in (lambda: rollout.to_pandas(spec), lambda: StepSequence.from_pandas(rollout.to_pandas(), spec)):
+        with pytest.raises(ValueError, match=f"observation_labels must not hold '{name}', the name of another column"):
+            call()
 
 
 def test_bad_arguments_are_named() -> None:

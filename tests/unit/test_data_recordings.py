@@ -14,7 +14,7 @@ from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -22,6 +22,8 @@ import pandas as pd
 import pytest
 import torch
 
+from metaroll.data import atomic_files
+from metaroll.data.atomic_files import write_atomic, write_files
 from metaroll.data.compare import first_difference, rollouts_equal
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.step_sequence import StepSequence
@@ -387,11 +389,26 @@ def test_a_full_disk_leaves_everything_as_it_was(tmp_path: Path, suffix: str, mo
 # look: ok a device of Linux, not a package; the test above needs none
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")  # look: ok as above
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_device_without_space(tmp_path: Path, suffix: str) -> None:
-    (tmp_path / f".r{suffix}.tmp").symlink_to("/dev/full")  # where the new content is written
+def test_a_device_without_space(tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "new").symlink_to("/dev/full")
+    monkeypatch.setattr(atomic_files, "temporary_path", lambda path: tmp_path / "new")  # where new content is written
     with pytest.raises(RecordingError, match=f"r{suffix} cannot be written: No space left on device"):
         save_rollout(make(length=2000), tmp_path / f"r{suffix}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_writers_of_the_same_path_do_not_touch_what_the_other_is_writing(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"first ")
+        file.flush()
+        write_atomic(path, b"the other one, in the middle of this one")
+        file.write(b"second")
+
+    write_files({path: write})
+    assert path.read_bytes() == b"first second"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_bad_construction_is_named() -> None:
         StepSequence(**good, infos={"x": torch.zeros(2, requires_grad=True)})
     with pytest.raises(ValueError, match="'extra' is None"):
         StepSequence(**good, extra=None)
-    with pytest.raises(ValueError, match="is an attribute of StepSequence"):
+    with pytest.raises(ValueError, match="means something else in StepSequence"):
         StepSequence(**good, length=np.zeros(2))
     with pytest.raises(ValueError, match="data_format must be"):
         StepSequence(**good, data_format="jax")

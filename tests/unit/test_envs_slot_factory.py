@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from metaroll.envs.batched_env import BatchedSlots
 from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.point_robot import PointRobotEnv, PointRobotSlots, SparsePointRobotEnv
+from metaroll.envs.point_robot import PointRobotEnv, SparsePointRobotEnv
 from metaroll.envs.slot_factory import env_kind, env_source, make_env, make_slots
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.updates import SetTaskUpdate
@@ -36,11 +37,11 @@ def limited() -> gymnasium.Env:
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
-        ("point-robot", PointRobotSlots),
-        ("sparse-point-robot", PointRobotSlots),
-        (SparsePointRobotEnv, PointRobotSlots),
-        (PointRobotEnv(goal=(0.5, 0.5)), PointRobotSlots),
-        (lambda: PointRobotEnv(), PointRobotSlots),
+        ("point-robot", BatchedSlots),
+        ("sparse-point-robot", BatchedSlots),
+        (SparsePointRobotEnv, BatchedSlots),
+        (PointRobotEnv(goal=(0.5, 0.5)), BatchedSlots),
+        (lambda: PointRobotEnv(), BatchedSlots),
         (limited, GymSlots),
         (limited(), GymSlots),
         (Slower, GymSlots),
@@ -51,7 +52,7 @@ def test_make_slots_and_env_kind(source: Any, kind: type) -> None:
     slots = make_slots(source, 3)
     assert type(slots) is kind
     assert slots.num_slots == 3
-    assert env_kind(source) == ("batched" if kind is PointRobotSlots else "list")
+    assert env_kind(source) == ("batched" if kind is BatchedSlots else "list")
     assert slots.reset([2], [RolloutPlan(seed=(0, 0, 0))]).shape[0] == 1
     assert make_slots(slots, 3) is slots
     with pytest.raises(ValueError, match="num_slots must be 3"):

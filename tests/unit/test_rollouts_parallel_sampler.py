@@ -10,6 +10,7 @@ import threading
 import time
 
 import cloudpickle
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -18,12 +19,14 @@ from sampler_envs import NOMINAL, Nan, Oscillator
 from metaroll.data.compare import first_difference
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.episode import rollout
 from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
 from metaroll.rollouts.replaying import replay
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import effective_seed, get_base_seed, isolated_rng, set_seed
-from metaroll.types import EnvSpec
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.types import EnvSpec, RolloutPlan
 
 
 def gaussian():
@@ -381,6 +384,73 @@ def test_a_shared_pool_must_have_that_many_workers_and_is_not_stopped(pools):
         quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=1, timeouts=PoolTimeouts())
     quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=1).close()
     assert len(pools[2].invoke_all(pids)) == 2
+
+
+def test_max_steps_ends_rollouts_of_environments_without_a_limit(pools):
+    endless = Oscillator(max_steps=10**9)
+    sampler = quiet(endless, push, min_rollouts=2, max_steps=7, seed=3)
+    assert [len(r) for r in sampler.sample()] == [7, 7]
+    assert same(
+        sampler.sample(), [rollout(endless, push, max_steps=7, seed=3, sub_seed=1, sub_sub_seed=i) for i in (0, 1)]
+    )
+    again = cloudpickle.loads(cloudpickle.dumps(sampler))
+    assert [r.truncated[-1] for r in again.sample()] == [True, True] and again.max_steps == 7
+    by_steps = [quiet(endless, push, n, min_steps=20, max_steps=7, seed=3, pool=pools[n]).sample() for n in (1, 2)]
+    assert same(*by_steps) and [len(r) for r in by_steps[0]] == [7, 7, 7]
+    for limit, error in ((0, ValueError), (2.5, TypeError), ("7", TypeError)):
+        with pytest.raises(error, match="max_steps must be"):
+            quiet(endless, push, max_steps=limit, min_rollouts=1)
+
+
+class Controller:
+    """Pushes in proportion to the mass that it is told."""
+
+    told = None
+
+    def reset(self, domain_param=None):
+        self.told = domain_param
+
+    def __call__(self, obs):
+        return np.array([self.told["mass"] / 10])
+
+
+def test_policies_that_want_them_are_told_the_domain_parameters_of_each_rollout(pools):
+    """specs/sampling.md 8.1, step 6: of the innermost environment, also where it is wrapped."""
+    env = gymnasium.wrappers.TimeLimit(Oscillator(), 3)
+    params = [{"mass": 2.0}, {"mass": 4.0}]
+    found = [quiet(env, Controller(), n, min_rollouts=4, seed=5, pool=pools[n]).sample(None, params) for n in (1, 2)]
+    assert same(*found)
+    assert [float(r.actions[0, 0]) for r in found[0]] == pytest.approx([0.2, 0.4, 0.2, 0.4])
+    alone = rollout(env, Controller(), reset_kwargs={"domain_param": params[1]}, seed=5, sub_seed=0, sub_sub_seed=1)
+    assert first_difference(alone, found[0][1]) is None
+    with RolloutEngine(Oscillator, Controller()) as engine:  # records no extras
+        plans = [
+            RolloutPlan(seed=(0, 0, 0), env_update=DomainParamUpdate(entry), max_steps=3) for entry in (*params, {})
+        ]
+        assert [float(r.actions[0, 0]) for r in engine.run(plans)] == pytest.approx([0.2, 0.4, 0.1])
+
+
+def test_policies_learn_the_parameters_that_a_reset_has_drawn():
+    result = rollout(Drawing(), Controller(), max_steps=2, seed=0)
+    assert result.rollout_info["domain_param"]["mass"] != NOMINAL["mass"]
+    assert float(result.actions[0, 0]) == pytest.approx(result.rollout_info["domain_param"]["mass"] / 10)
+
+
+class Drawing(Oscillator):
+    """Draws its mass at every reset."""
+
+    def reset(self, *, seed=None, options=None):
+        out = super().reset(seed=seed, options=options)
+        self._params["mass"] = float(self.np_random.uniform(2.0, 3.0))
+        return out
+
+
+def test_a_closed_sampler_says_so():
+    sampler = quiet(Oscillator(), push, min_rollouts=1)
+    sampler.close()
+    for call in (sampler.sample, sampler.reinit):
+        with pytest.raises(RuntimeError, match="this ParallelRolloutSampler has been closed"):
+            call()
 
 
 def test_closed_and_collected_samplers_leave_no_process():

@@ -112,6 +112,16 @@ def test_an_exception_names_the_argument_and_the_pool_stays_usable(workers, tran
         assert pool.run_map(double, [1, 2, 3]) == [2, 4, 6]
 
 
+def test_wrong_functions_and_arguments_are_named():
+    with SamplerPool(1) as pool:
+        for call in (lambda: pool.run_map(5, [1]), lambda: pool.invoke_all(5), lambda: pool.run_collect(1, 5)):
+            with pytest.raises(TypeError, match=r"func must be callable as func\(namespace, ...\), got 5 of type int"):
+                call()
+        for call in (pool.run_map, pool.invoke_all_map):
+            with pytest.raises(TypeError, match="arglist must be a list of arguments, got 3 of type int"):
+                call(abs, 3)
+
+
 def test_what_cannot_be_sent_is_an_error_before_anything_runs():
     lock = threading.Lock()
     with SamplerPool(2) as pool:

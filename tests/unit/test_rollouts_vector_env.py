@@ -8,12 +8,15 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from sampler_envs import Oscillator
 from space_envs import nested
 
 import metaroll
 from metaroll.envs.vector_slots import VectorEnvSlots
+from metaroll.errors import RolloutError
 from metaroll.rollouts.vector_env import SlotsVectorEnv
 from metaroll.seeding import plan_env_seed
+from metaroll.tasks.domain_params import DomainParamUpdate
 
 MODES = list(AutoresetMode)
 
@@ -164,8 +167,95 @@ def test_wrong_use_is_told() -> None:
             env.reset(options=options)
     with pytest.raises(ValueError, match="seed must be an integer or a list of 2"):
         env.reset(seed=[1])
+    with pytest.raises(ValueError, match="seed must hold integers of at least 0"):
+        env.reset(seed=[1, -1])
     with pytest.raises(ValueError, match="autoreset_mode must be one of"):
         SlotsVectorEnv(cart_pole, 2, "Never")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"num_envs": 0}, ValueError, "num_envs must be a whole number of at least 1, got 0"),
+        ({"max_episode_steps": 0}, ValueError, "max_episode_steps must be a whole number of at least 1, got 0"),
+        ({"env_updates": ["warm", None]}, TypeError, "env_updates must hold EnvUpdates or None, got 'warm'"),
+    ],
+)
+def test_bad_arguments_are_named(arguments: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        SlotsVectorEnv(cart_pole, **{"num_envs": 2, **arguments})
+
+
+class Fragile(Oscillator):
+    """Fails in its third step, or in a reset to the mass 13, or shows NaN for the mass 7."""
+
+    def reset(self, **options: Any) -> Any:
+        if self.domain_param["mass"] == 13.0:
+            raise ZeroDivisionError("unlucky")
+        return super().reset(**options)
+
+    def step(self, action: Any) -> Any:
+        if self._t == 2:
+            raise ZeroDivisionError("tired")
+        observation, *rest = super().step(action)
+        return observation * (np.nan if self.domain_param["mass"] == 7.0 else 1.0), *rest
+
+
+def test_errors_speak_of_sub_environments_and_episodes() -> None:
+    env = SlotsVectorEnv(Fragile, 2)
+    actions = np.zeros((2, 1), np.float32)
+    env.reset(seed=[8, 4])
+    env.step(actions)
+    env.step(actions)
+    with pytest.raises(RolloutError) as tired:
+        env.step(actions)
+    expected = "the environment failed at step 2 of episode 0 of sub-environment 0 (seed 8): ZeroDivisionError: tired"
+    assert str(tired.value) == expected
+    for mass, text in (
+        (13.0, "the environment failed while resetting episode 0 of sub-environment 1 (seed 4): "),
+        (7.0, "observation is not finite at step 0 of episode 0 of sub-environment 1 (seed 4): [nan nan]"),
+    ):
+        env = SlotsVectorEnv(Fragile, 2, env_updates=[None, DomainParamUpdate({"mass": mass})])
+        with pytest.raises(RolloutError) as caught:
+            env.reset(seed=[8, 4])
+            env.step(actions)
+        assert str(caught.value).startswith(text)
+        assert not any(word in str(caught.value) for word in ("rollout", "plan", "on_invalid"))
+
+
+def test_a_closed_one_says_so() -> None:
+    env = SlotsVectorEnv(cart_pole, 2)
+    env.reset()
+    env.close()
+    for call in (env.reset, lambda: env.step(np.zeros(2, dtype=np.int64)), lambda: env.get_attr("gravity")):
+        with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="this SlotsVectorEnv has been closed"):
+            call()
+
+
+def test_attributes_and_methods_of_the_sub_environments_are_reached_as_in_gymnasium() -> None:
+    env, reference = SlotsVectorEnv(cart_pole, 3), SyncVectorEnv([cart_pole] * 3)
+    for one in (env, reference):
+        assert one.get_attr("gravity") == (9.8, 9.8, 9.8)
+        one.set_attr("gravity", [1.0, 2.0, 3.0])
+        one.set_attr("length", 0.25)
+        assert (one.get_attr("gravity"), one.call("length")) == ((1.0, 2.0, 3.0), (0.25, 0.25, 0.25))
+        assert one.call("has_wrapper_attr", "no such thing") == (False, False, False)
+        with pytest.raises(ValueError, match=r"[Vv]alues must be"):
+            one.set_attr("gravity", [1.0])
+    env.reset(seed=0)
+    assert env.get_attr("gravity") == (1.0, 2.0, 3.0)  # resets leave it
+    fall = [episode[0][5] for episode in episodes_of(env, 1)]
+    assert not np.array_equal(fall[0], fall[1])
+
+
+def test_it_has_the_spec_of_its_environment_and_a_batched_simulator_has_no_sub_environments() -> None:
+    env = SlotsVectorEnv("CartPole-v1", 2, max_episode_steps=7)
+    assert env.spec is not None and (env.spec.id, env.spec.max_episode_steps) == ("CartPole-v1", 7)
+    assert gymnasium.spec("CartPole-v1").max_episode_steps == 500
+    batched = SlotsVectorEnv("point-robot", 2)
+    assert batched.spec is None
+    with pytest.raises(AttributeError, match="'goal' cannot be asked of, or set in, single sub-environments"):
+        batched.get_attr("goal")
 
 
 class Masked(gymnasium.Env):

@@ -61,8 +61,22 @@ def test_log_performance_by_hand(as_batch: bool) -> None:
         "Test/MinReturn": 3.0,
         "Test/CompletionRate": 0.5,
         "Test/SuccessRate": 0.5,
+        "Test/SuccessAtEndRate": 0.5,
+        "Test/StepsToSuccess": 2.0,
     }
     np.testing.assert_array_equal(episode_returns(batch), [3.0, 12.0])
+
+
+def test_three_ways_of_counting_success() -> None:
+    """At any step, at the end, and how soon; an episode may lose what it had"""
+    flags = [[0.0, 1.0, 0.0], [False, False, True], [0.0, 0.0, 0.0]]
+    metrics = log_performance(0, [rollout([0.0] * 3, False, success=flag) for flag in flags], 1.0)
+    assert metrics["Evaluation/SuccessRate"] == pytest.approx(2 / 3)
+    assert metrics["Evaluation/SuccessAtEndRate"] == pytest.approx(1 / 3)
+    assert metrics["Evaluation/StepsToSuccess"] == 2.5
+    never = log_performance(0, [rollout([0.0], False, success=[False])], 1.0)
+    assert never["Evaluation/SuccessRate"] == 0.0
+    assert np.isnan(never["Evaluation/StepsToSuccess"])
 
 
 def test_returns_of_another_reward() -> None:

@@ -88,7 +88,7 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
         texts[:] = [axes.get_title("left"), *(t.get_text() for t in axes.texts), axes.get_ylabel(), *legend]
         return path
 
-    monkeypatch.setattr(plots, "_finish", finish)
+    monkeypatch.setattr(plots, "finish_figure", finish)
     plot_adaptation_curve(example_result(), tmp_path / "a.png", references={"floor": -15.9})
     assert texts[:3] == [
         "Adapting to a new task",
@@ -105,7 +105,7 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_single_epoch_has_visible_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, references: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "finish_figure", lambda figure, axes, path, references: kept.append(axes) or path)
     write_metrics(tmp_path, epochs=1)
     plot_learning_curve(tmp_path)
     assert len(kept[0].containers) == 2  # error bars instead of bands without width

@@ -31,6 +31,10 @@ def test_spec_of_an_env():
 
 
 def test_a_plan_acts_deterministically_in_evaluation_unless_told():
+    with pytest.raises(ValueError, match="index of a RolloutPlan must be at least 0, got -1"):
+        RolloutPlan(index=-1)
+    with pytest.raises(TypeError, match=r"index of a RolloutPlan must be a whole number, got 0\.5"):
+        RolloutPlan(index=0.5)  # pyright: ignore[reportArgumentType]
     assert RolloutPlan(eval=True).acts_deterministically and not RolloutPlan().acts_deterministically
     assert not RolloutPlan(eval=True, deterministic=False).acts_deterministically
 
@@ -56,6 +60,7 @@ def test_render_mode_is_off_by_default():
         (errors.RunExistsError, FileExistsError),
         (errors.InvalidValueError, ValueError),
         (errors.WorkerLost, RuntimeError),
+        (errors.ClusterError, ConnectionError),
         (errors.NotSetupError, RuntimeError),
     ],
 )

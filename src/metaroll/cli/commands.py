@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from metaroll.cli import run_folder
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, peek_option, take_positionals
 from metaroll.cli.options import options_class
 from metaroll.cli.output_options import Output, flags_of, parse_options, unset
-from metaroll.cli.presets import ALGORITHM_NAMES, preset_names
+from metaroll.cli.presets import ALGORITHM_NAMES, example_envs
 from metaroll.errors import unknown_name
 
 __all__ = ["demo", "evaluate", "resume", "train"]
@@ -24,6 +24,8 @@ _Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
 _AsTrained = Annotated[int | None, unset("INT", "as in training")]
 _Folder = Annotated[str | None, unset("DIR", "runs/ALGO-ENV-SEED")]
 _File = Annotated[str | None, unset("FILE", "none")]
+_Engine = Annotated[Literal["auto", "serial", "process", "ray"] | None, unset("{auto,serial,process,ray}", "as before")]
+_Address = Annotated[str | None, unset("HOST:PORT", "as before")]
 _SECTIONS = ("run", "algorithm", "evaluation")
 
 
@@ -35,6 +37,27 @@ class _Files:
     """Folder of the run."""
     config: _File = None
     """YAML file with options, as config.yaml of a run or as lines `name: value`; flags override it."""
+    seeds: int = 1
+    """Number of runs, with seeds that count up from --seed; then --out names the folder that holds their folders."""
+    jobs: int = 1
+    """Runs at a time, in a process each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Where:
+    """Where rollouts are run; results do not depend on it."""
+
+    engine: _Engine = None
+    """In this process, in processes, on a Ray cluster, or as the number of workers suggests."""
+    ray_address: _Address = None
+    """The Ray cluster, or auto for one that runs on this machine."""
+
+    def changes(self) -> dict[str, Any]:
+        """What that changes in the options of the run."""
+        changes: dict[str, Any] = {} if self.engine is None else {"transport": self.engine}
+        if self.ray_address is not None or self.engine not in (None, "ray"):
+            changes["ray_address"] = self.ray_address
+        return changes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +81,16 @@ class _ResumeArguments:
     """Processes that collect rollouts; results do not depend on it."""
     from_epoch: _Newest = None
     """Go on after this epoch; newer snapshots are set aside."""
+    where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _EvaluateArguments:
     episodes: _AsTrained = None
-    """Exploration episodes per task."""
+    """Episodes per task (of an algorithm that adapts: exploration episodes)."""
+    adapted_episodes: _AsTrained = None
+    """Episodes per task after adaptation (of an algorithm that adapts)."""
     num_tasks: _AsTrained = None
     """Number of held-out tasks."""
     repetitions: _AsTrained = None
@@ -73,6 +99,7 @@ class _EvaluateArguments:
     """Seed of the evaluation's rollouts."""
     from_epoch: _Newest = None
     """Evaluate the agent as it was after this epoch."""
+    where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
 
@@ -115,9 +142,34 @@ def train(arguments: Sequence[str]) -> None:
     values = {o.name: getattr(getattr(given, o.section), o.name) for o in options}
     with blame_input():
         config = experiments.resolve(algo, env, [("the options", values)])
-        folder = _default_folder(config) if given.files.out is None else _folder(given.files.out)
-        run_folder.refuse_existing(folder)
-    start(config, folder, given.output.console(), given.output.json)
+        experiments.require_at_least({"--seeds": given.files.seeds, "--jobs": given.files.jobs}, 1)
+        runs = _runs(config, given.files)
+        for _, folder in runs:
+            run_folder.refuse_existing(folder)
+    if given.files.seeds == 1:
+        start(*runs[0], given.output.console(), given.output.json)
+        return
+    from metaroll.cli.many_seeds import train_seeds
+    from metaroll.cli.outcome import print_json
+
+    console = given.output.console()
+    summaries = train_seeds(runs, given.files.jobs, console)
+    folders = " ".join(str(folder) for _, folder in runs)
+    console.print(f"next: metaroll compare {folders}", soft_wrap=True, markup=False)
+    if given.output.json:
+        print_json({"runs": summaries})
+
+
+def _runs(config: Mapping[str, Any], files: _Files) -> list[tuple[dict[str, Any], Path]]:
+    """Configuration and folder of the run of each seed."""
+    first = config["run"]["seed"]
+    configs = [{**config, "run": {**config["run"], "seed": first + i}} for i in range(files.seeds)]
+    if files.out is None:
+        return [(one, _default_folder(one)) for one in configs]
+    out = _folder(files.out)
+    if files.seeds == 1:
+        return [(configs[0], out)]
+    return [(one, out / f"seed-{one['run']['seed']}") for one in configs]
 
 
 def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
@@ -127,10 +179,10 @@ def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tu
         raise unknown_name("algorithm", names[0], ALGORITHM_NAMES)
     algo = names[0] if names else ALGORITHM_NAMES[0]
     if len(names) < 2 and not asks_for_help(rest):
-        known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(preset_names(algo))}"
+        known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(example_envs(algo))}"
         missing = "the environment is" if names else "both names are"
         raise UsageError(f"{usage}: {missing} missing (before all options). Known {known}")
-    return (algo, names[1] if len(names) == 2 else preset_names(algo)[0]), rest
+    return (algo, names[1] if len(names) == 2 else example_envs(algo)[0]), rest
 
 
 def resume(arguments: Sequence[str]) -> None:
@@ -142,7 +194,7 @@ def resume(arguments: Sequence[str]) -> None:
         folder = run_folder.find_run(run)
         config = run_folder.read_config(folder)
         changes = {name: getattr(given, name) for name in ("epochs", "num_workers") if getattr(given, name) is not None}
-        config["run"] = {**config["run"], **changes}
+        config["run"] = {**config["run"], **changes, **given.where.changes()}
     from metaroll.cli.sessions import continue_run
 
     continue_run(config, folder, given.output.console(), given.output.json, given.from_epoch)
@@ -156,14 +208,22 @@ def evaluate(arguments: Sequence[str]) -> None:
     with blame_input():
         folder = run_folder.find_run(run)
         config = run_folder.read_config(folder)
+        config["run"] = {**config["run"], **given.where.changes()}
     from metaroll.cli.experiments import require_at_least
     from metaroll.cli.sessions import evaluate_run
 
     with blame_input():
-        counts = {name: getattr(given, name) for name in ("episodes", "num_tasks", "repetitions")}
+        counts = {name: getattr(given, name) for name in ("episodes", "adapted_episodes", "num_tasks", "repetitions")}
         require_at_least({"--" + name.replace("_", "-"): value for name, value in counts.items()}, 1)
         require_at_least({"--seed": given.seed}, 0)
-    changes = {"n_exploration_traj": given.episodes, "repetitions": given.repetitions, "seed": given.seed}
+    adapts = config["algo"] == "pearl"
+    for name in () if adapts else ("repetitions", "adapted_episodes"):
+        if getattr(given, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is for algorithms that adapt; ask for more episodes with --episodes N")
+    episodes = "n_exploration_traj" if adapts else "num_episodes"
+    changes = {episodes: given.episodes, "repetitions": given.repetitions, "seed": given.seed}
+    changes["n_test_rollouts"] = given.adapted_episodes
     changes = {name: value for name, value in changes.items() if value is not None}
     evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes, given.from_epoch)
 

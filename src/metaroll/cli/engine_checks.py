@@ -17,20 +17,36 @@ _SLOW_START_S = 10.0
 
 
 def worker_check(seconds: float) -> Check:
-    """How long a worker process takes until it answers, and how long an empty call takes then."""
-    from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+    """How long a worker takes until it answers and until its first rollout is there, and how long an empty call takes.
 
+    The first rollout is what users wait for: the process imports all that environments and policies need before it.
+    """
+    from metaroll.envs.registry import get_family
+    from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+    from metaroll.rollouts.engine import RolloutEngine
+    from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+    from metaroll.seeding import torch_generator
+    from metaroll.types import EnvSpec, RolloutPlan
+
+    make_env = get_family("point-robot").env_constructor
+    policy = TanhGaussianMLPPolicy(EnvSpec.from_env(make_env()), hidden_sizes=(16,), generator=torch_generator(0))
     limits = PoolTimeouts(step_s=seconds, reset_s=seconds, start_s=seconds, call_s=seconds)
     started = time.perf_counter()
     with SamplerPool(1, transport="process", timeouts=limits, max_retries=0) as pool:
         pool.invoke_all(_nothing)
+        process = time.perf_counter() - started
+        with RolloutEngine(make_env, policy, pool=pool) as engine:
+            engine.run([RolloutPlan(seed=(0, 0, 0), max_steps=1)])
         ready = time.perf_counter() - started
         calls = []
         for _ in range(_CALLS):
             called = time.perf_counter()
             pool.invoke_all(_nothing)
             calls.append(time.perf_counter() - called)
-    text = f"ready after {ready:.2f} s, then {1e3 * statistics.median(calls):.2f} ms per empty call"
+    text = (
+        f"first rollout after {ready:.2f} s (the process alone is there after {process:.2f} s), then "
+        f"{1e3 * statistics.median(calls):.2f} ms per empty call"
+    )
     if ready > _SLOW_START_S:
         return Check("worker start", "warn", text, "move the environment of Python to a local disk, or close programs")
     return Check("worker start", "ok", text)

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import torch
 
+from metaroll.cli.algorithms import KINDS
 from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.cli.presets import ALGORITHM_NAMES, get_preset
-from metaroll.envs.registry import TaskFamily, family_names, get_family
+from metaroll.envs.own_names import is_own_name
+from metaroll.envs.registry import family_names, get_family, has_family, is_varied
+from metaroll.envs.slot_factory import make_env
 from metaroll.errors import unknown_name
-from metaroll.learners.pearl import PEARL
-from metaroll.policies.gaussian import TanhGaussianMLPPolicy
-from metaroll.policies.networks import MLPEncoder, QFunction
+from metaroll.rollouts.cluster_probe import check_address
 from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.ray_session import check_cluster, require_ray
 from metaroll.rollouts.sampler_pool import PoolTimeouts
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import mix_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.policy_evaluator import PolicyEvaluator
 from metaroll.training.runner import LocalRunner
 from metaroll.training.snapshots import SnapshotConfig, SnapshotMode
-from metaroll.types import EnvSpec, EnvUpdate
+from metaroll.types import EnvUpdate
 
 __all__ = [
     "Experiment",
@@ -43,7 +45,6 @@ __all__ = [
     "with_torch_threads",
 ]
 
-_ALGORITHMS = {"pearl": PEARL}
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
@@ -59,9 +60,12 @@ class RunOptions:
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
-        init: How weights are initialised, xavier_uniform or oyster (that of the reference code of PEARL).
+        init: How weights are initialised: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
+            (usual for PPO).
         num_workers: Processes that collect rollouts; results do not depend on it.
-        transport: How rollouts are run: in this process, in processes, or as the number of workers suggests.
+        transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
+            suggests.
+        ray_address: HOST:PORT of the Ray cluster, or auto (null: that of RAY_ADDRESS, else one on this machine alone).
         step_timeout: Seconds after which a worker process that is stuck in one step is replaced.
         reset_timeout: The same while environments are built or reset.
         device: Where gradient steps run, e.g. cpu or cuda.
@@ -76,9 +80,10 @@ class RunOptions:
     task_seed: int | None = None
     epochs: int = 500
     hidden_sizes: Sequence[int] = (300, 300, 300)
-    init: Literal["xavier_uniform", "oyster"] = "xavier_uniform"
+    init: Literal["xavier_uniform", "oyster", "orthogonal"] = "xavier_uniform"
     num_workers: int = 1
-    transport: Literal["auto", "serial", "process"] = "auto"
+    transport: Literal["auto", "serial", "process", "ray"] = "auto"
+    ray_address: str | None = None
     step_timeout: float = 60.0
     reset_timeout: float = 300.0
     device: str = "cpu"
@@ -93,7 +98,7 @@ class RunOptions:
         if any(size < 1 for size in self.hidden_sizes):
             raise ValueError(f"hidden_sizes must be at least 1 each, got {list(self.hidden_sizes)}")
         most = max(16, 4 * (os.cpu_count() or 1))
-        if self.num_workers > most:
+        if self.num_workers > most and self.transport != "ray":
             raise ValueError(
                 f"num_workers must be at most {most} on this machine, got {self.num_workers}: more of them than "
                 f"processors ({os.cpu_count()}) only take memory"
@@ -103,6 +108,13 @@ class RunOptions:
                 f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
                 "--transport process, or --num-workers 1"
             )
+        check_address(self.ray_address)
+        if self.ray_address is not None and self.transport != "ray":
+            raise ValueError(
+                f"ray_address {self.ray_address!r} is for the engine 'ray', got {self.transport!r}: add --engine ray"
+            )
+        if self.transport == "ray":
+            require_ray()
         PoolTimeouts(step_s=self.step_timeout, reset_s=self.reset_timeout)  # says what is wrong with them
         _check_device(self.device)
 
@@ -135,30 +147,30 @@ class Experiment(NamedTuple):
 
     runner: LocalRunner
     algo: Any
-    env: EnvUpdate
-    evaluator: MetaEvaluator
+    env: Any
+    evaluator: MetaEvaluator | PolicyEvaluator
 
 
 def check_names(algo: str, env: str) -> None:
     """Error with the nearest names if there is no such algorithm or environment."""
     if algo not in ALGORITHM_NAMES:
         raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
-    if env not in family_names():
+    if algo == "pearl" and not is_own_name(env) and not has_family(env):
         raise unknown_name("environment", env, family_names())
 
 
 def algorithm_class(algo: str) -> type:
     """The documented class of the algorithm that the command line calls ``algo``."""
-    return _ALGORITHMS[algo]
+    return KINDS[algo].documented
 
 
 def run_options(algo: str) -> list[Option]:
     """All options of a run of ``algo``, in sections ``run``, ``algorithm`` and ``evaluation``."""
     own = constructor_options(RunOptions, "run")
     taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
-    algorithm = constructor_options(_ALGORITHMS[algo], "algorithm", skip=taken)
+    algorithm = KINDS[algo].options(taken)
     taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
-    return own + algorithm + constructor_options(MetaEvaluator, "evaluation", skip=taken)
+    return own + algorithm + constructor_options(KINDS[algo].evaluator, "evaluation", skip=taken)
 
 
 def resolve(
@@ -166,20 +178,18 @@ def resolve(
 ) -> dict[str, Any]:
     """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out."""
     check_names(algo, env)
-    family = get_family(env)
-    sizes = {
-        "num_train_tasks": family.num_train_tasks,
-        "num_test_tasks": family.num_test_tasks,
-        "max_path_length": family.horizon,
-    }
     options = run_options(algo)
     known = {option.name for option in options}
-    base = [("the task family", {k: v for k, v in sizes.items() if k in known}), ("the preset", get_preset(algo, env))]
+    sizes = KINDS[algo].sizes(env)
+    own = {name: value for name, value in sizes.items() if name in known and value is not None}
+    base = [("the environment", own), ("the preset", get_preset(algo, env))]
     values = merge_layers(options, [*base, *layers])
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option.flag for option in missing)
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
+    if algo != "pearl" and values["max_path_length"] is None:
+        raise ValueError(f"{env} has no time limit: give one with --max-path-length")
     require_at_least({name: values[name] for name in ("num_train_tasks", "num_test_tasks") if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
@@ -188,13 +198,12 @@ def resolve(
     return sections
 
 
-def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
-    """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones."""
-    algorithm, run = config["algorithm"], config["run"]
-    seed = run["seed"] if run["task_seed"] is None else run["task_seed"]
-    family: TaskFamily = get_family(config["env"])
-    held_out = algorithm["num_test_tasks"] if num_test is None else num_test
-    return family.split(algorithm["num_train_tasks"], held_out, seed=seed)
+def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
+    """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones.
+
+    Without any the algorithm learns in, and is evaluated on, the environment as it is: then the first is ``None``.
+    """
+    return KINDS[config["algo"]].tasks(config, num_test)
 
 
 def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
@@ -206,23 +215,28 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks: Objects that the runner tells about epochs and evaluations.
     """
     train_tasks, test_tasks = split_tasks(config)
-    _check_reward_keys(config, train_tasks[0])
-    algo = _BUILDERS[config["algo"]](config, train_tasks, test_tasks)
+    kind = KINDS[config["algo"]]
+    env = kind.env(config, train_tasks)
+    _check_reward_keys(config, env)
+    algo = kind.build(config, train_tasks, test_tasks)
     evaluator = build_evaluator(config, test_tasks)
     run = config["run"]
+    if run["transport"] == "ray":
+        check_cluster(run["ray_address"])
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
         seed=run["seed"],
         num_workers=run["num_workers"],
         transport=run["transport"],
+        address=run["ray_address"],
         evaluator=evaluator,
         exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
         callbacks=tuple(callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
     )
-    runner.setup(algo, train_tasks[0])
-    return Experiment(runner, algo, train_tasks[0], evaluator)
+    runner.setup(algo, env)
+    return Experiment(runner, algo, env, evaluator)
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -232,12 +246,12 @@ def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**config, "run": {**run, "torch_threads": threads}}
 
 
-def _check_reward_keys(config: Mapping[str, Any], task: EnvUpdate) -> None:
+def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
     """Error if a reward is to be read from an info that the environment does not give: before anything is collected."""
     keys = {name: config[section].get(name) for section, name in _REWARD_KEYS}
     if not any(keys.values()):
         return
-    environment = task()
+    environment = make_env(env)
     environment.action_space.seed(0)
     action = environment.action_space.sample()
     infos = rollout(environment, lambda obs: action, max_steps=1, seed=0, no_close=False).env_infos
@@ -262,41 +276,17 @@ def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> MetaEvaluator:
-    """The meta-test protocol of ``config`` on ``test_tasks``; ``changes`` replace arguments of the evaluator."""
+def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> Any:
+    """The evaluator of ``config`` on ``test_tasks``; ``changes`` replace its arguments."""
     arguments = {
         **config["evaluation"],
-        "test_task_sampler": FixedTaskSampler(test_tasks),
+        "test_task_sampler": FixedTaskSampler(test_tasks) if test_tasks else None,
         "max_path_length": config["algorithm"]["max_path_length"],
-        "n_test_tasks": len(test_tasks),
+        "n_test_tasks": len(test_tasks) or None,
         "seed": mix_seed("evaluation", config["run"]["seed"]),
+        "allow_overlap": is_varied(config["env"]) and get_family(config["env"]).same_tasks,
     }
-    return MetaEvaluator(**{**arguments, **changes})
-
-
-def _build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], test_tasks: Sequence[EnvUpdate]) -> PEARL:
-    algorithm, run = config["algorithm"], config["run"]
-    latent_dim, sizes, init = algorithm["latent_dim"], run["hidden_sizes"], run["init"]
-    environment = train_tasks[0]()
-    try:
-        spec = EnvSpec.from_env(environment)
-    finally:
-        environment.close()
-    augmented = PEARL.augment_env_spec(spec, latent_dim)
-    value_spec = cast(EnvSpec, PEARL.get_env_spec(spec, latent_dim, "vf"))
-    generator = torch_generator(mix_seed("networks", run["seed"]))
-    algo = PEARL(
-        env=train_tasks,
-        inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, init=init, generator=generator),
-        qf=QFunction(augmented, hidden_sizes=sizes, init=init, generator=generator),
-        vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
-        encoder_class=functools.partial(MLPEncoder, init=init),
-        test_env_sampler=FixedTaskSampler(test_tasks),
-        seed=mix_seed("algorithm", run["seed"]),
-        **algorithm,
-    )
-    algo.to(run["device"])
-    return algo
-
-
-_BUILDERS = {"pearl": _build_pearl}
+    if config["algo"] != "pearl":
+        arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
+    evaluator: Any = KINDS[config["algo"]].evaluator
+    return evaluator(**{**arguments, **changes})

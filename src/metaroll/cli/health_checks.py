@@ -41,6 +41,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 _USE_OF_EXTRA = {
     "fast": "some computations are slower without it",
     "mujoco": "cheetah-vel and Gymnasium's MuJoCo environments need it",
+    "metaworld": "Meta-World's benchmarks need it",
     "plot": "runs have no pictures without it",
 }
 _LITTLE_MEMORY = 2 * 2**30

@@ -207,7 +207,7 @@ def _show_runs(console: Console, entries: Sequence[dict[str, Any]]) -> None:
         if entry["problem"]:
             where, what = escape(entry["folder"]), escape(entry["problem"])
             console.print(f"[bold red]damaged[/] {where}: {what}", soft_wrap=True)
-    note = "return: mean on held-out tasks after adaptation, in the newest evaluation"
+    note = "return: mean in the newest evaluation, of algorithms that adapt on held-out tasks after adaptation"
     console.print(f"{note}\n", style="dim")
 
 

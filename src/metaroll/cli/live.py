@@ -15,14 +15,13 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from metaroll.training.evaluation_result import EvaluationResult
-
 __all__ = ["EpochRow", "TrainingDisplay", "duration"]
 
 _ROWS_SHOWN = 12
 _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
 # Left out in narrow terminals, where returns would be cut off otherwise: column -> width needed.
 _NEEDS_WIDTH = {"steps/s": 76, "updates/s": 76, "env steps": 52}
+_WITHOUT_ADAPTATION = {"before": "in training", "after adaptation": "evaluation"}
 _STYLES = {"before": "yellow", "after adaptation": "bold green"}
 
 
@@ -40,6 +39,7 @@ class EpochRow:
     interval: tuple[float, float] | None
     elapsed: float
     left: float
+    adapts: bool = True
 
     def cells(self) -> tuple[str, ...]:
         """Texts in the order of the table's columns."""
@@ -61,6 +61,8 @@ class EpochRow:
         """The row as one plain line for logs."""
         epoch, steps, steps_rate, updates_rate, before, after = self.cells()
         returns = f"  return {before} -> {after}" if after else ""
+        if not self.adapts:
+            returns = f"  return {before}" + (f", evaluation {after}" if after else "")
         return (
             f"epoch {epoch}/{self.num_epochs}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
             f"{returns}  {self.times()}"
@@ -83,6 +85,7 @@ class TrainingDisplay:
         num_epochs: Epoch count of the whole run.
         updates_per_epoch: Gradient steps per epoch, for the rate.
         clock: Seconds since some moment.
+        adapts: Whether the algorithm adapts; of others the return in training and that of evaluations are shown.
     """
 
     def __init__(
@@ -92,10 +95,12 @@ class TrainingDisplay:
         num_epochs: int,
         updates_per_epoch: int,
         clock: Callable[[], float] = time.monotonic,
+        adapts: bool = True,
     ) -> None:
-        self.last_result: EvaluationResult | None = None
+        self.last_result: Any = None
+        self._adapts = adapts
         self._evaluated_epoch: int | None = None
-        self._newest: EvaluationResult | None = None
+        self._newest: Any = None
         self._console = console
         self._title = title
         self._num_epochs = num_epochs
@@ -131,11 +136,11 @@ class TrainingDisplay:
         """Tell where a resumed run stands, so that rates, epochs and seconds count from there."""
         self._first_epoch, self._env_steps, self._earlier_seconds = epoch, env_steps, seconds
 
-    def result_of(self, epoch: int) -> EvaluationResult | None:
+    def result_of(self, epoch: int) -> Any:
         """The evaluation after ``epoch`` finished epochs, if there was one in this session."""
         return self.last_result if self._evaluated_epoch == epoch else None
 
-    def on_evaluation(self, runner: Any, result: EvaluationResult) -> None:
+    def on_evaluation(self, runner: Any, result: Any) -> None:
         """Keep the newest evaluation for the row of this epoch."""
         self.last_result = self._newest = result
 
@@ -160,10 +165,11 @@ class TrainingDisplay:
             num_epochs=self._num_epochs,
             env_steps=env_steps,
             steps_per_second=new_steps / seconds,
-            updates_per_second=self._updates_per_epoch / seconds,
-            before=result.return_before if result else None,
-            after=result.return_after if result else None,
-            interval=result.return_after_interval if result else None,
+            updates_per_second=metrics.get("gradient_steps", self._updates_per_epoch) / seconds,
+            before=(result.return_before if result else None) if self._adapts else metrics.get("return"),
+            after=result.score if result else None,
+            interval=result.score_interval if result else None,
+            adapts=self._adapts,
             elapsed=self.seconds,
             left=(self._num_epochs - done) * sum(typical) / len(typical),
         )
@@ -175,7 +181,8 @@ class TrainingDisplay:
         table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD)
         shown = [name for name in _COLUMNS if self._console.width >= _NEEDS_WIDTH.get(name, 0)]
         for name in shown:
-            table.add_column(name, justify="right", style=_STYLES.get(name, ""), no_wrap=True)
+            title = name if self._adapts else _WITHOUT_ADAPTATION.get(name, name)
+            table.add_column(title, justify="right", style=_STYLES.get(name, ""), no_wrap=True)
         for row in tuple(self._rows):  # this runs in the thread of the live display
             cells = dict(zip(_COLUMNS, row.cells(), strict=True))
             table.add_row(*(cells[name] for name in shown))

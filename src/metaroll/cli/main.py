@@ -20,11 +20,22 @@ _COMMANDS = {
     "train ALGO ENV": "train an algorithm in a family of tasks",
     "resume RUN": "continue a run where it stopped, bit for bit",
     "evaluate RUN": "adapt the newest snapshot of a run to held-out tasks",
+    "robustness RUN": "return of a run's policy over one or two domain parameters, as a picture and numbers",
+    "compare RUN ...": "groups of runs over their seeds: returns, differences, probability of improvement",
+    "plot RUN ...": "learning curves of groups of runs, as a picture",
+    "check ENV": "look at the tasks of an environment: are they set, kept, told apart, given away",
     "list [WHAT]": "algorithms, environments, presets, policies, and runs with how far they are",
     "doctor": "check this machine: packages, processors, GPU, rendering, workers",
 }
 # Where a command is, unless in cli/commands.py under its own name: module and function.
-_ELSEWHERE = {"list": ("listing", "list_command"), "doctor": ("doctor_command", "doctor")}
+_ELSEWHERE = {
+    "robustness": ("robustness_command", "robustness"),
+    "compare": ("compare_command", "compare"),
+    "plot": ("compare_command", "plot"),
+    "check": ("check_command", "check"),
+    "list": ("listing", "list_command"),
+    "doctor": ("doctor_command", "doctor"),
+}
 _INTERRUPTED = 130
 _TERMINATED = 143
 _TRACEBACK_FLAG = "--traceback"
@@ -41,6 +52,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program's name; ``None`` takes those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        with contextlib.suppress(OSError):  # the folder may be gone
+            # For environments of the user, module:attribute; behind all that is installed.
+            sys.path += [folder for folder in [os.getcwd()] if folder not in sys.path]
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
@@ -140,6 +155,8 @@ def _print_help() -> None:
     from metaroll import __version__
     from metaroll.cli.presets import ALGORITHM_NAMES, preset_names
 
+    widest = max(map(len, ALGORITHM_NAMES))
+
     console = Console(highlight=False)
     console.print(f"[bold]metaroll {__version__}[/]: sample tasks, roll policies out in them, and learn\n")
     console.print("usage: metaroll COMMAND ...\n")
@@ -149,7 +166,8 @@ def _print_help() -> None:
     console.print(table)
     console.print("\nalgorithms, and environments with tuned values")
     for algo in ALGORITHM_NAMES:
-        console.print(f"  [bold cyan]{algo}[/]   {', '.join(preset_names(algo))}")
+        named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system will do"
+        console.print(f"  [bold cyan]{algo:{widest}}[/]   {named}")
     console.print(
         "\nfirst steps\n"
         "  metaroll demo\n"

@@ -32,6 +32,8 @@ MISSING: Any = inspect.Parameter.empty
 
 _SCALARS = (bool, int, float, str)
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
+_ALIASES = {"transport": ["--engine"]}
+"""Other flags of an option."""
 _NAMESPACE = {"Sequence": collections.abc.Sequence, "Any": Any, "Literal": typing.Literal}
 
 
@@ -218,7 +220,10 @@ def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
         metavar = option.kind.__name__.upper() if option.optional and not option.many else None
-        annotated = Annotated[option.annotation, tyro.conf.arg(help=option.help or None, metavar=metavar)]
+        annotated = Annotated[
+            option.annotation,
+            tyro.conf.arg(help=option.help or None, metavar=metavar, aliases=_ALIASES.get(option.name)),
+        ]
         value = values.get(option.name, MISSING)
         default = tyro.MISSING if value is MISSING else value
         fields.append((option.name, annotated, dataclasses.field(default=default)))

@@ -16,10 +16,12 @@ from rich.panel import Panel
 from metaroll.cli.live import duration
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.files import to_plain
+from metaroll.training.policy_evaluator import PolicyEvaluation
 
 __all__ = ["closing_panel", "draw_pictures", "evaluation_values", "print_json"]
 
 _REFERENCES = {"return_oracle": "oracle (is told the task)", "return_floor": "floor (best without adapting)"}
+_PLAIN_VALUES = ("return_mean", "return_interval", "n_test_tasks", "n_episodes", "reward_key", "returns")
 _VALUES = (
     "return_before",
     "return_after",
@@ -27,22 +29,31 @@ _VALUES = (
     "gain",
     "gain_ci_low",
     "gain_ci_high",
+    "return_after_iqm",
+    "return_after_iqm_interval",
+    "share_worse",
+    "success_rate",
+    "success_interval",
     "n_test_tasks",
+    "repetitions",
     "n_exploration_episodes",
+    "n_adapted_episodes",
     "reward_key",
     "adaptation_curve",
+    "per_task",
+    "provenance",
 )
 
 
-def evaluation_values(result: EvaluationResult) -> dict[str, Any]:
+def evaluation_values(result: EvaluationResult | PolicyEvaluation) -> dict[str, Any]:
     """The numbers of an evaluation that tables and summaries show."""
     values = result.to_dict()
-    return {name: values[name] for name in _VALUES}
+    return {name: values[name] for name in (_VALUES if isinstance(result, EvaluationResult) else _PLAIN_VALUES)}
 
 
 def draw_pictures(
     adaptation: Path,
-    result: EvaluationResult,
+    result: EvaluationResult | PolicyEvaluation,
     console: Console,
     references: Mapping[str, float] | None = None,
     learning_of: Path | None = None,
@@ -62,7 +73,8 @@ def draw_pictures(
     lines = {text: entries[name] for name, text in _REFERENCES.items() if name in entries}
     pictures: list[Path] = []
     try:
-        pictures.append(plot_adaptation_curve(result, adaptation, references=lines))
+        if isinstance(result, EvaluationResult):
+            pictures.append(plot_adaptation_curve(result, adaptation, references=lines))
         if learning_of is not None:
             pictures.append(plot_learning_curve(learning_of))
     except (ImportError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
@@ -90,14 +102,27 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _returns(summary: Mapping[str, Any]) -> list[str]:
+    """What a policy that does not adapt returned."""
+    low, high = summary["return_interval"]
+    tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
+    where = f"{_count(tasks, 'held-out task')}, {episodes} each" if tasks > 1 else f"{episodes} without noise"
+    interval = f" {escape(f'[{low:.1f}, {high:.1f}]')}" if math.isfinite(low) and math.isfinite(high) else ""
+    return [f"return   [bold green]{summary['return_mean']:.1f}[/]{interval}  on {where} (95 % bootstrap)"]
+
+
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
-    lines = [
-        f"adaptation gain [bold green]{summary['gain']:+.1f}[/] {_interval(summary)}",
-        f"return before [yellow]{summary['return_before']:.1f}[/] -> after "
-        f"{_count(summary['n_exploration_episodes'], 'exploration episode')} "
-        f"[bold green]{summary['return_after']:.1f}[/]",
-    ]
+    lines = (
+        _returns(summary)
+        if "return_mean" in summary
+        else [
+            f"adaptation gain [bold green]{summary['gain']:+.1f}[/] {_interval(summary)}",
+            f"return before [yellow]{summary['return_before']:.1f}[/] -> after "
+            f"{_count(summary['n_exploration_episodes'], 'exploration episode')} "
+            f"[bold green]{summary['return_after']:.1f}[/]",
+        ]
+    )
     if "normalised_score" in summary:
         lines += [
             f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "

@@ -7,9 +7,9 @@ from typing import Any
 
 from metaroll.errors import unknown_name
 
-__all__ = ["ALGORITHM_NAMES", "get_preset", "preset_names"]
+__all__ = ["ALGORITHM_NAMES", "example_envs", "get_preset", "preset_names"]
 
-ALGORITHM_NAMES = ("pearl",)
+ALGORITHM_NAMES = ("pearl", "ppo", "epopt", "distill", "hill-climbing")
 """Algorithms that ``metaroll train`` knows."""
 
 # What the documented constructor leaves without a default, and the sizes that the original uses in every environment.
@@ -47,7 +47,39 @@ _POINT_ROBOT: dict[str, Any] = {
     "repetitions": 2,
 }
 
+# Those of Stable-Baselines3 (its defaults); observations and returns are normalised.
+_PPO: dict[str, Any] = {"hidden_sizes": (64, 64), "init": "orthogonal", "epochs": 100}
+
+# 15,000 rollouts, the last third of the epochs with the worst tenth alone.
+_EPOPT: dict[str, Any] = {
+    **_PPO,
+    "epochs": 150,
+    "batch_size": 500,
+    "learning_rate": 1e-3,
+    "randomise": "default",
+}
+
+# A GRU of 64 units.
+_DISTILL: dict[str, Any] = {"hidden_sizes": (64,), "init": "orthogonal", "epochs": 50}
+
+# A linear policy.
+_CLIMBING: dict[str, Any] = {"hidden_sizes": (), "init": "orthogonal", "epochs": 100}
+
+_BASES = {"pearl": _PEARL, "ppo": _PPO, "epopt": _EPOPT, "distill": _DISTILL, "hill-climbing": _CLIMBING}
+
 _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
+    ("hill-climbing", "CartPole-v1"): _CLIMBING,
+    # 200,000 steps: 100 epochs of 10 episodes.
+    ("ppo", "Pendulum-v1"): {
+        **_PPO,
+        "steps_per_epoch": 2000,
+        "learning_rate": 1e-3,
+        "lr_decay_epochs": 100,
+        "discount": 0.95,
+        "init_std": 0.5,
+    },
+    # 1 million steps: 500 epochs of two episodes.
+    ("ppo", "HalfCheetah-v5"): {**_PPO, "steps_per_epoch": 2000, "batch_size": 80, "epochs": 500},
     ("pearl", "point-robot"): _POINT_ROBOT,
     ("pearl", "sparse-point-robot"): {
         **_POINT_ROBOT,
@@ -93,8 +125,13 @@ def preset_names(algo: str) -> list[str]:
     return sorted(env for name, env in _PRESETS if name == algo)
 
 
+def example_envs(algo: str) -> list[str]:
+    """Environments to begin with: those that have a preset, else a simulated system that needs none."""
+    return preset_names(algo) or ["qcp-st"]
+
+
 def get_preset(algo: str, env: str) -> Mapping[str, Any]:
     """Option name -> value for ``algo`` in ``env``; without a preset for ``env`` the values that all presets share."""
     if algo not in ALGORITHM_NAMES:
         raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
-    return dict(_PRESETS.get((algo, env), _PEARL))
+    return dict(_PRESETS.get((algo, env), _BASES[algo]))

@@ -48,15 +48,15 @@ _OWN_SNAPSHOTS = re.compile(r"\d{6,}(\.abandoned)?|\.\d{6,}\.old|\.tmp-\d{6,}")
 _SECTIONS = ("run", "algorithm", "evaluation")
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env")
 # Left by a run that ended before it began.
-_NOTHING = (LOCK_FILE, f".{CONFIG_FILE}.tmp")
+_NOTHING = re.compile(rf"{re.escape(LOCK_FILE)}|\.{re.escape(CONFIG_FILE)}\.(.+\.)?tmp")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
 
 
 def default_run_dir(algo: str, env: str, seed: int) -> Path:
-    """``runs/<algo>-<env>-<seed>``, in the current folder."""
-    return Path("runs") / f"{algo}-{env}-{seed}"
+    """``runs/<algo>-<env>-<seed>``, in the current folder; ``metaroll/Pendulum-v0`` or ``module:name`` get dashes."""
+    return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seed}"
 
 
 def package_versions() -> dict[str, str]:
@@ -64,7 +64,7 @@ def package_versions() -> dict[str, str]:
     from metaroll import __version__
 
     versions = {"metaroll": __version__, "python": platform.python_version()}
-    for package in ("numpy", "torch", "gymnasium", "mujoco"):
+    for package in ("numpy", "torch", "gymnasium", "mujoco", "metaworld"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions
@@ -83,7 +83,7 @@ def _is_empty(folder: Path) -> bool:
     with _usable(folder):
         if not folder.exists():
             return True
-        return folder.is_dir() and all(path.name in _NOTHING for path in folder.iterdir())
+        return folder.is_dir() and all(_NOTHING.fullmatch(path.name) for path in folder.iterdir())
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ __all__ = ["RunReport", "find_runs", "read_run"]
 _DEPTH = 3
 _SNAPSHOTS = "snapshots"
 _HEAD = "metaroll_run"
-_RETURN = b'"return_after"'
+_RETURNS = ("return_after", "return_mean")
+"""What stands for an evaluation: of an algorithm that adapts, and of others."""
 
 State = Literal["running", "finished", "interrupted", "stopped", "damaged"]
 
@@ -41,7 +42,7 @@ class RunReport:
         epochs_done: Finished epochs.
         epochs_total: Epochs that it was told to train.
         env_steps: Environment steps so far.
-        newest_return: Mean return on held-out tasks after adaptation, in the newest evaluation.
+        newest_return: Mean return on held-out tasks (after adaptation, if it adapts), in the newest evaluation.
         newest_return_epoch: Finished epochs at that evaluation.
         problem: What is damaged, and the cure.
     """
@@ -182,14 +183,18 @@ def _facts_of_metrics(folder: Path) -> dict[str, Any]:
         return {}
     last = _row(content, len(content) - 1, path)
     facts: dict[str, Any] = {"epochs_done": last["iteration"] + 1, "env_steps": last["env_steps"]}
-    position = content.rfind(_RETURN)
+    position = _last_return(content, len(content))
     while position >= 0:
         row = _row(content, position, path)
-        if row["metric"] == "return_after" and row["task"] is None:
+        if row["metric"] in _RETURNS and row["task"] is None:
             value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
             return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
-        position = content.rfind(_RETURN, 0, position)
+        position = _last_return(content, position)
     return facts
+
+
+def _last_return(content: bytes, end: int) -> int:
+    return max(content.rfind(f'"{name}"'.encode(), 0, end) for name in _RETURNS)
 
 
 def _row(content: bytes, position: int, path: Path) -> dict[str, Any]:

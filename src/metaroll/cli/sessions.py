@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from metaroll.cli import demo, experiments
 from metaroll.cli.arguments import UsageError, blame_input
+from metaroll.cli.evaluation_tables import show_study, success_values
 from metaroll.cli.live import TrainingDisplay
 from metaroll.cli.outcome import closing_panel, draw_pictures, evaluation_values, print_json
 from metaroll.cli.run_folder import (
@@ -26,12 +27,14 @@ from metaroll.cli.run_folder import (
     write_config,
 )
 from metaroll.errors import SnapshotError
+from metaroll.training.adaptation_study import study_adaptation
 from metaroll.training.files import write_json
+from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.metrics_log import read_metrics
 from metaroll.training.run_store import check_metrics
 from metaroll.training.snapshots import Snapshot, latest, load_snapshot
 
-__all__ = ["continue_run", "evaluate_run", "start"]
+__all__ = ["continue_run", "evaluate_run", "restored_run", "start"]
 
 
 def start(config: Mapping[str, Any], folder: Path, console: Console, as_json: bool) -> None:
@@ -124,18 +127,38 @@ def evaluate_run(
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
             epoch = _restore_newest(config, experiment, folder, from_epoch)
-        result = evaluator.evaluate(experiment.algo)
+        study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
+        result = evaluator.evaluate(experiment.algo) if study is None else study.result
+    success = {} if study is None else success_values(study.result, first=3)
     summary = {
         **_identity(config),
         "epoch": epoch,
         **evaluation_values(result),
+        **({} if study is None else study.to_dict()),
+        **success,
         "versions": package_versions(),
     }
     write_json(folder / "evaluation.json", summary)
+    if study is not None:
+        show_study(console, study, success)
     pictures = draw_pictures(folder / "evaluation.png", result, console)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
     if as_json:
         print_json(summary)
+
+
+@contextlib.contextmanager
+def restored_run(
+    config: Mapping[str, Any], folder: Path, from_epoch: int | None = None
+) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
+    """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs."""
+    checked = _checked(config, folder)
+    with blame_input():
+        experiment = experiments.build(checked)
+    with contextlib.closing(experiment.runner), experiments.torch_threads(checked):
+        with blame_input():
+            epoch = _restore_newest(checked, experiment, folder, from_epoch)
+        yield checked, experiment, epoch
 
 
 def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -177,11 +200,22 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     title = f"{config['algo']} learns {config['env']} (seed {config['run']['seed']})"
     updates = config["algorithm"].get("num_steps_per_epoch", 0)
-    return TrainingDisplay(console, title, config["run"]["epochs"], updates)
+    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=config["algo"] == "pearl")
 
 
 def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console) -> None:
     algorithm = config["algorithm"]
+    if config["algo"] != "pearl":
+        num_tasks = algorithm["num_test_tasks"]
+        where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
+        if algorithm["randomise"] != "none":
+            where = "held-out domain parameters"
+        console.print(
+            f"{config['algo']} on {config['env']}: {_amount(config, algo)}\nrun folder {escape(str(folder))}\n"
+            f"return: in training, and without noise in {where} [95 % interval]\n",
+            soft_wrap=True,
+        )
+        return
     gibibytes = algo.memory_when_full / 2**30
     console.print(
         f"{config['algo']} on {config['env']}: {algorithm['num_train_tasks']} training tasks, "
@@ -190,6 +224,19 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
         "return: on held-out tasks, before adaptation -> after it [95 % interval]\n",
         soft_wrap=True,
     )
+
+
+def _amount(config: Mapping[str, Any], algo: Any) -> str:
+    """What one epoch of an algorithm that does not adapt takes."""
+    algorithm = config["algorithm"]
+    if config["algo"] == "hill-climbing":
+        each = algo.num_domains * algo.num_init_states_per_domain
+        return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
+    if config["algo"] == "distill":
+        return f"{algorithm['steps_per_epoch']} steps per epoch, labelled by {algorithm['teacher']}"
+    of_epopt = config["algo"] == "epopt"
+    amount = f"{algorithm['rollouts_per_epoch']} rollouts" if of_epopt else f"{algorithm['steps_per_epoch']} steps"
+    return f"{amount} per epoch, gradients by {algo.gradients}"
 
 
 @contextlib.contextmanager
@@ -228,9 +275,13 @@ def _finish(
             references = demo.compare_with_references(result, evaluator, spec, config["run"]["seed"])
     elif result is None:  # nothing was left to train, or the last epoch was not evaluated
         result = experiment.evaluator.evaluate(experiment.algo)
+    epochs = config["run"]["epochs"]
+    if getattr(experiment.algo, "converged", False):
+        epochs = experiment.algo.num_epochs
+        console.print(f"ended after {epochs} epochs: the last returns are all alike (--stop-std)")
     summary = {
         **_identity(config),
-        "epochs": config["run"]["epochs"],
+        "epochs": epochs,
         **evaluation_values(result),
         **references,
         "env_steps": int(experiment.runner.total_env_steps),

@@ -17,6 +17,9 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "policies.networks": ["MLPEncoder"],
         "rollouts.local_sampler": ["LocalSampler"],
         "rollouts.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
+        "envs.metaworld.goal_sampler": ["MetaWorldTaskSampler"],
+        "envs.metaworld.library": ["MW_TASKS_PER_ENV"],
+        "tasks.finite_samplers": ["ConstructEnvsSampler", "EnvPoolSampler"],
         "tasks.task_sampler": ["SetTaskSampler", "TaskSampler"],
         "tasks.updates": ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate"],
         "training.meta_evaluator": ["MetaEvaluator"],
@@ -24,5 +27,4 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "training.snapshots": ["SnapshotConfig", "Snapshotter"],
         "types": ["EnvSpec", "EnvUpdate", "InOutSpec"],
     },
-    planned=["ConstructEnvsSampler", "EnvPoolSampler", "MW_TASKS_PER_ENV", "MetaWorldTaskSampler"],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -13,9 +14,9 @@ __all__ = ["temporary_path", "write_atomic", "write_files"]
 
 
 def temporary_path(path: Path) -> Path:
-    """Where the new content of ``path`` grows until it is complete."""
-    # One fixed name per file: what a killed process left is overwritten by the next one.
-    return path.with_name(f".{path.name}.tmp")
+    """Where the new content of ``path`` grows until it is complete: ``.NAME.PROCESS-RANDOM.tmp``, new in each call."""
+    # Processes and threads that write the same file must not write into each other's content.
+    return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:

@@ -35,7 +35,7 @@ _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
 
 def check_data_format(data_format: str) -> str:
     """``data_format`` itself, if it is "numpy" or "torch"."""
-    if data_format not in ("numpy", "torch"):
+    if not isinstance(data_format, str) or data_format not in ("numpy", "torch"):
         raise ValueError(f"data_format must be 'numpy' or 'torch', got {data_format!r}")
     return data_format
 

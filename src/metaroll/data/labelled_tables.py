@@ -11,7 +11,7 @@ import numpy as np
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, iterate_leaves, map_leaves, to_format
 from metaroll.data.final_entries import final_rows
-from metaroll.data.step_storage import FLAGS
+from metaroll.data.step_storage import ARGUMENTS, FLAGS
 from metaroll.data.tables import Column, array_columns, column_name
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
@@ -23,7 +23,7 @@ __all__ = ["frame_to_fields", "rollout_to_columns"]
 
 _KINDS = {"observations": "observation", "actions": "action", "states": "state"}
 _PLAIN = (gymnasium.spaces.Box, gymnasium.spaces.Discrete)
-_RESERVED = {*_KINDS, "complete", "continuous", "data_format", "rollout_bounds", "rollout_info"}
+_RESERVED = {*_KINDS, "continuous", "data_format", "length", "rollout_bounds", "rollout_info", *ARGUMENTS}
 
 
 def _labels(env_spec: EnvSpec, columns: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
@@ -38,6 +38,9 @@ def _labels(env_spec: EnvSpec, columns: Collection[str] | None = None) -> dict[s
             labels = tuple(column_name(field, index) for index in np.ndindex(space.shape or ()))
             labels = labels if set(labels) <= set(columns) else None
         if labels is not None:
+            taken = sorted({"rewards", *FLAGS} & set(labels))
+            if taken:
+                raise ValueError(f"{kind}_labels must not hold {taken[0]!r}, the name of another column; rename it")
             result[field] = labels
         elif columns is not None and space is not None:
             raise ValueError(

@@ -78,6 +78,9 @@ class StepSequence(StepStorage, Sequence[Step]):
         actions: Any,
         **data: Any,
     ) -> None:
+        for name, value in (("complete", complete), ("continuous", continuous)):
+            if not isinstance(value, bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {value!r}; no field can have that name")
         terminated, truncated = data.pop("terminated", None), data.pop("truncated", None)
         fields = {"rewards": rewards, "observations": observations, "actions": actions, **data}
         missing = [name for name in type(self).required_fields if name not in fields]

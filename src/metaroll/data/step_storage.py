@@ -20,12 +20,15 @@ from metaroll.data.data_format import (
 from metaroll.data.final_entries import FinalEntries, final_rows, select_range, select_rows, successor_rows
 from metaroll.errors import DataError, ShapeError
 
-__all__ = ["FLAGS", "StepStorage", "as_flags", "as_indices"]
+__all__ = ["ARGUMENTS", "FLAGS", "StepStorage", "as_flags", "as_indices"]
 
 FLAGS = ("done", "terminated", "truncated")
 """Bool arrays ``(N,)`` that every sequence has, NumPy in both formats; they are no fields."""
 
-_ATTRIBUTES = ("continuous", "rollout_info")
+ARGUMENTS = ("complete", "self")
+"""What the constructor takes besides fields and attributes."""
+
+_ATTRIBUTES = ("continuous", "rollout_info", *ARGUMENTS)
 _SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more
 
 
@@ -107,7 +110,9 @@ class StepStorage:
         if name in self._names or name in FLAGS:
             raise DataError(f"there is a field {name!r} already")
         if name.startswith("_") or name in _ATTRIBUTES or (hasattr(type(self), name) and name not in _SEQUENCE_METHODS):
-            raise ValueError(f"{name!r} is an attribute of {type(self).__name__}; choose another name for the field")
+            raise ValueError(
+                f"{name!r} means something else in {type(self).__name__}; choose another name for the field"
+            )
         if value is None:
             shape = (self._length + bool(with_after_last), *(item_shape or ()))
             value = torch.zeros(shape) if self._format == "torch" else np.zeros(shape)

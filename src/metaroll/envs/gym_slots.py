@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -21,15 +21,20 @@ from metaroll.data.space_batches import (
     write_element,
 )
 from metaroll.envs.env_state import check_init_state
+from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
+from metaroll.envs.reset_options import plan_options, wanted_options
 from metaroll.envs.sources import env_source, is_env_instance, make_env
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
-from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate
+from metaroll.tasks.domain_access import domain_params_of
+from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
 
 __all__ = ["GymSlots"]
 
 _NEVER = np.iinfo(np.int64).max
+_MOST_PARKED = 2
+"""Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
 
 class GymSlots:
@@ -71,6 +76,11 @@ class GymSlots:
         """Time limits of the wrappers that ``_steps`` leaves out."""
         self.reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
         """What each environment told at its last reset."""
+        self.names = [self.name] * self.num_slots
+        """``name`` of the environment in each slot, which an update may have replaced by another."""
+        self._domain_params: list[dict[str, Any] | None] = [None] * self.num_slots
+        self._wanted: list[frozenset[str]] = [frozenset()] * self.num_slots
+        """Which entries of plans the environments want to hear."""
         self.beat: Callable[[str], None] | None = None
         """Called with ``"reset"`` or ``"step"`` now and then, so that a watcher sees that slow environments move on."""
 
@@ -79,11 +89,26 @@ class GymSlots:
         """The environments as they are now; ``None`` where a slot has not been used."""
         return list(self._fleet.envs)
 
+    def build(self) -> list[Any]:
+        """The environments, those included that had to be made for it."""
+        return [self._fleet.pristine(i) if env is None else env for i, env in enumerate(self._fleet.envs)]
+
+    def provenance(self, slot: int) -> dict[str, Any] | None:
+        """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
+        owner = next((layer for layer in env_layers(self._fleet.envs[slot]) if hasattr(layer, "provenance")), None)
+        told = getattr(owner, "provenance", None)
+        return dict(told) if isinstance(told, Mapping) else None
+
+    def domain_param(self, slot: int) -> dict[str, Any] | None:
+        """Domain parameters of the rollout in a slot; ``None`` where its environment does not tell them."""
+        return self._domain_params[slot]
+
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``.
 
         ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
-        ``state``, and then is in another, has ignored it, which is an error.
+        ``state``, and then is in another, has ignored it, which is an error. Wrappers may ask for more of the plan
+        (see ``reset_options``).
         """
         for slot, plan in zip(slots, plans, strict=True):
             if self.beat is not None:
@@ -168,24 +193,30 @@ class GymSlots:
                         "with engines of their own"
                     )
             # The caller's own environment keeps all its wrappers, which count on.
-            direct = (env.step, None) if self._counts_itself else _direct_step(env)
-            self._steps[slot], limit = direct
+            step, limit = (env.step, None) if self._counts_itself else _direct_step(env)
+            self._steps[slot] = checked_step(env, step)
             self._limits[slot] = _NEVER if limit is None else limit
+            self._wanted[slot] = wanted_options(env)
+            self.names[slot] = env_name(env)
         self._elapsed[slot] = 0
         seed = plan_env_seed(plan.seed)
-        if plan.init_state is None:
-            result = env.reset(seed=seed)
-        else:
-            result = env.reset(seed=seed, options={"init_state": np.array(plan.init_state)})
+        options = plan_options(plan, self._wanted[slot])
+        if plan.init_state is not None:
+            options["init_state"] = np.array(plan.init_state)
+        result = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
         if not isinstance(result, tuple) or len(result) != 2:
             raise TypeError(
                 f"reset() of {type(env).__name__} must return (observation, info), the Gymnasium API, "
                 f"got {type(result).__name__}"
             )
+        observation = result[0]
         if plan.init_state is not None:
+            observation_there = placed(env, plan.init_state)
+            observation = observation if observation_there is None else observation_there
             check_init_state(env, np.asarray(plan.init_state))
         self.reset_infos[slot] = dict(result[1] or {})
-        return result[0]
+        self._domain_params[slot] = domain_params_of(env)
+        return observation
 
 
 class _Fleet:
@@ -205,6 +236,10 @@ class _Fleet:
         self.envs: list[Any] = [None] * num_slots
         self._carried: list[EnvUpdate | None] = [None] * num_slots
         self._owned = [False] * num_slots
+        self._foreign: set[Hashable] = set()
+        """Origins of updates that the source's environments are not of the kind of."""
+        self._parked: list[tuple[Any, SetTaskUpdate]] = []
+        """Environments of other kinds than the slots hold now, and the updates that they carry; the oldest first."""
 
     def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
         """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
@@ -218,9 +253,14 @@ class _Fleet:
             replaces = getattr(update, "replaces", None)
             # An update that does not say so may leave traces of the one before: it gets an untouched environment.
             may_stay = carried and replaces is not None and replaces(carried)
+            if not may_stay and isinstance(update, SetTaskUpdate):
+                may_stay = self._unpark(slot, update)
+                if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again
+                    return self._install(slot, update(None), update)
             old = self.envs[slot] if may_stay else self.pristine(slot)
             self._keep_template()
             if isinstance(update, SetTaskUpdate) and not update.reuses(old):
+                self._foreign.add(update.origin)
                 self._drop(slot)
                 old = None
             env = update(old)
@@ -238,6 +278,31 @@ class _Fleet:
     def close(self) -> None:
         for slot in range(len(self.envs)):
             self._drop(slot)
+        while self._parked:
+            self._parked.pop()[0].close()
+
+    def _unpark(self, slot: int, update: SetTaskUpdate) -> bool:
+        """Park the environment of ``slot``, and put one there that needs but its task set; false if there is none.
+
+        So tasks of several kinds of environments (Meta-World's) take turns without any being built again.
+        """
+        self._park(slot)
+        for i, (env, carried) in enumerate(self._parked):
+            if update.replaces(carried) and update.reuses(env):
+                del self._parked[i]
+                self._drop(slot)
+                self.envs[slot], self._carried[slot], self._owned[slot] = env, carried, True
+                return True
+        return False
+
+    def _park(self, slot: int) -> None:
+        env, carried = self.envs[slot], self._carried[slot]
+        if env is None or not self._owned[slot] or not isinstance(carried, SetTaskUpdate):
+            return
+        self._parked.append((env, carried))
+        self.envs[slot], self._carried[slot], self._owned[slot] = None, None, False
+        if len(self._parked) > _MOST_PARKED * len(self.envs):
+            self._parked.pop(0)[0].close()
 
     def _install(self, slot: int, env: Any, update: EnvUpdate | None) -> Any:
         if not is_env_instance(env):

@@ -1,91 +1,21 @@
-"""Families of tasks by name: an environment, how many tasks to train and to test on, and the horizon."""
+"""Families of tasks by name: ours, and ``module:attribute`` for those of your own."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
+from metaroll.envs.mujoco.families import mujoco_families
+from metaroll.envs.own_names import OwnNameError, is_own_name, own_value
 from metaroll.envs.point_robot import PointRobotEnv, SparsePointRobotEnv
-from metaroll.errors import unknown_name
-from metaroll.seeding import mix_seed
-from metaroll.tasks.task_sampler import draw_tasks
-from metaroll.tasks.updates import SetTaskUpdate, task_key
-from metaroll.types import EnvUpdate
+from metaroll.envs.sims.families import sim_families
+from metaroll.envs.sims.registration import sim_constructor
+from metaroll.envs.small_families import small_families
+from metaroll.envs.task_family import TaskFamily
+from metaroll.errors import MetarollError, unknown_name
+from metaroll.tasks.updates import layer_with
 
-__all__ = ["TaskFamily", "family_names", "get_family"]
-
-_MAX_REDRAWS = 20
-
-
-@dataclass(frozen=True)
-class TaskFamily:
-    """A distribution of tasks on one environment, with the split that publications use.
-
-    Attributes:
-        name: What the command line calls it.
-        env_constructor: Makes the environment; it has ``sample_tasks`` and ``set_task``.
-        num_train_tasks: Default number of training tasks.
-        num_test_tasks: Default number of held-out tasks.
-        horizon: Steps of an episode.
-        description: One line.
-    """
-
-    name: str
-    env_constructor: Callable[[], Any]
-    num_train_tasks: int
-    num_test_tasks: int
-    horizon: int
-    description: str = ""
-
-    def split(
-        self, num_train: int | None = None, num_test: int | None = None, seed: int = 0
-    ) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
-        """Training and held-out tasks: the first and the last of one list, all different from one another.
-
-        Args:
-            num_train: Number of training tasks; ``None`` means the family's own.
-            num_test: Number of held-out tasks; ``None`` means the family's own.
-            seed: The same seed and numbers give the same tasks, everywhere.
-        """
-        counts = {
-            "num_train": self.num_train_tasks if num_train is None else num_train,
-            "num_test": self.num_test_tasks if num_test is None else num_test,
-        }
-        for name, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
-                raise ValueError(f"{name} must be a whole number of tasks, 0 or more, got {count!r}")
-        tasks = self._distinct_tasks(sum(counts.values()), seed)
-        updates: list[EnvUpdate] = [SetTaskUpdate(self.env_constructor, task) for task in tasks]
-        return updates[: counts["num_train"]], updates[counts["num_train"] :]
-
-    def _distinct_tasks(self, num_tasks: int, seed: int) -> list[Any]:
-        generator = np.random.default_rng(mix_seed("tasks", self.name, int(seed)))
-        owner = self._task_owner()
-        tasks: dict[Any, Any] = {}
-        for _ in range(_MAX_REDRAWS):
-            for task in draw_tasks(owner, num_tasks - len(tasks), generator):
-                tasks.setdefault(task_key(task), task)
-            if len(tasks) == num_tasks:
-                return list(tasks.values())
-        raise ValueError(
-            f"{self.name} must have {num_tasks} different tasks for this split, found {len(tasks)}; "
-            "ask for fewer training or test tasks"
-        )
-
-    def _task_owner(self) -> Any:
-        """The class where its ``sample_tasks`` needs no instance (and no simulator), otherwise an environment."""
-        constructor = self.env_constructor
-        if isinstance(constructor, type):
-            method = inspect.getattr_static(constructor, "sample_tasks", None)
-            if isinstance(method, classmethod | staticmethod):
-                return constructor
-        return constructor()
-
+__all__ = ["TaskFamily", "family_names", "family_of", "get_family", "has_family", "is_varied", "own_constructor"]
 
 _FAMILIES = {
     family.name: family
@@ -106,18 +36,107 @@ _FAMILIES = {
             20,
             "a point in the plane; goals on the unit half circle, sparse reward in the context",
         ),
-        TaskFamily("cheetah-vel", CheetahVelEnv, 100, 30, 200, "HalfCheetah (MuJoCo) running at a speed in [0, 3] m/s"),
+        *mujoco_families(),
+        *small_families(),
+        *sim_families(),
     )
 }
+_own: dict[str, tuple[Any, TaskFamily | None]] = {}
+"""``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
 
 
 def family_names() -> list[str]:
-    """Names of all families."""
+    """Names of all our families."""
     return list(_FAMILIES)
 
 
+def has_family(name: str) -> bool:
+    """Whether ``get_family(name)`` gives a family."""
+    return name in _FAMILIES or (is_own_name(name) and _own_family(name)[1] is not None)
+
+
+def is_varied(name: str) -> bool:
+    """Whether ``name`` stands for many tasks, in which algorithms that do not adapt learn, too.
+
+    A simulated system they take as it is, though there is a family of it.
+    """
+    return sim_constructor(name) is None and has_family(name)
+
+
 def get_family(name: str) -> TaskFamily:
-    """The family called ``name``; an unknown name gives an error with the nearest ones."""
-    if name not in _FAMILIES:
-        raise unknown_name("task family", name, _FAMILIES)
-    return _FAMILIES[name]
+    """The family called ``name``: one of ours, or ``module:attribute``, which ``family_of`` makes a family of.
+
+    An unknown name gives an error with the nearest ones.
+    """
+    if name in _FAMILIES:
+        return _FAMILIES[name]
+    if is_own_name(name):
+        value, family = _own_family(name)
+        return family_of(value, name) if family is None else family
+    raise unknown_name("task family", name, _FAMILIES)
+
+
+def own_constructor(name: str) -> Any:
+    """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
+    if not is_own_name(name):
+        return None
+    value, family = _own_family(name)
+    return value if family is None else family.env_constructor
+
+
+def family_of(value: Any, name: str | None = None) -> TaskFamily:
+    """A family of tasks from a ``TaskFamily``, an environment's class or function, or constructors of environments.
+
+    Args:
+        value: A ``TaskFamily``, or a function that makes one; a class or function that makes an environment with
+            ``sample_tasks``; a list or dict of constructors, each of which makes the environment of one task.
+        name: What it is called, if it has no name yet.
+    """
+    if isinstance(value, TaskFamily):
+        return value
+    if isinstance(value, Mapping | list | tuple):
+        return TaskFamily.from_constructors(value, name=name or "constructors")
+    if not callable(value):
+        raise TypeError(
+            f"{name or 'a family'} must be a TaskFamily, a class or function that makes one or an environment, or a "
+            f"list of constructors, got {value!r} of type {type(value).__name__}"
+        )
+    if not isinstance(value, type):
+        made = value()
+        if isinstance(made, TaskFamily):
+            return made
+        _close(made)
+    return TaskFamily.from_env(value, name=name)
+
+
+def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
+    value = own_value(name)
+    known = _own.get(name)
+    if known is None or known[0] is not value:
+        try:
+            known = _own[name] = value, family_of(value, name) if _has_tasks(value) else None
+        except (MetarollError, TypeError, ValueError):
+            raise
+        except Exception as error:
+            raise OwnNameError(
+                f"{name} cannot be used, since its environment cannot be made: {type(error).__name__}: {error}"
+            ) from error
+    return known
+
+
+def _has_tasks(value: Any) -> bool:
+    """Whether ``family_of`` can make a family of it, rather than take it for an environment without tasks."""
+    if not callable(value) or isinstance(value, TaskFamily):
+        return True
+    if isinstance(value, type) and callable(getattr(value, "sample_tasks", None)):
+        return True
+    made = value()
+    try:
+        return isinstance(made, TaskFamily) or layer_with(made, "sample_tasks") is not None
+    finally:
+        _close(made)
+
+
+def _close(made: Any) -> None:
+    if hasattr(made, "close"):
+        made.close()

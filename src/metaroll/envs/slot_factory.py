@@ -9,8 +9,12 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.registry import family_names, get_family
+from metaroll.envs.batching import announces_batches, is_batched, unguarded
+from metaroll.envs.gym_slots import GymSlots, env_name
+from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
+from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.envs.registry import get_family, has_family
+from metaroll.envs.sims.registration import sim_constructor
 from metaroll.envs.sources import env_source, is_env_instance, make_env
 from metaroll.envs.vector_slots import VectorEnvSlots
 from metaroll.types import EnvUpdate, RolloutPlan, Slots
@@ -22,8 +26,10 @@ def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Seque
     """``num_slots`` environments as ``Slots``.
 
     An environment announces a batched simulator with a method ``batched_slots(num_slots) -> Slots``, and with
-    ``accepts_update(update) -> bool`` which updates that can apply. It is used where the environment is not wrapped
-    and accepts the updates of all ``plans``; the rollouts are the same either way.
+    ``accepts_update(update) -> bool`` which updates that can apply. It is used where the environment accepts the
+    updates of all ``plans``, and is not wrapped, or only by wrappers that announce the same
+    (``metaroll.envs.wrappers``). Gymnasium's own MuJoCo environments of version 5 are stepped together, too
+    (``metaroll.envs.mujoco``), in as many threads as ``physics_threads`` says. The rollouts are the same either way.
 
     Args:
         source: An id (``"point-robot"``, ``"Pendulum-v1"``), a class or function that makes an environment, an
@@ -50,49 +56,60 @@ def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Seque
     if kind == "list":
         return GymSlots(source, num_slots)
     env = make_env(source)
-    return VectorEnvSlots(env, owned=env is not source) if kind == "vector" else env.batched_slots(int(num_slots))
+    if kind == "vector":
+        return VectorEnvSlots(env, owned=env is not source)
+    setting = gymnasium_setting(env)
+    slots: Any = (
+        unguarded(env).batched_slots(int(num_slots)) if setting is None else MujocoSlots(int(num_slots), setting)
+    )
+    slots.name = env_name(env)  # as in a list
+    return slots
 
 
-def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched", "list", "vector"]:
+def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched", "list", "physics", "vector"]:
     """Which kind of ``Slots`` ``make_slots`` makes of ``source`` for ``plans``.
 
-    "vector" environments have a number of slots of their own, whatever is asked for. A function has to be called to
-    find out; ids, classes and environments tell without.
+    "physics" are batched simulators whose steps cost much, so that a few dozen are enough (MuJoCo's). "vector"
+    environments have a number of slots of their own, whatever is asked for. A function has to be called to find out;
+    ids, classes and environments tell without.
     """
     if _is_slots(source):
         return "list" if isinstance(source, GymSlots) else "batched"
     if isinstance(source, str):
-        if source not in family_names():
+        simulator = sim_constructor(source)
+        if simulator is not None:
+            source = simulator
+        elif has_family(source):
+            source = get_family(source).env_constructor
+        elif not is_gymnasium_id(source):
             return "list"
-        source = get_family(source).env_constructor
+        elif not _differing_updates(plans):
+            return "physics"
     if isinstance(source, type):
-        if not _is_batched(source):
+        if not announces_batches(source):
             return "vector" if issubclass(source, VectorEnv) else "list"
-        if not _differing_updates(plans):
-            return "batched"
-        env = source()
+        if not _differing_updates(plans) and not issubclass(source, gymnasium.Wrapper):
+            return _kind_of_batch(source)
+        make: Any = source
+        env = make()
     elif is_env_instance(source):
         env = source
     else:
         env = make_env(source)
     if isinstance(env, VectorEnv):
         return "vector"
-    if not _is_batched(type(env)) or not all(env.accepts_update(update) for update in _differing_updates(plans)):
+    updates = _differing_updates(plans)
+    setting = None if is_batched(env) else gymnasium_setting(env)
+    if setting is not None:
+        return "physics" if all(setting.accepts_update(update) for update in updates) else "list"
+    if not is_batched(env) or not all(unguarded(env).accepts_update(update) for update in updates):
         return "list"
-    return "batched"
+    return _kind_of_batch(env.unwrapped)
 
 
-def _is_batched(kind: type) -> bool:
-    """Whether a class has a batched simulator that is still its own: no subclass has changed how it steps."""
-    if not hasattr(kind, "batched_slots") or issubclass(kind, gymnasium.Wrapper):
-        return False
-    announced = _definer(kind, "batched_slots")
-    return all(_definer(kind, name) >= announced for name in ("step", "reset"))
-
-
-def _definer(kind: type, name: str) -> int:
-    """Position in the method resolution order of the class that defines ``name``."""
-    return next(i for i, base in enumerate(kind.__mro__) if name in base.__dict__)
+def _kind_of_batch(env: Any) -> Literal["batched", "physics"]:
+    """An environment (or class) with an attribute ``is_physics`` that is true brings an expensive simulator."""
+    return "physics" if getattr(env, "is_physics", False) else "batched"
 
 
 def _differing_updates(plans: Sequence[RolloutPlan]) -> list[EnvUpdate]:

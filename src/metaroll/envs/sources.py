@@ -11,7 +11,8 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from metaroll.envs.registry import family_names, get_family
+from metaroll.envs.registry import family_names, get_family, own_constructor
+from metaroll.envs.sims.registration import sim_constructor, sim_ids
 from metaroll.errors import UnknownNameError, unknown_name
 
 __all__ = ["close_made", "env_source", "is_env_instance", "make_env"]
@@ -28,7 +29,7 @@ def env_source(env: Any) -> Callable[[], Any]:
     """A picklable callable that makes environments as ``env`` says.
 
     Args:
-        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``), the ``EnvSpec`` of a registered environment, a class or
+        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered environment, a class or
             function without arguments, or an environment, of which a copy is kept and copies are made. A
             ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one is used
             itself.
@@ -67,7 +68,7 @@ def close_made(source: Any, env: Any) -> None:
 
 
 class _NamedSource:
-    """Makes the environment of a name: our own task families first, then Gymnasium's ids.
+    """Makes the environment of a name: our task families first, then ``module:attribute``, then Gymnasium's ids.
 
     Keeps what is registered under the name here, for workers, which do not know what a script has registered.
     """
@@ -79,6 +80,12 @@ class _NamedSource:
     def __call__(self) -> Any:
         if self.name in family_names():
             return get_family(self.name).env_constructor()
+        own = own_constructor(self.name)
+        if own is not None:
+            return own()
+        simulator = sim_constructor(self.name)
+        if simulator is not None:  # without wrappers, so that many can be stepped as one
+            return simulator()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
             try:
@@ -97,7 +104,7 @@ class _NamedSource:
                 raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
 
     def _unknown(self) -> UnknownNameError:
-        ours = family_names()
+        ours = [*family_names(), *sim_ids()]
         near = difflib.get_close_matches(self.name, [*ours, *gymnasium.registry], n=3, cutoff=0.5)
         return UnknownNameError(f"{unknown_name('environment', self.name, {*ours, *near})}, or any id of Gymnasium")
 

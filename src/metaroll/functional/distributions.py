@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 __all__ = [
+    "gaussian_entropy",
     "gaussian_kl_to_standard",
     "gaussian_log_prob",
     "product_of_gaussians",
@@ -23,6 +24,11 @@ def gaussian_log_prob(value: torch.Tensor, mean: torch.Tensor, log_std: torch.Te
     """``sum_a log N(value_a; mean_a, exp(log_std_a)^2)``, shape ``(...)``, of arguments ``(..., act_dim)``."""
     standardised = (value - mean) * torch.exp(-log_std)
     return (-0.5 * standardised.square() - log_std - _HALF_LOG_2PI).sum(-1)
+
+
+def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
+    """``sum_a (log_std_a + log(2 pi e) / 2)``, shape ``(...)``, of ``log_std (..., act_dim)``."""
+    return (log_std + (_HALF_LOG_2PI + 0.5)).sum(-1)
 
 
 def tanh_log_det(pre_tanh: torch.Tensor) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -11,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.errors import unknown_name
+from metaroll.learners.checks import check_number, check_whole
 from metaroll.types import EnvSpec, EnvUpdate, InOutSpec
 
 __all__ = [
@@ -26,22 +26,6 @@ __all__ = [
     "encoder_spec",
     "module_spec",
 ]
-
-
-def _check_count(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
-    if value < low:
-        raise ValueError(f"{name} must be at least {low}, got {value}")
-
-
-def _check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
-    if not math.isfinite(value) or not low <= value <= high or (above_low and value == low):
-        opening = "(" if above_low or low == -math.inf else "["
-        closing = ")" if high == math.inf else "]"
-        raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {value}")
 
 
 @dataclass(frozen=True)
@@ -62,12 +46,12 @@ class OptimisationConfig:
 
     def __post_init__(self) -> None:
         for name in ("policy_lr", "qf_lr", "vf_lr", "context_lr"):
-            _check_number(name, getattr(self, name), 0.0, above_low=True)
+            check_number(name, getattr(self, name), 0.0, above_low=True)
         for name in ("policy_mean_reg_coeff", "policy_std_reg_coeff", "policy_pre_activation_coeff", "kl_lambda"):
-            _check_number(name, getattr(self, name), 0.0)
-        _check_number("soft_target_tau", self.soft_target_tau, 0.0, 1.0, above_low=True)
-        _check_number("discount", self.discount, 0.0, 1.0)
-        _check_number("reward_scale", self.reward_scale, 0.0, above_low=True)
+            check_number(name, getattr(self, name), 0.0)
+        check_number("soft_target_tau", self.soft_target_tau, 0.0, 1.0, above_low=True)
+        check_number("discount", self.discount, 0.0, 1.0)
+        check_number("reward_scale", self.reward_scale, 0.0, above_low=True)
 
 
 @dataclass(frozen=True)
@@ -82,7 +66,7 @@ class BatchConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check_count(field.name, getattr(self, field.name), 1)
+            check_whole(field.name, getattr(self, field.name), 1)
         if self.embedding_batch_size % self.embedding_mini_batch_size:
             raise ValueError(
                 f"embedding_batch_size ({self.embedding_batch_size}) must be a multiple of embedding_mini_batch_size "
@@ -119,10 +103,10 @@ class CollectionConfig:
 
     def __post_init__(self) -> None:
         for name in ("num_initial_steps", "num_tasks_sample", "max_path_length", "update_post_train"):
-            _check_count(name, getattr(self, name), 1)
+            check_whole(name, getattr(self, name), 1)
         for name in ("num_steps_prior", "num_steps_posterior", "num_extra_rl_steps_posterior"):
-            _check_count(name, getattr(self, name), 0)
-        _check_count("replay_buffer_size", self.replay_buffer_size, 1)
+            check_whole(name, getattr(self, name), 0)
+        check_whole("replay_buffer_size", self.replay_buffer_size, 1)
         if self.num_steps_prior + self.num_steps_posterior == 0:
             raise ValueError(
                 "num_steps_prior + num_steps_posterior must be positive, got 0 + 0: the context of a visited task "
@@ -157,7 +141,7 @@ class PEARLConfig:
             return kind(**{field.name: arguments[field.name] for field in fields(kind)})
 
         for name in ("latent_dim", "num_train_tasks"):
-            _check_count(name, arguments[name], 1)
+            check_whole(name, arguments[name], 1)
         for name in ("use_information_bottleneck", "use_next_obs_in_context"):
             if not isinstance(arguments[name], bool):
                 raise TypeError(f"{name} must be True or False, got {arguments[name]!r}")
@@ -194,13 +178,13 @@ def _unit(width: int) -> gymnasium.spaces.Box:
 def augmented_spec(env_spec: Any, latent_dim: int) -> EnvSpec:
     """Spec with observations ``(obs_dim + latent_dim,)`` and actions ``(act_dim,)``, both flat Boxes on [-1, 1]."""
     spec = EnvSpec.from_env(env_spec)
-    _check_count("latent_dim", latent_dim, 1)
+    check_whole("latent_dim", latent_dim, 1)
     return EnvSpec(_unit(spec.obs_dim + int(latent_dim)), _unit(spec.act_dim), spec.max_episode_length)
 
 
 def encoder_spec(env_spec: EnvSpec, latent_dim: int, use_next_obs: bool, use_information_bottleneck: bool) -> InOutSpec:
     """Context row -> mean and (untransformed) variance of one factor of the posterior, or z itself."""
-    _check_count("latent_dim", latent_dim, 1)
+    check_whole("latent_dim", latent_dim, 1)
     context_dim = env_spec.obs_dim + env_spec.act_dim + 1 + (env_spec.obs_dim if use_next_obs else 0)
     return InOutSpec(_unbounded(context_dim), _unbounded(latent_dim * (2 if use_information_bottleneck else 1)))
 
@@ -213,7 +197,7 @@ def module_spec(
         return encoder_spec(EnvSpec.from_env(env_spec), latent_dim, use_next_obs, use_information_bottleneck)
     if module == "vf":
         spec = EnvSpec.from_env(env_spec)
-        _check_count("latent_dim", latent_dim, 1)
+        check_whole("latent_dim", latent_dim, 1)
         return EnvSpec(_unit(spec.obs_dim), _unit(latent_dim), spec.max_episode_length)
     raise unknown_name("module", str(module), ("encoder", "vf"))
 

@@ -13,6 +13,7 @@ from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, SnapshotError
+from metaroll.learners.optimiser_state import load_optimiser_tree, optimiser_tree
 from metaroll.learners.pearl_config import OptimisationConfig, PEARLConfig, encoder_spec
 from metaroll.seeding import isolated_rng, mix_seed, torch_generator
 from metaroll.types import EnvSpec
@@ -236,13 +237,13 @@ class PEARLOptimisers:
 
     def state_dict(self) -> dict[str, Any]:
         """Nested dicts of tensors and numbers."""
-        return {name: _optimiser_tree(optimiser) for name, optimiser in self._named().items()}
+        return {name: optimiser_tree(optimiser) for name, optimiser in self._named().items()}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` saved, bit for bit."""
         for name, optimiser in self._named().items():
             try:
-                _load_optimiser(optimiser, tree[name])
+                load_optimiser_tree(optimiser, tree[name])
             except (KeyError, ValueError) as error:
                 raise SnapshotError(
                     f"the saved state does not fit the optimiser of {name}: {error}; use that run's optimizer_class"
@@ -257,34 +258,3 @@ def _fast_optimiser(
             with contextlib.suppress(TypeError, ValueError, RuntimeError):  # not on this device or for this dtype
                 return optimizer_class(parameters, lr=lr, **{option: True})
     return optimizer_class(parameters, lr=lr)
-
-
-def _optimiser_tree(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    state = optimiser.state_dict()
-    groups = [{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]]
-    return {
-        "state": {str(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in state["state"].items()},
-        "groups": {str(i): {k: _saved_value(v) for k, v in group.items()} for i, group in enumerate(groups)},
-    }
-
-
-def _saved_value(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _load_optimiser(optimiser: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
-    current = optimiser.state_dict()
-    saved_groups, own_groups = tree["groups"], current["param_groups"]
-    if len(saved_groups) != len(own_groups):
-        raise ValueError(f"{len(saved_groups)} parameter groups were saved, there are {len(own_groups)}")
-    groups = []
-    for i, own in enumerate(own_groups):
-        saved = saved_groups[str(i)]
-        # How the update is computed follows this machine, not the one of the snapshot.
-        kept = ("fused", "foreach", "capturable")
-        restored = {k: tuple(v) if isinstance(own.get(k), tuple) else v for k, v in saved.items() if k not in kept}
-        groups.append({**own, **restored, "params": own["params"]})
-    state = {int(i): dict(entry) for i, entry in tree["state"].items()}
-    optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -12,12 +12,21 @@ import torch
 from torch import nn
 
 from metaroll.errors import ShapeError
-from metaroll.functional.linear import block_rows, matmul_rows
+from metaroll.functional.linear import BLOCK, block_rows, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout
 from metaroll.seeding import as_generator
 from metaroll.types import Context, EnvSpec, PolicyState
 
-__all__ = ["NUMPY_ACTIVATIONS", "ActingPolicy", "Affine", "check_box", "choose_action", "lay_out", "mlp_rows"]
+__all__ = [
+    "NUMPY_ACTIVATIONS",
+    "ActingPolicy",
+    "Affine",
+    "check_box",
+    "choose_action",
+    "lay_out",
+    "mlp_rows",
+    "per_row",
+]
 
 Affine = tuple[np.ndarray, np.ndarray]
 """Transposed weight and bias of one layer, laid out to broadcast over blocks of rows."""
@@ -90,6 +99,8 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
 
     noise_kind: Literal["normal", "uniform"] = "normal"
     width_independent = True
+    parameter_blocks = False
+    """Whether ``act`` takes a set of parameters per block of eight rows, ``(N / 8, P)``."""
     recurrent = False
 
     def __init__(self, env_spec: EnvSpec, noise_dim: int) -> None:
@@ -180,8 +191,11 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
         if parameters is self._flat_cache[0]:
             return self._flat_cache[1]
         flat = np.asarray(parameters)
-        weights = self._arrange(self.parameter_layout().numpy_views(np.ascontiguousarray(flat, dtype=np.float32)))
-        if flat is parameters and flat.dtype == np.float32 and flat.flags.c_contiguous:
+        # Rows may lie apart (a part of a stack), as long as each is contiguous.
+        usable = flat.dtype == np.float32 and (flat.flags.c_contiguous or flat.strides[-1] == flat.itemsize)
+        own = flat if usable else np.ascontiguousarray(flat, dtype=np.float32)
+        weights = self._arrange(self.parameter_layout().numpy_views(own))
+        if own is parameters:
             # Views: they follow changes in place. (A converted copy would not, so it is not kept.)
             object.__setattr__(self, "_flat_cache", (parameters, weights))
         return weights
@@ -199,12 +213,14 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
         return weights
 
     def _rows(self, obs: np.ndarray, parameters: np.ndarray | None) -> np.ndarray:
-        """Observations ``(N, obs_dim)`` as float32 rows ``(B, 8, obs_dim)``, or ``(N, 1, obs_dim)`` if stacked."""
+        """Observations ``(N, obs_dim)`` as float32 rows ``(B, 8, obs_dim)``; ``(N, 1, obs_dim)`` with a set per row."""
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
         obs = np.ascontiguousarray(obs, dtype=np.float32)
         if parameters is None or parameters.ndim == 1:
             return block_rows(obs)
+        if self.parameter_blocks and BLOCK * len(parameters) == len(obs):
+            return obs.reshape(-1, BLOCK, self.obs_dim)
         if len(parameters) != len(obs):
             raise ShapeError(
                 f"stacked parameters must have one row per observation ({len(obs)}, P), got {parameters.shape}"
@@ -230,6 +246,11 @@ def _parameter_slots(module: nn.Module, names: Sequence[str]) -> list[tuple[dict
         path, _, leaf = name.rpartition(".")
         slots.append((module.get_submodule(path)._parameters, leaf))
     return slots
+
+
+def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
+    """Parameters ``(A,)`` or ``(N, A)`` as they are; those of blocks of rows, ``(N / 8, A)``, as ``(N, A)``."""
+    return values if values.ndim == 1 or len(values) == num_rows else np.repeat(values, BLOCK, axis=0)
 
 
 def check_box(env_spec: EnvSpec, policy: str) -> None:

@@ -49,7 +49,7 @@ class ForeignPolicy:
     So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
     It sees observations as the environment gives them (images in uint8, dicts), and acts in the environment's own form.
     A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
-    deep copy of it, reset.
+    deep copy of it, reset. If its ``reset`` takes ``domain_param``, it is told the constants of the simulation there.
 
     Args:
         policy: See ``as_policy``.
@@ -69,21 +69,33 @@ class ForeignPolicy:
         self.env_spec = EnvSpec.from_env(env_spec)
         call = policy.get_action if hasattr(policy, "get_action") else policy
         self._takes_deterministic = _has_parameter(call, "deterministic")
-        self._remembers = callable(getattr(policy, "reset", None))
+        reset = getattr(policy, "reset", None)
+        self._remembers = callable(reset)
+        self.takes_domain_params = callable(reset) and _takes_by_name(reset, "domain_param")
         self._layout = ParameterLayout.of(policy) if isinstance(policy, nn.Module) else None
         self._twin: tuple[np.ndarray | None, Any] = (None, None)
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """A reset copy of the object for every rollout, ``{"agent": (N,) objects}``, if it has ``reset``."""
+        """A reset copy of the object for every rollout, ``{"agent": (N,) objects}``, if it has ``reset``.
+
+        Args:
+            contexts: Not used.
+            generators: Seed the global generators while the copies are reset.
+            domain_params: What ``reset`` is told of each environment if it ``takes_domain_params``.
+        """
         if not self._remembers:
             return {}
         agents = np.empty(len(contexts), dtype=object)
         for row, generator in enumerate(generators):
             agents[row] = copy.deepcopy(self.policy)
+            told = None if domain_params is None else domain_params[row]
             with isolated_rng(int(generator.integers(2**32))):
-                agents[row].reset()
+                agents[row].reset(**({} if told is None else {"domain_param": dict(told)}))
         return {"agent": agents}
 
     def act(
@@ -138,6 +150,8 @@ class ForeignPolicy:
             # A copy, since the caller's module may be in training.
             twin = copy.deepcopy(self.policy) if twin is None else twin
             self._layout.assign(twin, parameters)
+            for own, live in zip(twin.buffers(), self.policy.buffers(), strict=True):
+                own.copy_(live)
             self._twin = (parameters, twin)
         return twin
 
@@ -258,6 +272,15 @@ def _has_parameter(function: Any, name: str) -> bool:
         return name in inspect.signature(function).parameters
     except (TypeError, ValueError):  # built-ins have no signature
         return False
+
+
+def _takes_by_name(function: Any, name: str) -> bool:
+    """Whether a call ``function(name=...)`` is understood."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
 def _likely(distribution: torch.distributions.Distribution) -> torch.Tensor:

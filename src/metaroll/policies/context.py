@@ -110,6 +110,11 @@ class ContextConditionedPolicy(TaskBelief):
         """As the inner policy promises."""
         return self.policy.width_independent
 
+    @property
+    def parameter_blocks(self) -> bool:
+        """As the inner policy."""
+        return bool(getattr(self.policy, "parameter_blocks", False))
+
     def initial_state(
         self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
     ) -> PolicyState:

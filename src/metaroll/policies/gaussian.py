@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.functional.distributions import gaussian_log_prob, tanh_gaussian_log_prob
+from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob, tanh_gaussian_log_prob
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
     ActingPolicy,
@@ -20,6 +20,7 @@ from metaroll.policies.acting import (
     choose_action,
     lay_out,
     mlp_rows,
+    per_row,
 )
 from metaroll.policies.networks import MLP
 from metaroll.seeding import fresh_seed, torch_generator
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+LAST_GAIN = 0.01
+"""Gain of the output layer with orthogonal weights: the first actions hardly depend on the observation."""
 
 
 class GaussianSample(NamedTuple):
@@ -78,6 +81,8 @@ class GaussianMLPPolicy(ActingPolicy):
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
+    parameter_blocks = True
+
     def __init__(
         self,
         env_spec: EnvSpec,
@@ -103,11 +108,12 @@ class GaussianMLPPolicy(ActingPolicy):
             hidden_nonlinearity,
             output_nonlinearity,
             init=init,
+            last_gain=LAST_GAIN,
             generator=generator,
         )
         self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
         self.min_log_std = math.log(min_std)
-        self._std_cache: tuple[bytes | None, Any] = (None, None)
+        self._std_cache: tuple[Any, Any] = (None, None)
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and (clamped) log standard deviation, both ``(..., act_dim)``."""
@@ -126,6 +132,11 @@ class GaussianMLPPolicy(ActingPolicy):
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-density ``(...)`` of ``action (..., act_dim)``."""
         return gaussian_log_prob(action, *self.distribution(obs))
+
+    def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-density and entropy, both ``(...)``, of ``action (..., act_dim)`` given ``obs (..., obs_dim)``."""
+        mean, log_std = self.distribution(obs)
+        return gaussian_log_prob(action, mean, log_std), gaussian_entropy(log_std)
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         names = self.acting_parameter_names()
@@ -149,7 +160,7 @@ class GaussianMLPPolicy(ActingPolicy):
         if output is not None:
             x = output(x)
         mean = x.reshape(-1, self.act_dim)[: len(obs)]
-        log_std, std = self._deviation(log_std)
+        log_std, std = self._deviation(log_std, len(obs))
         log_stds = np.empty_like(mean)
         log_stds[...] = log_std
         infos = {"mean": mean, "log_std": log_stds}
@@ -161,12 +172,12 @@ class GaussianMLPPolicy(ActingPolicy):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, state, infos
 
-    def _deviation(self, log_std: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _deviation(self, log_std: np.ndarray, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Clamped ``log_std`` and its exponential, kept as long as it is the same: this is asked at every step."""
         known, result = self._std_cache
-        key = log_std.tobytes()
+        key = (log_std.tobytes(), num_rows)
         if known != key:
-            clamped = np.maximum(log_std, np.float32(self.min_log_std))
+            clamped = per_row(np.maximum(log_std, np.float32(self.min_log_std)), num_rows)
             result = (clamped, np.exp(clamped))
             object.__setattr__(self, "_std_cache", (key, result))
         return result
@@ -183,6 +194,8 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         log_std_bounds: ``log_std`` is clamped to these.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
+
+    parameter_blocks = True
 
     def __init__(
         self,
@@ -281,6 +294,7 @@ class CategoricalMLPPolicy(ActingPolicy):
     """
 
     noise_kind: Literal["normal", "uniform"] = "uniform"
+    parameter_blocks = True
 
     def __init__(
         self,
@@ -302,7 +316,15 @@ class CategoricalMLPPolicy(ActingPolicy):
         sizes = [int(n) for n in space.nvec.reshape(-1)] if several else [int(space.n)]
         super().__init__(spec, noise_dim=len(sizes))
         self._sizes, self._shape = sizes, tuple(space.shape or ())
-        self.net = MLP(spec.obs_dim, spec.act_dim, hidden_sizes, hidden_nonlinearity, init=init, generator=generator)
+        self.net = MLP(
+            spec.obs_dim,
+            spec.act_dim,
+            hidden_sizes,
+            hidden_nonlinearity,
+            init=init,
+            last_gain=LAST_GAIN,
+            generator=generator,
+        )
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Log-probabilities ``(..., num_actions)``; those of several choices one after the other."""
@@ -310,10 +332,15 @@ class CategoricalMLPPolicy(ActingPolicy):
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-probability ``(...)`` of integer actions ``(...)``, or ``(..., *shape)`` of a MultiDiscrete space."""
+        return self.evaluate_actions(obs, action)[0]
+
+    def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy, both ``(...)``, of actions as in ``log_prob``."""
         parts = self(obs).split(self._sizes, dim=-1)
         chosen = action.long().reshape(*action.shape[: action.ndim - len(self._shape)], len(parts))
         each = [part.gather(-1, chosen[..., i, None])[..., 0] for i, part in enumerate(parts)]
-        return torch.stack(each).sum(dim=0)
+        entropies = [-(part.exp() * part).sum(dim=-1) for part in parts]
+        return torch.stack(each).sum(dim=0), torch.stack(entropies).sum(dim=0)
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]

@@ -34,7 +34,7 @@ _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,
     "identity": lambda x: x,
 }
-_INITS = ("xavier_uniform", "oyster")
+_INITS = ("xavier_uniform", "oyster", "orthogonal")
 
 
 def activation_name(activation: str | Callable[..., Any] | None) -> str:
@@ -63,6 +63,7 @@ def initialise_linear(
     last: bool = False,
     heads: int = 1,
     last_bound: float = 3e-3,
+    last_gain: float = 1.0,
 ) -> None:
     """Draw the weights of ``layer`` from ``generator``.
 
@@ -71,10 +72,12 @@ def initialise_linear(
         generator: Source of the draws.
         init: ``"xavier_uniform"``: weights within ``sqrt(6 / (in + out))``, bias 0 (Glorot and Bengio 2010).
             ``"oyster"`` (the reference implementation of PEARL): hidden weights within ``1 / sqrt(out)``, bias 0.1;
-            last layer, bias too, within ``last_bound``.
+            last layer, bias too, within ``last_bound``. ``"orthogonal"`` (usual for PPO): orthogonal rows or columns of
+            length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120).
         last: Whether this is the output layer.
         heads: Number of equal outputs side by side in the layer, each initialised as a layer of its own.
         last_bound: See ``init``.
+        last_gain: See ``init``.
 
     Note:
         oyster calls its hidden bound fan-in but reads the first axis of torch's ``(out, in)`` weights; so do we.
@@ -87,6 +90,9 @@ def initialise_linear(
             if init == "xavier_uniform":
                 bound = math.sqrt(6.0 / max(num_in + num_out // heads, 1))
                 _uniform(weight, bound, generator)
+                bias.zero_()
+            elif init == "orthogonal":
+                _orthogonal(weight, last_gain if last else math.sqrt(2.0), generator)
                 bias.zero_()
             elif last:
                 _uniform(weight, last_bound, generator)
@@ -102,6 +108,15 @@ def _uniform(tensor: torch.Tensor, bound: float, generator: torch.Generator) -> 
     tensor.copy_(values * (2.0 * bound) - bound)
 
 
+def _orthogonal(tensor: torch.Tensor, gain: float, generator: torch.Generator) -> None:
+    """Rows (of a tall matrix: columns) at right angles, of length ``gain``, uniform among all such matrices."""
+    tall = max(tensor.shape), min(tensor.shape)
+    values = torch.randn(tall, generator=generator, device=generator.device)
+    q, r = torch.linalg.qr(values)
+    q = q * torch.sign(torch.diagonal(r))  # else not uniform
+    tensor.copy_(gain * (q if tensor.shape[0] >= tensor.shape[1] else q.T))
+
+
 class MLP(FlatParameters, nn.Module):
     """Multi-layer perceptron ``(..., input_dim) -> (..., output_dim)``.
 
@@ -114,6 +129,7 @@ class MLP(FlatParameters, nn.Module):
         init: See ``initialise_linear``.
         output_heads: Number of equal parts of the output that are initialised apart.
         last_bound: See ``initialise_linear``.
+        last_gain: See ``initialise_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy. Torch's global generator is not used.
     """
 
@@ -128,6 +144,7 @@ class MLP(FlatParameters, nn.Module):
         init: str = "xavier_uniform",
         output_heads: int = 1,
         last_bound: float = 3e-3,
+        last_gain: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -139,7 +156,8 @@ class MLP(FlatParameters, nn.Module):
         self.input_dim, self.output_dim = sizes[0], sizes[-1]
         self.hidden_nonlinearity = activation_name(hidden_nonlinearity)
         self.output_nonlinearity = activation_name(output_nonlinearity)
-        self.init, self.output_heads, self.last_bound = init, output_heads, last_bound
+        self.init, self.output_heads = init, output_heads
+        self.last_bound, self.last_gain = last_bound, last_gain
         self.layers = nn.ModuleList(empty_linear(a, b) for a, b in itertools.pairwise(sizes))
         self.reinitialize(generator)
 
@@ -151,7 +169,15 @@ class MLP(FlatParameters, nn.Module):
         for k, layer in enumerate(layers):
             last = k == len(layers) - 1
             heads = self.output_heads if last else 1
-            initialise_linear(layer, generator, self.init, last=last, heads=heads, last_bound=self.last_bound)
+            initialise_linear(
+                layer,
+                generator,
+                self.init,
+                last=last,
+                heads=heads,
+                last_bound=self.last_bound,
+                last_gain=self.last_gain,
+            )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs ``(..., output_dim)``."""

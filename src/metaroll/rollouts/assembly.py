@@ -9,16 +9,33 @@ import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.slot_proxies import slot_domain_params
 from metaroll.policies.adapters import INFO_ROWS
 from metaroll.rollouts.recorder import stack_infos
-from metaroll.types import RolloutPlan
+from metaroll.types import RolloutPlan, Slots
 
-__all__ = ["assemble_rollout", "named_leaves", "plan_summary", "with_rows"]
+__all__ = ["assemble_rollout", "named_leaves", "rollout_info", "with_rows"]
 
 _GROUPS = ("policy_infos", "env_infos")
+_PREFIXES = tuple(f"{group}/" for group in _GROUPS)
 
 
-def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
+def rollout_info(slots: Slots, slot: int, plan: RolloutPlan) -> dict[str, Any]:
+    """What is told of a rollout beside its steps: environment, plan, domain parameters, provenance."""
+    names = getattr(slots, "names", None)
+    name = getattr(slots, "name", type(slots).__name__) if names is None else names[slot]
+    info: dict[str, Any] = {"env_name": name, "plan": _plan_summary(plan)}
+    params = slot_domain_params(slots, slot, plan)
+    if params is not None:
+        info["domain_param"] = params
+    tell = getattr(slots, "provenance", None)
+    provenance = None if tell is None else tell(slot)
+    if provenance is not None:
+        info["provenance"] = provenance
+    return info
+
+
+def _plan_summary(plan: RolloutPlan) -> dict[str, Any]:
     """What a rollout remembers of its plan (plain data)."""
     return {
         "index": plan.index,
@@ -97,7 +114,7 @@ def _leaf_name(name: str, path: tuple[Any, ...]) -> str:
 def _infos_taken_from(arrays: dict[str, np.ndarray], env_infos: dict[str, np.ndarray]) -> Mapping[str, Any]:
     """``policy_infos`` and ``env_infos``, if there are any; entries ``group/name`` of ``arrays`` move there."""
     groups = {"policy_infos": {}, "env_infos": env_infos}
-    for name in [n for n in arrays if n.startswith(tuple(f"{group}/" for group in _GROUPS))]:
+    for name in [n for n in arrays if n.startswith(_PREFIXES)]:
         group, _, key = name.partition("/")
         groups[group][key] = arrays.pop(name)
     rows = groups["policy_infos"].pop(INFO_ROWS, None)

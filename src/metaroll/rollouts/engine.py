@@ -13,6 +13,8 @@ from typing import Any
 import cloudpickle
 import gymnasium
 import numpy as np
+import torch
+from torch import nn
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.slot_factory import env_kind, env_source, make_env
@@ -36,7 +38,7 @@ from metaroll.rollouts.units import cut, slots_of_unit, unit_size
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, Slots
 
-__all__ = ["RolloutEngine", "resolve_plans"]
+__all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
 
 _numbers = itertools.count()
 
@@ -51,7 +53,7 @@ class RolloutEngine:
         env: Gymnasium id, name of a family of metaroll, constructor, or instance (copied, never stepped itself).
         policy: A ``Policy``, or anything that ``policies.adapters.as_policy`` understands.
         num_workers: Number of workers, if ``pool`` is not given.
-        transport: See ``SamplerPool``.
+        transport, address: See ``SamplerPool``.
         slots_per_unit: Environments stepped together in a worker; the default suits the kind of environment.
         on_invalid: ``"raise"`` or ``"drop"`` rollouts with NaN or Inf; what was dropped is in ``dropped``.
         timeouts: When a silent worker is given up, if ``pool`` is not given.
@@ -68,6 +70,7 @@ class RolloutEngine:
         *,
         num_workers: int = 1,
         transport: str = "auto",
+        address: str | None = None,
         slots_per_unit: int | None = None,
         on_invalid: str = "raise",
         timeouts: PoolTimeouts | None = None,
@@ -83,9 +86,13 @@ class RolloutEngine:
             raise ValueError(f"num_workers must be at least 1, got {num_workers}")
         if pool is not None and timeouts is not None:
             raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
+        if pool is not None and address is not None:
+            raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
-        self._pool = SamplerPool(num_workers, transport=transport, timeouts=timeouts) if pool is None else pool
+        if pool is None:
+            pool = SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts)
+        self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self._slots_per_unit = slots_per_unit
         self._on_invalid = on_invalid
@@ -93,6 +100,7 @@ class RolloutEngine:
         self._record_extras = record_extras
         self._local = UnitRunner()
         self._sent_policy: bytes | None = None
+        self._sent_buffers = b""
         self._sent_parameters: np.ndarray | None = None
         self.env: Any = None
         self.policy: Any = None
@@ -313,16 +321,27 @@ class RolloutEngine:
         return Job(number, blob, what, phase="start")
 
     def _send_policy(self, parameters: np.ndarray) -> None:
-        # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed.
-        if self._sent_policy is None or not parameters.size:
+        # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
+        # and one with buffers (statistics of a normalisation) whenever these have.
+        buffers = _buffers_of(self.policy)
+        if self._sent_policy is None or not parameters.size or buffers != self._sent_buffers:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
                 what = f"policy {type(self.policy).__name__}"
                 self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what)
-                self._sent_policy = cloudpickle.dumps(self.policy)
+                self._sent_policy, self._sent_buffers = cloudpickle.dumps(self.policy), buffers
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)
             self._sent_parameters = parameters.copy()
+
+
+def _buffers_of(policy: Any) -> bytes:
+    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
+    module = getattr(policy, "policy", policy)
+    if not isinstance(module, nn.Module):
+        return b""
+    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
+    return b"".join(buffer.numpy().tobytes() for buffer in flat)
 
 
 def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
@@ -333,7 +352,7 @@ def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
         if not isinstance(plan, RolloutPlan):
             raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
         if plan.max_steps is not None:
-            _check_limit(plan.max_steps, plan.index)
+            check_limit(plan.max_steps, f" in plan {plan.index}")
         if plan.seed is not None and (not isinstance(plan.seed, tuple | list) or len(plan.seed) != 3):
             raise ValueError(
                 f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {plan.seed!r} in plan "
@@ -346,12 +365,13 @@ def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
     return resolved
 
 
-def _check_limit(limit: float, index: int) -> None:
+def check_limit(limit: Any, where: str = "") -> None:
+    """``max_steps`` must be a whole number of at least 1, or infinite."""
     whole = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
     if not whole and limit != float("inf"):
-        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r} in plan {index}")
+        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r}{where}")
     if limit < 1:
-        raise ValueError(f"max_steps must be at least 1, got {limit} in plan {index}")
+        raise ValueError(f"max_steps must be at least 1, got {limit}{where}")
 
 
 def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started: int) -> InvalidValueError:

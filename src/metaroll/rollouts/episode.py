@@ -18,11 +18,11 @@ from metaroll.errors import RolloutError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine import resolve_plans
 from metaroll.rollouts.extras import add_extras, module_mode
-from metaroll.rollouts.policy_proxies import TimedPolicy, told_domain_params
+from metaroll.rollouts.policy_proxies import TimedPolicy
 from metaroll.rollouts.rendering import Renderer, make_rendered
 from metaroll.rollouts.slot_loop import SlotLoop
 from metaroll.seeding import fresh_seed, seed_sequence
-from metaroll.tasks.domain_params import DomainParamUpdate, domain_params_of
+from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan
 
 __all__ = ["rollout"]
@@ -103,6 +103,7 @@ def rollout(
         eval=eval,
         stop_on_done=stop_on_done,
         context=context,
+        extras={} if update is None else {"domain_param": update.task},
     )
     (plan,) = resolve_plans([plan])
     given = is_env_instance(env)
@@ -148,10 +149,6 @@ def _run(
     acting: Any = as_policy(policy, spec)
     if update is not None:
         update(env)
-    params = domain_params_of(env)
-    if params is None and update is not None:
-        params = dict(update.task)
-    acting = told_domain_params(acting, params)
     if record_dts:
         acting = TimedPolicy(acting)
     tap = SlotTap(make_slots(ResumedEnv(env) if no_reset else env, 1, share=True))
@@ -167,8 +164,6 @@ def _run(
     for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), zip(*dts, strict=True), strict=bool(dts)):
         result.add_data(name, np.array(values))
     result.rollout_info["env_spec"] = spec
-    if params is not None:
-        result.rollout_info["domain_param"] = params
     if renderer.frames:
         result.rollout_info["frames"] = np.stack(renderer.frames)
     return result

@@ -16,6 +16,7 @@ __all__ = [
     "DroppedRollout",
     "describe_plan",
     "failure_in_slots",
+    "finite_rows",
     "invalid_value",
     "replay_line",
     "rollout_failed",
@@ -23,6 +24,10 @@ __all__ = [
 
 FAILURES = (Exception, SystemExit)
 """What counts as a failure of an environment or policy: one that calls ``sys.exit`` must not end the program."""
+
+
+_NAME = "name"
+"""Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,9 @@ class DroppedRollout:
 
 
 def describe_plan(plan: RolloutPlan) -> str:
-    """``rollout 7 (task {...}, seed (0, 1, 7))``."""
+    """``rollout 7 (task {...}, seed (0, 1, 7))``, or the name that the plan brings."""
+    if _NAME in plan.extras:
+        return str(plan.extras[_NAME])
     task = "" if plan.task is None else f"task {plan.task}, "
     return f"rollout {plan.index} ({task}seed {plan.seed})"
 
@@ -59,13 +66,9 @@ def rollout_failed(error: BaseException, plans: Sequence[RolloutPlan], step: int
         return RuntimeError(f"{where} ended with {type(error).__name__}: {error}")
     names = describe_plan(plans[0])
     if len(plans) > 1:
-        names = f"one of {len(plans)} rollouts stepped together, the first being {names}"
-    place = "while resetting" if step < 0 else f"at step {step}"
+        names = f"one of {len(plans)} that are stepped together, the first being {names}"
     text = "".join(traceback.format_exception(error))
-    message = (
-        f"{where} failed {place} of {names}: {type(error).__name__}: {error}\n"
-        f"Run it again here: {replay_line(plans[0])}"
-    )
+    message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}{_again(plans[0])}"
     return RolloutError(message, plans[0], step, text)
 
 
@@ -86,12 +89,24 @@ def failure_in_slots(
     return rollout_failed(error, plans, step, where)
 
 
+def finite_rows(values: np.ndarray) -> np.ndarray:
+    """Which rows of ``values (E, ...)`` hold neither NaN nor Inf, bool ``(E,)``."""
+    return np.all(np.isfinite(values).reshape(len(values), -1), axis=1)
+
+
 def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) -> InvalidValueError:
     """The error for NaN or Inf in an observation, a reward or an action."""
-    place = "while resetting" if step < 0 else f"at step {step}"
     shown = np.array2string(np.atleast_1d(value), threshold=8, precision=4)
-    message = (
-        f"{what} is not finite {place} of {describe_plan(plan)}: {shown}. Pass on_invalid='drop' to leave such "
-        f"rollouts out.\nRun it again here: {replay_line(plan)}"
-    )
-    return InvalidValueError(message, plan, step)
+    message = f"{what} is not finite {_place(step)} {describe_plan(plan)}: {shown}"
+    if _NAME not in plan.extras:
+        message += ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
+    return InvalidValueError(message + _again(plan), plan, step)
+
+
+def _place(step: int) -> str:
+    return "while resetting" if step < 0 else f"at step {step} of"
+
+
+def _again(plan: RolloutPlan) -> str:
+    """How to run a rollout again, for those who know it as one."""
+    return "" if _NAME in plan.extras else f"\nRun it again here: {replay_line(plan)}"

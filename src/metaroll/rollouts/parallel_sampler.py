@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,13 @@ from tqdm import tqdm
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.engine import RolloutEngine, check_limit
 from metaroll.rollouts.extras import module_mode
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.rollouts.sampler import SamplerBase
+from metaroll.rollouts.sampler_options import LAST_SEED, SeedOption, chosen_seed, make_pool
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
-from metaroll.seeding import fresh_seed, get_base_seed
+from metaroll.seeding import fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvUpdate, RolloutPlan
 
@@ -30,13 +30,6 @@ _MOST_DROPPED = 32
 """After so many rollouts without a single valid one, more are not tried."""
 
 _Variation = tuple[np.ndarray | None, EnvUpdate | None]
-
-
-class _Default(enum.Enum):
-    LAST_SEED = enum.auto()
-
-    def __repr__(self) -> str:
-        return "<the seed of metaroll.set_seed>"
 
 
 class ParallelRolloutSampler(SamplerBase):
@@ -54,11 +47,12 @@ class ParallelRolloutSampler(SamplerBase):
         show_progress_bar: Show a bar (tqdm) on the standard output.
         seed: Seed of all randomness; ``None`` draws fresh entropy for each call, which the rollouts record. Default:
             the seed that was given to ``metaroll.set_seed`` last.
-        transport: As for ``SamplerPool``.
+        transport, address: As for ``SamplerPool``.
         timeouts: When a silent worker is given up.
         on_invalid: ``"raise"``, or ``"drop"`` rollouts with NaN or Inf, in whose place others are sampled.
         slots_per_unit: See ``RolloutEngine``.
         pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
+        max_steps: Truncate rollouts after so many steps; ``None`` means the environment's own limit.
 
     Workers end with ``close()``, at the end of a ``with`` block, or with the sampler. A pickled sampler starts workers
     of its own where it is unpickled, and goes on with the next call.
@@ -67,6 +61,7 @@ class ParallelRolloutSampler(SamplerBase):
         env: The environment.
         policy: The policy.
         seed: The seed.
+        max_steps: The limit.
     """
 
     def __init__(
@@ -78,24 +73,32 @@ class ParallelRolloutSampler(SamplerBase):
         min_rollouts: int | None = None,
         min_steps: int | None = None,
         show_progress_bar: bool = True,
-        seed: int | _Default | None = _Default.LAST_SEED,
+        seed: SeedOption = LAST_SEED,
         transport: str = "auto",
+        address: str | None = None,
         timeouts: PoolTimeouts | None = None,
         on_invalid: str = "raise",
         slots_per_unit: int | None = None,
         pool: SamplerPool | None = None,
+        max_steps: int | None = None,
     ) -> None:
         super().__init__(min_rollouts=min_rollouts, min_steps=min_steps)
-        self.seed = _checked_seed(get_base_seed() if isinstance(seed, _Default) else seed)
+        self.seed = chosen_seed(seed)
         self.show_progress_bar = bool(show_progress_bar)
         self._options: dict[str, Any] = {
             "transport": transport,
+            "address": address,
             "timeouts": timeouts,
             "on_invalid": on_invalid,
             "slots_per_unit": slots_per_unit,
+            "max_steps": max_steps,
         }
+        if max_steps is not None:
+            check_limit(max_steps)
+        self.max_steps = max_steps
+        self._closed = False
         if pool is None:
-            own = pool = _pool_of(num_workers, transport, timeouts)
+            own = pool = make_pool(num_workers, transport, timeouts, address)
         elif timeouts is not None:
             raise ValueError("timeouts belong to the pool; give them to SamplerPool, or leave pool out")
         elif pool.num_workers != num_workers:
@@ -125,6 +128,7 @@ class ParallelRolloutSampler(SamplerBase):
             env: New environment; ``None`` keeps the old one.
             policy: New policy; ``None`` keeps the old one.
         """
+        self._check_open()
         env = self.env if env is None else env
         policy = self.policy if policy is None else policy
         self._engine.set_env(env)
@@ -159,9 +163,10 @@ class ParallelRolloutSampler(SamplerBase):
         """
         if not isinstance(eval, bool):
             raise TypeError(f"eval must be a bool, got {eval!r}")
+        self._check_open()
         variations = _variations(init_states, domain_params)
         self._count += 1
-        base = RolloutPlan(eval=eval)
+        base = RolloutPlan(eval=eval, max_steps=self.max_steps)
         seed = fresh_seed() if self.seed is None else self.seed
 
         def plan(number: int) -> RolloutPlan:
@@ -181,6 +186,7 @@ class ParallelRolloutSampler(SamplerBase):
 
     def close(self) -> None:
         """End the workers; the sampler cannot be used afterwards."""
+        self._closed = True
         self._engine.close()
         if self._pool is not None:
             self._pool.stop()
@@ -204,6 +210,10 @@ class ParallelRolloutSampler(SamplerBase):
             **self._options,
         }
         return _rebuilt, (self.env, self.policy, arguments, self._count)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this ParallelRolloutSampler has been closed; create a new one")
 
     # -- collecting ------------------------------------------------------------------------------------------------
 
@@ -230,7 +240,7 @@ class ParallelRolloutSampler(SamplerBase):
         least = self.min_rollouts or 1
         if self.min_steps is None:
             return num_variations * -(-least // num_variations)
-        limit = self._engine.env_spec.max_episode_length
+        limit = self.max_steps or self._engine.env_spec.max_episode_length
         # What is sampled too much is dropped, so how many to begin with may depend on the workers.
         return max(least, self.num_workers if limit is None else -(-self.min_steps // limit))
 
@@ -275,24 +285,6 @@ def _rebuilt(env: Any, policy: Any, arguments: dict[str, Any], count: int) -> Pa
     sampler = ParallelRolloutSampler(env, policy, **arguments)
     sampler._count = count
     return sampler
-
-
-def _pool_of(num_workers: Any, transport: str, timeouts: PoolTimeouts | None) -> SamplerPool:
-    if isinstance(num_workers, bool) or not isinstance(num_workers, int | np.integer):
-        raise TypeError(f"num_workers must be an integer of at least 1, got {num_workers!r}")
-    if num_workers < 1:
-        raise ValueError(f"num_workers must be at least 1, got {num_workers}")
-    return SamplerPool(int(num_workers), transport=transport, timeouts=timeouts)
-
-
-def _checked_seed(seed: Any) -> int | None:
-    if seed is None:
-        return None
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise TypeError(f"seed must be an integer or None, got {seed!r} of type {type(seed).__name__}")
-    if seed < 0:
-        raise ValueError(f"seed must not be negative, got {seed}")
-    return int(seed)
 
 
 def _variations(

@@ -9,9 +9,12 @@ import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import take_rows
+from metaroll.envs.slot_proxies import slot_domain_params
 from metaroll.errors import ShapeError
+from metaroll.rollouts.parameter_blocks import ParameterBlocks
+from metaroll.rollouts.recorder import as_slice
 from metaroll.seeding import plan_generator
-from metaroll.types import Policy, PolicyState, RolloutPlan, SeedTriple
+from metaroll.types import Policy, PolicyState, RolloutPlan, SeedTriple, Slots
 
 __all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
 
@@ -20,6 +23,9 @@ BLOCK = 8
 
 NOISE_BLOCK = 256
 """Steps of noise drawn at a time, per rollout."""
+
+_TOGETHER = 64
+"""Rollouts whose noise is written at a time: one by one, every number would go to a line of memory of its own."""
 
 
 class PolicyRows:
@@ -37,6 +43,8 @@ class PolicyRows:
         self._parameters: np.ndarray | None = None
         self._stacked = False
         self._own_parameters = False
+        self._blocks: ParameterBlocks | None = None
+        """How rows are sorted where plans bring parameters, for policies that take a set per block."""
         self._state: PolicyState = {}
         self._begun = False
         self._deterministic = np.zeros(num_slots, dtype=bool)
@@ -64,10 +72,16 @@ class PolicyRows:
         self._parameters = parameters
         self._stacked = parameters.ndim == 2
 
-    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int) -> None:
-        """``plans[i]`` starts in ``slots[i]`` at lock-step ``step``."""
+    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int, envs: Slots) -> None:
+        """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
         seeds = [_seed_of(plan) for plan in plans]
-        rows = self.policy.initial_state([plan.context for plan in plans], _PolicyGenerators(seeds))
+        contexts = [plan.context for plan in plans]
+        if getattr(self.policy, "takes_domain_params", False):
+            params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots, plans, strict=True)]
+            start: Any = self.policy.initial_state  # that of a ForeignPolicy
+            rows = start(contexts, _PolicyGenerators(seeds), params)
+        else:
+            rows = self.policy.initial_state(contexts, _PolicyGenerators(seeds))
         self._write_state(slots, rows)
         for slot, plan, seed in zip(slots, plans, seeds, strict=True):
             self._deterministic[slot] = plan.acts_deterministically
@@ -86,6 +100,8 @@ class PolicyRows:
             self._refill(active, step)
         noise = self._noise[step % NOISE_BLOCK].copy()  # a policy may keep it, and the ring is written again
         deterministic: bool | np.ndarray = self._deterministic if self._flag is None else self._flag
+        if self._blocks is not None:
+            return self._act_with_own_sets(self._blocks, active, obs, noise, deterministic)
         if self._only_active and not active.all():
             return self._act_on(np.flatnonzero(active), obs, noise, deterministic)
         if self._width_independent:
@@ -108,24 +124,31 @@ class PolicyRows:
     def _refill(self, active: np.ndarray, step: int) -> None:
         due = active & (self._next_draw <= step)
         while due.any():
+            alike: dict[int, list[int]] = {}
             for slot in np.flatnonzero(due).tolist():
-                self._draw_block(slot)
+                alike.setdefault(int(self._next_draw[slot]), []).append(slot)
+            for slots in alike.values():
+                for i in range(0, len(slots), _TOGETHER):
+                    self._draw_blocks(slots[i : i + _TOGETHER])
             due = active & (self._next_draw <= step)
         self._first_draw = int(self._next_draw[active].min())
 
-    def _draw_block(self, slot: int) -> None:
-        generator = self._generators[slot]
-        if generator is None:
-            raise RuntimeError(f"slot {slot} is active without a plan")
-        shape = (NOISE_BLOCK, self.policy.noise_dim)
-        if self.policy.noise_kind == "uniform":
-            block = generator.random(shape, dtype=np.float32)
-        else:
-            block = generator.standard_normal(shape, dtype=np.float32)
-        begin = int(self._next_draw[slot]) % NOISE_BLOCK
-        self._noise[begin:, slot] = block[: NOISE_BLOCK - begin]
-        self._noise[:begin, slot] = block[NOISE_BLOCK - begin :]
-        self._next_draw[slot] += NOISE_BLOCK
+    def _draw_blocks(self, slots: list[int]) -> None:
+        """The next block of noise of slots that are due at the same lock-step."""
+        blocks = np.empty((len(slots), NOISE_BLOCK, self.policy.noise_dim), dtype=np.float32)
+        for slot, block in zip(slots, blocks, strict=True):
+            generator = self._generators[slot]
+            if generator is None:
+                raise RuntimeError(f"slot {slot} is active without a plan")
+            if self.policy.noise_kind == "uniform":
+                generator.random(dtype=np.float32, out=block)
+            else:
+                generator.standard_normal(dtype=np.float32, out=block)
+        begin = int(self._next_draw[slots[0]]) % NOISE_BLOCK
+        rows, columns = np.swapaxes(blocks, 0, 1), as_slice(slots)
+        self._noise[begin:, columns] = rows[: NOISE_BLOCK - begin]
+        self._noise[:begin, columns] = rows[NOISE_BLOCK - begin :]
+        self._next_draw[slots] += NOISE_BLOCK
 
     def _write_state(self, slots: Sequence[int], rows: PolicyState) -> None:
         rows = {name: np.asarray(value) for name, value in rows.items()}
@@ -149,13 +172,37 @@ class PolicyRows:
         if not all(own) or (self._parameters is not None and not self._own_parameters):
             # A shared and a stacked call differ in the last bit, so one loop runs either kind.
             raise ValueError("either every plan of a unit brings parameters, or none and they are given to the loop")
+        self._own_parameters = True
+        if getattr(self.policy, "parameter_blocks", False):
+            self._blocks = ParameterBlocks(self._num_slots) if self._blocks is None else self._blocks
+            self._blocks.start(slots, plans)
+            return
         rows = np.stack([np.asarray(plan.parameters, dtype=np.float32) for plan in plans])
         if self._parameters is None:
             self._parameters = np.zeros((self._num_slots, rows.shape[1]), dtype=np.float32)
         else:
             self._parameters = self._parameters.copy()  # policies cache by identity
         self._parameters[list(slots)] = rows
-        self._own_parameters = self._stacked = True
+        self._stacked = True
+
+    def _act_with_own_sets(
+        self,
+        blocks: ParameterBlocks,
+        active: np.ndarray,
+        obs: np.ndarray,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray,
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        blocks.arrange(active)
+        rows, place = blocks.source, blocks.place
+        if rows is None:
+            action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, blocks.sets)
+            return action, info
+        flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
+        state = {name: value[rows] for name, value in self._state.items()}
+        action, state, info = self.policy.act(obs[rows], state, noise[rows], flags, blocks.sets)
+        self._state = {name: value[place] for name, value in state.items()}
+        return action[place], {name: value[place] for name, value in info.items()}
 
     def _act_on(
         self, rows: np.ndarray, obs: Any, noise: np.ndarray, deterministic: bool | np.ndarray

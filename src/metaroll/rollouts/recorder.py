@@ -9,9 +9,11 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 
-__all__ = ["Recorder", "stack_infos"]
+__all__ = ["Recorder", "as_slice", "stack_infos"]
 
 _CHUNK = 256
+_TOGETHER = 64
+"""Stretches that are cut out at a time: one by one, every entry of a column would be fetched from memory on its own."""
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -34,6 +36,8 @@ class Recorder:
         """Per chunk: name -> bool ``(256,)``, the steps that lack it; only names that some step lacks."""
         self._first_chunk = 0
         self._dicts: list[list[Mapping[str, Any]]] = [[] for _ in range(num_slots)]
+        self._group_of: dict[int, list[int]] = {}
+        self._ready: dict[int, dict[str, np.ndarray]] = {}
         self._skipped = False
         """Whether at some step no slot had anything to tell."""
 
@@ -45,6 +49,8 @@ class Recorder:
     def write(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Store one lock-step: name -> array ``(E, ...)`` (copied)."""
         number, row = divmod(self.step, _CHUNK)
+        if self._group_of:
+            self._group_of, self._ready = {}, {}
         if row == 0:
             self._new_chunk(number)
         chunk = self._chunks[-1]
@@ -74,6 +80,15 @@ class Recorder:
         if lacking:
             dicts.extend([_NOTHING] * lacking)
 
+    def expect(self, slots: Sequence[int]) -> None:
+        """These slots are cut next, before anything else is written (many at once are cheaper than one by one)."""
+        alike: dict[int, list[int]] = {}
+        for slot in slots if len(slots) > 1 else ():
+            alike.setdefault(int(self.start[slot]), []).append(slot)
+        groups = [same[i : i + _TOGETHER] for same in alike.values() for i in range(0, len(same), _TOGETHER)]
+        self._group_of = {slot: group for group in groups for slot in group}
+        self._ready = {}
+
     def cut(self, slot: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now, and its stacked info dicts; a new one begins."""
         begin, end = int(self.start[slot]), self.step
@@ -95,13 +110,17 @@ class Recorder:
             stretches = {name: self._stretch(name, slot, begin, end) for name in names}
             return {name: stretch for name, stretch in stretches.items() if stretch is not None}
         row, stop = begin % _CHUNK, (end - 1) % _CHUNK + 1
-        if first == last:  # the usual case: short, and nothing is missing
-            return {name: store[row:stop, slot].copy() for name, store in chunks[0].items()}
         ranges = [slice(row, None), *[slice(None)] * (last - first - 1), slice(0, stop)]
-        return {
-            name: np.concatenate([chunk[name][part, slot] for chunk, part in zip(chunks, ranges, strict=True)])
-            for name in names
-        }
+        ranges = [slice(row, stop)] if first == last else ranges
+        group = self._group_of.get(slot)
+        if group is None:
+            parts = {name: [c[name][part, slot] for c, part in zip(chunks, ranges, strict=True)] for name in names}
+            return {
+                name: found[0].copy() if len(found) == 1 else np.concatenate(found) for name, found in parts.items()
+            }
+        if slot not in self._ready:
+            self._ready = _rows_of(group, chunks, ranges)
+        return self._ready.pop(slot)
 
     def _stretch(self, name: str, slot: int, begin: int, end: int) -> np.ndarray | None:
         """The same for one name that some steps lack; ``None`` if all do."""
@@ -154,14 +173,43 @@ class Recorder:
     def _new_chunk(self, number: int) -> None:
         oldest = int(self.start.min()) // _CHUNK
         drop = min(oldest - self._first_chunk, len(self._chunks))
+        spare: dict[str, np.ndarray] = {}
         if drop > 0:
+            spare = self._chunks[0]  # fresh memory would have to be touched page by page
             del self._chunks[:drop], self._missing[:drop]
             self._first_chunk += drop
         if not self._chunks:
             self._first_chunk = number
         template = self._chunks[-1] if self._chunks else {}
-        self._chunks.append({name: np.zeros_like(store) for name, store in template.items()})
+        # What is never written is never read: names that a step lacks are noted in ``_missing``.
+        self._chunks.append({name: _room_like(store, spare.get(name)) for name, store in template.items()})
         self._missing.append({})
+
+
+def as_slice(slots: list[int]) -> slice | list[int]:
+    """Neighbours in order as a slice, which is many times as fast as a list; others as they are."""
+    first, last = slots[0], slots[-1]
+    return slice(first, last + 1) if slots == list(range(first, last + 1)) else slots
+
+
+def _room_like(store: np.ndarray, spare: np.ndarray | None) -> np.ndarray:
+    """An array of the same shape and type with any content, ``spare`` if it is one."""
+    fits = spare is not None and spare.shape == store.shape and spare.dtype == store.dtype
+    return spare if spare is not None and fits and spare is not store else np.empty_like(store)
+
+
+def _rows_of(
+    slots: list[int], chunks: Sequence[dict[str, np.ndarray]], ranges: Sequence[slice]
+) -> dict[int, dict[str, np.ndarray]]:
+    """Slot -> name -> the same stretch of time of each of these slots, ``(T, ...)`` in memory of its own."""
+    found: dict[int, dict[str, np.ndarray]] = {slot: {} for slot in slots}
+    columns = as_slice(slots)
+    for name in chunks[-1]:
+        parts = [np.moveaxis(chunk[name][part][:, columns], 0, 1) for chunk, part in zip(chunks, ranges, strict=True)]
+        rows = np.concatenate(parts, axis=1)  # (slots, T, ...)
+        for slot, row in zip(slots, rows, strict=True):
+            found[slot][name] = row.copy()
+    return found
 
 
 def stack_infos(dicts: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.data.space_batches import element_at
-from metaroll.envs.registry import family_names, get_family
+from metaroll.envs.registry import get_family, has_family
 from metaroll.envs.slot_proxies import WatchedSlots
 from metaroll.envs.sources import make_env
 from metaroll.types import RenderMode
@@ -24,7 +24,7 @@ def make_rendered(source: Any, mode: RenderMode) -> Any:
     wanted = _gym_mode(mode)
     if wanted is None or not isinstance(source, str):
         return make_env(source)
-    if source in family_names():
+    if has_family(source):
         constructor: Any = get_family(source).env_constructor
         takes = "render_mode" in inspect.signature(constructor).parameters
         return constructor(render_mode=wanted) if takes else constructor()

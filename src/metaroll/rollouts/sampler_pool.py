@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.rollouts.cluster_probe import check_address
 from metaroll.rollouts.collecting import NumberedRuns
 from metaroll.rollouts.messages import encode_command, seed_worker
 from metaroll.rollouts.namespace import GlobalNamespace
+from metaroll.rollouts.ray_session import require_ray
+from metaroll.rollouts.ray_transport import RayTransport
 from metaroll.rollouts.schedule import Crew, Job, PoolTimeouts, RemoteError, Schedule, describe_worker
 from metaroll.rollouts.transports import ProcessTransport, SerialTransport, Transport
 from metaroll.rollouts.worker_status import WorkerStatus
@@ -27,8 +30,11 @@ class SamplerPool:
 
     Args:
         num_threads: Number of workers (at least 1).
-        transport: ``"process"``, ``"serial"`` (in this process; ``num_threads`` must be 1), or ``"auto"``: serial for
-            one worker, else processes.
+        transport: ``"process"``, ``"serial"`` (in this process; ``num_threads`` must be 1), ``"ray"`` (processes on the
+            nodes of a Ray cluster), or ``"auto"``: serial for one worker, else processes.
+        address: For ``"ray"``: ``"HOST:PORT"`` of a cluster, ``"auto"`` for one that runs on this machine, ``"local"``
+            for a new one. By default the one that the program has connected with ``ray.init``, else that of
+            ``RAY_ADDRESS``, else a new one on this machine, which ends with the last pool.
         timeouts: When a silent worker is given up.
         max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised.
 
@@ -41,6 +47,7 @@ class SamplerPool:
         num_threads: int,
         *,
         transport: str = "auto",
+        address: str | None = None,
         timeouts: PoolTimeouts | None = None,
         max_retries: int = 3,
     ) -> None:
@@ -48,8 +55,13 @@ class SamplerPool:
             raise TypeError(f"num_threads must be an integer >= 1, got {num_threads!r}")
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, got {num_threads}")
-        if transport not in ("auto", "serial", "process"):
-            raise ValueError(f"transport must be 'auto', 'serial' or 'process', got {transport!r}")
+        if transport not in ("auto", "serial", "process", "ray"):
+            raise ValueError(f"transport must be 'auto', 'serial', 'process' or 'ray', got {transport!r}")
+        if address is not None and transport != "ray":
+            raise ValueError(f"address={address!r} is for transport='ray', got transport={transport!r}")
+        if transport == "ray":
+            require_ray()
+        check_address(address)
         if transport == "serial" and num_threads != 1:
             raise ValueError(f"transport='serial' has exactly one worker, got num_threads={num_threads}")
         if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
@@ -59,6 +71,7 @@ class SamplerPool:
             raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {timeouts!r}")
         self.timeouts = timeouts or PoolTimeouts()
         self.max_retries = max_retries
+        self._transport_name, self._address = transport, address
         self._serial = transport == "serial" or (transport == "auto" and num_threads == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
@@ -92,7 +105,7 @@ class SamplerPool:
         Raises:
             ValueError: There are not exactly as many arguments as workers.
         """
-        arglist = list(arglist)
+        arglist = _as_list(arglist)
         if len(arglist) != self.num_workers:
             raise ValueError(f"arglist must have one entry per worker ({self.num_workers}), got {len(arglist)}")
         return self._run([self._job(i, func, arg, worker=i) for i, arg in enumerate(arglist)]).outcome()
@@ -104,7 +117,7 @@ class SamplerPool:
             Exception: What ``func`` raised for the first argument that failed, after all workers have come to rest.
             WorkerLost: Workers died repeatedly on the same argument.
         """
-        jobs = [self._job(i, func, arg) for i, arg in enumerate(arglist)]
+        jobs = [self._job(i, func, arg) for i, arg in enumerate(_as_list(arglist))]
         if progressbar is not None:
             progressbar.total = len(jobs)
         done = None if progressbar is None else lambda job, result: progressbar.update(1)
@@ -187,10 +200,10 @@ class SamplerPool:
         blob = encode_command(func, args, {}, what)
         before = self._kept.get(key)
         self._kept[key] = (blob, _name(func))
-        if self._transport is None:
-            self._connect()  # the first call runs everything that is kept
-            return
         try:
+            if self._transport is None:
+                self._connect()  # the first call runs everything that is kept
+                return
             self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
         except Exception:
             # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
@@ -246,11 +259,16 @@ class SamplerPool:
                 f"this SamplerPool belongs to process {self._owner}, of which this one is a fork; create one here"
             )
         if self._transport is None:
-            transport: Transport = SerialTransport() if self._serial else ProcessTransport(self.num_workers)
-            self._transport, self._owner = transport, os.getpid()
+            self._transport = transport = self._make_transport()
+            self._owner = os.getpid()
             self._finalizer = weakref.finalize(self, transport.close)
             self._fresh = set(range(self.num_workers))
         return self._transport
+
+    def _make_transport(self) -> Transport:
+        if self._transport_name == "ray":
+            return RayTransport(self.num_workers, self._address)
+        return SerialTransport() if self._serial else ProcessTransport(self.num_workers)
 
     def _shut(self) -> None:
         if self._finalizer is not None:
@@ -301,5 +319,13 @@ class SamplerPool:
         return schedule
 
 
+def _as_list(arglist: Any) -> list[Any]:
+    if not isinstance(arglist, Iterable):
+        raise TypeError(f"arglist must be a list of arguments, got {arglist!r} of type {type(arglist).__name__}")
+    return list(arglist)
+
+
 def _name(func: Callable[..., Any]) -> str:
+    if not callable(func):
+        raise TypeError(f"func must be callable as func(namespace, ...), got {func!r} of type {type(func).__name__}")
     return getattr(func, "__qualname__", repr(func))

@@ -11,8 +11,8 @@ import numpy as np
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import check_elements, flatten_batch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.rollouts.assembly import assemble_rollout, named_leaves, plan_summary, with_rows
-from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, invalid_value
+from metaroll.rollouts.assembly import assemble_rollout, named_leaves, rollout_info, with_rows
+from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, finite_rows, invalid_value
 from metaroll.rollouts.limits import Limits
 from metaroll.rollouts.policy_rows import PolicyRows
 from metaroll.rollouts.recorder import Recorder
@@ -187,7 +187,9 @@ class SlotLoop:
         self._check("observation", result.observations, active)
         self._check("reward", result.rewards, active)
         if over.any():
-            for slot in np.flatnonzero(over & self._active).tolist():
+            ended = np.flatnonzero(over & self._active).tolist()
+            self._recorder.expect(ended)
+            for slot in ended:
                 if self._records:
                     finished.append(self._cut(slot, complete=True))
                 self._release(slot)
@@ -271,7 +273,7 @@ class SlotLoop:
         except FAILURES as error:
             raise self._failure(error, starting, resetting=True) from error
         try:
-            self._rows.start(slots, plans, self._recorder.step)
+            self._rows.start(slots, plans, self._recorder.step, self.slots)
         except FAILURES as error:
             raise self._failure(error, starting, "the policy", resetting=True) from error
         self._obs = with_rows(self._obs, slots, rows, self.num_slots)
@@ -291,7 +293,7 @@ class SlotLoop:
             raise RuntimeError(f"slot {slot} runs no plan")
         self.positions.append(self._slot_positions[slot])
         arrays, env_infos = self._recorder.cut(slot)
-        info = {"env_name": getattr(self.slots, "name", type(self.slots).__name__), "plan": plan_summary(plan)}
+        info = rollout_info(self.slots, slot, plan)
         return assemble_rollout(arrays, env_infos, self._obs, slot, self._action_tree, complete, info)
 
     # -- failures --------------------------------------------------------------------------------------------------
@@ -303,11 +305,7 @@ class SlotLoop:
         if values.dtype.kind not in "fc" or math.isfinite(abs(np.vdot(values, values))):
             return True
         # NaN or Inf somewhere, or finite numbers whose squares overflow.
-        finite = np.isfinite(values)
-        if finite.all():
-            return True
-        rows_finite: np.ndarray = np.all(finite.reshape(len(values), -1), axis=1)
-        bad = active & ~rows_finite & self._active
+        bad = active & ~finite_rows(values) & self._active
         for slot in np.flatnonzero(bad).tolist():
             plan = self._slot_plans[slot]
             if plan is None:

@@ -1,4 +1,4 @@
-"""How messages reach workers: not at all (serial), or over sockets to subprocesses. Ray will be a third class here."""
+"""How messages reach workers: not at all (serial), or over sockets to subprocesses; ``ray_transport`` is the third."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class _Child:
     It holds one end of a pipe of which this process holds the other: its life ends with the pipe's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None) -> None:
         ours, theirs = socket.socketpair()
         self.beat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
         self.beat_file.write(bytes(mmap.PAGESIZE))
@@ -115,6 +115,7 @@ class _Child:
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 env=_child_environment(),
+                cwd=folder,
                 start_new_session=True,  # Ctrl-C in a terminal is the parent's business
             )
         except BaseException:
@@ -153,10 +154,12 @@ class ProcessTransport:
 
     They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are
     non-blocking in both directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
+    ``folder`` is their working directory, by default that of this process.
     """
 
-    def __init__(self, num_workers: int) -> None:
+    def __init__(self, num_workers: int, folder: str | None = None) -> None:
         self.num_workers = num_workers
+        self._folder = folder
         self._owner = os.getpid()
         self._selector = selectors.DefaultSelector()
         self._children: list[_Child | None] = [None] * num_workers
@@ -229,7 +232,7 @@ class ProcessTransport:
         return child
 
     def _start(self, worker: int) -> None:
-        child = _Child()
+        child = _Child(self._folder)
         self.starts[worker] += 1
         self._children[worker] = child
         self._busy[worker] = False

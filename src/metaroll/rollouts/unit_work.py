@@ -12,6 +12,7 @@ import torch
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.envs.slot_factory import env_kind, make_env, make_slots
 from metaroll.envs.slot_proxies import SlotTap
 from metaroll.envs.sources import close_made
@@ -57,9 +58,14 @@ class UnitResult:
 
 
 class UnitRunner:
-    """Environments, policy and parameters of one engine in one process."""
+    """Environments, policy and parameters of one engine in one process.
 
-    def __init__(self) -> None:
+    Args:
+        threads: How many threads simulate physics; ``None`` means as ``physics_threads`` says.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads
         self.env: Any = None
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
@@ -129,7 +135,8 @@ class UnitRunner:
             if kind == "vector":
                 slots = VectorEnvSlots(self._example, owned=False)  # closed with the example
             else:
-                slots = make_slots(self._example, num_slots) if kind == "batched" else GymSlots(self.env, num_slots)
+                with physics_threads(self._threads):
+                    slots = GymSlots(self.env, num_slots) if kind == "list" else make_slots(self._example, num_slots)
         self._slots[key] = slots  # last used, last in the order
         return slots
 
@@ -179,7 +186,7 @@ run_unit_in_worker.wants_beat = True  # type: ignore[attr-defined]
 
 def _runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
     runners = vars(namespace).setdefault("_unit_runners", {})
-    return runners.setdefault(key, UnitRunner())
+    return runners.setdefault(key, UnitRunner(threads=1))  # workers share the processors
 
 
 @contextmanager

@@ -9,8 +9,13 @@ __all__ = ["cut", "slots_of_unit", "unit_size"]
 
 T = TypeVar("T")
 
-_MOST_PLANS = {"list": 64, "batched": 1024, "vector": 1024}
-_MOST_SLOTS = {"list": 16, "batched": 256, "vector": 1024}  # a vector environment has a number of its own
+_MOST_PLANS = {"list": 64, "batched": 1024, "physics": 256, "vector": 1024}
+_MOST_SLOTS = {
+    "list": 16,
+    "batched": 1024,
+    "physics": 64,
+    "vector": 1024,
+}  # a vector environment has a number of its own
 
 
 def unit_size(num_plans: int, kind: str) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,6 +39,9 @@ class SlotsVectorEnv(VectorEnv):
 
     ``reset(seed=s)`` gives sub-environment ``i`` the seed ``s + i``; a list gives each its own. Later episodes go on
     from there. ``options={"init_state": (num_envs, state_dim)}`` sets where they start.
+
+    ``get_attr``, ``set_attr`` and ``call`` reach the sub-environments, where these are a list; a batched simulator has
+    none. An ``EnvUpdate`` that builds its environment anew for each episode drops what ``set_attr`` has set.
     """
 
     def __init__(
@@ -49,9 +54,15 @@ class SlotsVectorEnv(VectorEnv):
         max_episode_steps: int | None = None,
     ) -> None:
         self.autoreset_mode = _mode(autoreset_mode)
+        _check_count("num_envs", num_envs)
+        if max_episode_steps is not None:
+            _check_count("max_episode_steps", max_episode_steps)
         self._slots = make_slots(env, num_envs)
         spec = self._slots.env_spec
         self.num_envs = self._slots.num_slots
+        self.spec = copy.copy(getattr(self._example(), "spec", None))
+        if self.spec is not None and max_episode_steps is not None:
+            self.spec.max_episode_steps = int(max_episode_steps)
         self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": []}
         self.single_observation_space, self.single_action_space = spec.observation_space, spec.action_space
         batch = gymnasium.vector.utils.batch_space
@@ -71,6 +82,7 @@ class SlotsVectorEnv(VectorEnv):
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start new episodes in all sub-environments, or in those of ``options["reset_mask"]``."""
+        self._check_open()
         options = dict(options or {})
         mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
         updates, states = options.pop("env_updates", None), options.pop("init_state", None)
@@ -91,6 +103,7 @@ class SlotsVectorEnv(VectorEnv):
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Take one step everywhere; see the class for what happens after an ending."""
+        self._check_open()
         if not self._begun:
             raise gymnasium.error.ResetNeeded("call reset before step")
         waiting = np.flatnonzero(self._due).tolist()
@@ -130,11 +143,50 @@ class SlotsVectorEnv(VectorEnv):
         envs = getattr(self._slots, "envs", None)
         return None if envs is None else tuple(env.render() for env in envs)
 
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The attribute ``name`` of each sub-environment or of a wrapper of it."""
+        return self.call(name)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What the method ``name`` of each sub-environment returns; of an attribute that is no method, its value."""
+        found = [_attribute(env, name) for env in self._envs(name)]
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in found)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of the sub-environments: one value each (a list or tuple), or the same for all."""
+        values = values if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                f"values must be one value, or a list of one per sub-environment ({self.num_envs}), got {len(values)}"
+            )
+        for env, value in zip(self._envs(name), values, strict=True):
+            (getattr(env, "set_wrapper_attr", None) or functools.partial(setattr, env))(name, value)
+
     def close_extras(self, **kwargs: Any) -> None:
         """Close the sub-environments."""
         self._slots.close()
 
     # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise gymnasium.error.ClosedEnvironmentError("this SlotsVectorEnv has been closed; create a new one")
+
+    def _example(self) -> Any:
+        """One sub-environment, or the vector environment that is stepped; ``None`` for a batched simulator."""
+        envs = getattr(self._slots, "envs", None)
+        return getattr(self._slots, "env", None) if envs is None else envs[0]
+
+    def _envs(self, name: str) -> Sequence[Any]:
+        """The sub-environments, made where they have not been used yet."""
+        self._check_open()
+        build = getattr(self._slots, "build", None)
+        if build is None:
+            raise AttributeError(
+                f"{name!r} cannot be asked of, or set in, single sub-environments: {type(self._slots).__name__} steps "
+                "them as one; gymnasium.vector.SyncVectorEnv has sub-environments"
+            )
+        return build()
 
     def _checked_updates(self, updates: Sequence[EnvUpdate | None] | None) -> list[EnvUpdate | None]:
         if updates is None:
@@ -143,6 +195,9 @@ class SlotsVectorEnv(VectorEnv):
             raise ValueError(
                 f"env_updates must have one entry per sub-environment ({self.num_envs}), got {len(updates)}"
             )
+        for update in updates:
+            if update is not None and not callable(update):
+                raise TypeError(f"env_updates must hold EnvUpdates or None, got {update!r}")
         return list(updates)
 
     def _seed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
@@ -154,6 +209,9 @@ class SlotsVectorEnv(VectorEnv):
             seeds = list(seed)
         if len(seeds) != self.num_envs:
             raise ValueError(f"seed must be an integer or a list of {self.num_envs}, got {len(seeds)} entries")
+        for own in seeds:
+            if own is not None and (isinstance(own, bool) or not isinstance(own, int | np.integer) or own < 0):
+                raise ValueError(f"seed must hold integers of at least 0 (or None), got {own!r}")
         for i in np.flatnonzero(mask).tolist():
             own = seeds[i]
             if own is not None:
@@ -167,6 +225,7 @@ class SlotsVectorEnv(VectorEnv):
                 env_update=self._updates[i],
                 init_state=None if states is None else np.asarray(states[i]),
                 max_steps=self._limit,
+                extras={"name": f"episode {self._episodes[i]} of sub-environment {i} (seed {self._seeds[i]})"},
             )
             for i in rows
         ]
@@ -203,6 +262,16 @@ class SlotsVectorEnv(VectorEnv):
         for i in np.flatnonzero(ended).tolist():
             finals[i] = element_at(self.single_observation_space, last, i)
         return {"final_obs": finals, "_final_obs": ended.copy(), "_final_info": ended.copy()}
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _attribute(env: Any, name: str) -> Any:
+    find = getattr(env, "get_wrapper_attr", None)  # looks into the wrappers, as Gymnasium's own vector environments do
+    return getattr(env, name) if find is None else find(name)
 
 
 def _mode(mode: AutoresetMode | str) -> AutoresetMode:

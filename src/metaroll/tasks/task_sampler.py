@@ -14,11 +14,11 @@ from metaroll.seeding import as_generator, isolated_rng
 from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvUpdate
 
-__all__ = ["FixedTaskSampler", "SetTaskSampler", "TaskSampler", "draw_tasks"]
+__all__ = ["FixedTaskSampler", "SetTaskSampler", "TaskSampler", "checked_count", "draw_tasks"]
 
 
 class TaskSampler(ABC):
-    """Draws tasks, as updates that turn an environment into one of that task."""
+    """Draws tasks, as updates that turn an environment into one of that task (specs/meta.md 3.1)."""
 
     @abstractmethod
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
@@ -36,7 +36,7 @@ class TaskSampler(ABC):
 
 
 class SetTaskSampler(TaskSampler):
-    """Draws tasks with the environment's own ``sample_tasks`` and sets them with its ``set_task``.
+    """Draws tasks with the environment's own ``sample_tasks``, set with its ``set_task`` (specs/meta.md 3.3).
 
     Args:
         env_constructor: Class or callable that makes the environment.
@@ -76,7 +76,7 @@ class SetTaskSampler(TaskSampler):
             n_tasks: How many.
             with_replacement: Has no effect: whether tasks repeat is up to the environment.
         """
-        tasks = draw_tasks(self._env, _checked_count(n_tasks), self._generator)
+        tasks = draw_tasks(self._env, checked_count(n_tasks), self._generator)
         return [SetTaskUpdate(self._env_constructor, task, self._wrapper, made_by=self._made_by) for task in tasks]
 
 
@@ -107,7 +107,7 @@ class FixedTaskSampler(TaskSampler):
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """The first ``n_tasks`` updates, or ``n_tasks`` draws from all of them ``with_replacement``."""
-        count = _checked_count(n_tasks)
+        count = checked_count(n_tasks)
         if with_replacement:
             return [self._updates[i] for i in self._generator.integers(len(self._updates), size=count)]
         if count > len(self._updates):
@@ -143,9 +143,10 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     return tasks
 
 
-def _checked_count(n_tasks: int) -> int:
+def checked_count(n_tasks: int, name: str = "n_tasks") -> int:
+    """A number of tasks, or what is wrong with it."""
     if isinstance(n_tasks, bool) or not isinstance(n_tasks, int | np.integer):
-        raise TypeError(f"n_tasks must be an integer, got {n_tasks!r}")
+        raise TypeError(f"{name} must be an integer, got {n_tasks!r}")
     if n_tasks < 0:
-        raise ValueError(f"n_tasks must not be negative, got {n_tasks}")
+        raise ValueError(f"{name} must not be negative, got {n_tasks}")
     return int(n_tasks)

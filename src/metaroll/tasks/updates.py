@@ -177,6 +177,11 @@ class SetTaskUpdate(EnvUpdate):
         """What is put around the environment, or ``None``."""
         return self._wrapper
 
+    @property
+    def origin(self) -> Hashable:
+        """The same for updates that would give each other's environments their task."""
+        return self._env_type if self._made_by is None else self._made_by
+
     def __call__(self, old_env: Any = None) -> Any:
         if old_env is None:
             return self._wrapped(self._with_task(self._build()))

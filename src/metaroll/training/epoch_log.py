@@ -7,6 +7,7 @@ from typing import Any
 
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.metrics_log import MetricsLog, scalar
+from metaroll.training.policy_evaluator import PolicyEvaluation
 
 __all__ = ["EpochLog"]
 
@@ -34,12 +35,12 @@ class EpochLog:
             log.append(self.epoch, env_steps, phase or "train", {metric: value})
             self.numbers[name] = scalar(name, value)
 
-    def add_evaluation(self, log: MetricsLog, env_steps: int, result: EvaluationResult) -> None:
+    def add_evaluation(self, log: MetricsLog, env_steps: int, result: EvaluationResult | PolicyEvaluation) -> None:
         """Summary of an evaluation, and the returns in each task."""
         average = f"{result.prefix}/Average/"
         pooled = {name.removeprefix(average): v for name, v in result.metrics.items() if name.startswith(average)}
         values = {**result.summary(), **pooled, "env_steps_of_evaluation": result.env_steps}
         log.append(self.epoch, env_steps, result.prefix, values)
-        for name, before, after in zip(result.task_names, result.before_per_task, result.after_per_task, strict=True):
-            log.append(self.epoch, env_steps, result.prefix, {"return_before": before, "return_after": after}, name)
+        for name, numbers in result.per_task():
+            log.append(self.epoch, env_steps, result.prefix, numbers, name)
         self.numbers.update({f"{result.prefix}/{name}": scalar(name, value) for name, value in values.items()})

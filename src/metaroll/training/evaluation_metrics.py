@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.stats
 import torch
 
 from metaroll.errors import ShapeError
+from metaroll.functional.bootstrap import Interval, check_level, interval_bounds, resamples
+from metaroll.functional.minibatches import check_count
 
 __all__ = [
     "Interval",
+    "episode_outcomes",
     "episode_returns",
     "interval_of_mean",
     "interval_of_normalised_score",
@@ -21,16 +23,10 @@ __all__ = [
     "log_multitask_performance",
     "log_performance",
     "normalised_score",
+    "provenance_of",
 ]
 
 _NUM_RESAMPLES = 10_000
-
-
-class Interval(NamedTuple):
-    """Bounds of a confidence interval; NaN where the data say nothing about it (a single task)."""
-
-    low: float
-    high: float
 
 
 class _Episode(NamedTuple):
@@ -52,12 +48,40 @@ def episode_returns(rollouts: Any, reward_key: str | None = None) -> np.ndarray:
     return np.array([_rewards(e, reward_key).sum() for e in _episodes(rollouts)], dtype=np.float64)
 
 
+def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Lengths and first successes of the episodes of all cells.
+
+    Args:
+        history: Rollouts of each cell, the same number of them.
+        num_tasks: Number of tasks, to which the cells belong one after the other.
+
+    Returns:
+        Lengths, and steps up to the first success, shape ``(num_tasks, repetitions, episodes)`` each. The latter are 0
+        without success, and ``None`` where the environment does not tell ``success``.
+    """
+    shape = (num_tasks, len(history) // num_tasks, -1)
+    episodes = [episode for rollouts in history for episode in _episodes(rollouts)]
+    lengths = np.array([len(e.rewards) for e in episodes]).reshape(shape)
+    if not all("success" in e.env_infos for e in episodes):
+        return lengths, None
+    flags = [_array(e.env_infos["success"]).astype(bool) for e in episodes]
+    first = np.array([int(np.argmax(flag)) + 1 if flag.any() else 0 for flag in flags])
+    return lengths, first.reshape(shape)
+
+
+def provenance_of(history: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """What the environment of the first rollout says of its versions and rules."""
+    return dict((getattr(history[0][0], "rollout_info", None) or {}).get("provenance") or {})
+
+
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
     """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
 
     Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
     CompletionRate (share of episodes that the environment ended) and, where the environment tells ``success``,
-    SuccessRate (share of episodes with success at any step). Without episodes they are NaN.
+    SuccessRate (share of episodes with success at any step), SuccessAtEndRate (at the last step) and StepsToSuccess
+    (mean over the episodes with success of the steps up to the first one). Without episodes they are NaN, as
+    StepsToSuccess is without success.
 
     Args:
         itr: Iteration to report.
@@ -110,9 +134,12 @@ def _statistics(itr: int, episodes: Sequence[_Episode], discount: float, prefix:
     values["MaxReturn"] = float(returns.max())
     values["MinReturn"] = float(returns.min())
     values["CompletionRate"] = float(np.mean([e.terminated for e in episodes])) if episodes else math.nan
-    successes = [float(np.any(_array(e.env_infos["success"]))) for e in episodes if "success" in e.env_infos]
-    if successes:
-        values["SuccessRate"] = float(np.mean(successes))
+    flags = [_array(e.env_infos["success"]).astype(bool) for e in episodes if "success" in e.env_infos]
+    if flags:
+        first = [int(np.argmax(flag)) + 1 for flag in flags if flag.any()]
+        values["SuccessRate"] = len(first) / len(flags)
+        values["SuccessAtEndRate"] = float(np.mean([bool(flag[-1]) for flag in flags]))
+        values["StepsToSuccess"] = float(np.mean(first)) if first else math.nan
     return {f"{prefix}/{name}": value for name, value in values.items()}
 
 
@@ -190,18 +217,9 @@ def intervals_of_means(
     if len(values) == 1:
         nothing = np.full(values.shape[1], math.nan)
         return nothing, nothing.copy()
-    result = scipy.stats.bootstrap(
-        (values,),
-        np.mean,
-        axis=0,
-        vectorized=True,
-        n_resamples=num_resamples,
-        confidence_level=confidence,
-        method=method,
-        rng=np.random.default_rng(seed),
-    )
-    interval = result.confidence_interval
-    return np.atleast_1d(interval.low), np.atleast_1d(interval.high)
+    tail = (1.0 - check_level("confidence", confidence)) / 2.0
+    blocks = resamples(values, check_count("num_resamples", num_resamples), seed)
+    return interval_bounds(values.mean(axis=0), np.concatenate([b.mean(axis=1) for b in blocks]), tail, method)
 
 
 def normalised_score(after: Any, floor: Any, oracle: Any) -> float:
@@ -223,20 +241,15 @@ def interval_of_normalised_score(
     seed: int = 0,
 ) -> Interval:
     """Bootstrap interval of ``normalised_score``; the three returns of a task are resampled together."""
-    samples = _per_task(after, floor, oracle)
-    if len(samples[0]) == 1 or math.isnan(_score(*samples, axis=-1)):
+    samples = np.stack(_per_task(after, floor, oracle), axis=1)
+    estimate = _score(*samples.T, axis=-1)
+    if len(samples) == 1 or math.isnan(estimate):
         return Interval(math.nan, math.nan)
-    result = scipy.stats.bootstrap(
-        samples,
-        _score,
-        paired=True,
-        vectorized=True,
-        n_resamples=num_resamples,
-        confidence_level=confidence,
-        method=method,
-        rng=np.random.default_rng(seed),
-    )
-    return Interval(float(result.confidence_interval.low), float(result.confidence_interval.high))
+    tail = (1.0 - check_level("confidence", confidence)) / 2.0
+    blocks = resamples(samples, check_count("num_resamples", num_resamples), seed)
+    scores = np.concatenate([_score(*np.moveaxis(block, 2, 0), axis=1) for block in blocks])
+    low, high = interval_bounds(estimate, scores, tail, method)
+    return Interval(float(low), float(high))
 
 
 def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray, axis: int) -> np.ndarray:

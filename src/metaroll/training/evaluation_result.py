@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.first_finished import first_finished_rates
+from metaroll.functional.robust_statistics import interquartile_mean, interval_of_iqm, wilson_interval
 from metaroll.training.evaluation_metrics import Interval, intervals_of_means
 from metaroll.training.files import to_plain
 
@@ -38,6 +41,11 @@ class EvaluationResult:
         env_steps: Steps that the evaluation took.
         metrics: ``<prefix>/<group>/<name>`` -> number (see ``log_multitask_performance``), of the adapted episodes.
         prefix: First part of these names.
+        lengths: Steps of the episodes, in the shape of ``returns``.
+        success_steps: Steps up to the first success, 0 without one, in the same shape; ``None`` where the environment
+            does not tell.
+        provenance: What the environment says of its versions and rules.
+        rollouts: All episodes of each cell, where they were asked for.
     """
 
     returns: np.ndarray
@@ -49,6 +57,10 @@ class EvaluationResult:
     env_steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
     prefix: str = "MetaTest"
+    lengths: np.ndarray | None = field(default=None, repr=False)
+    success_steps: np.ndarray | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
 
     @property
     def before_per_task(self) -> np.ndarray:
@@ -71,9 +83,78 @@ class EvaluationResult:
         return float(self.after_per_task.mean())
 
     @property
+    def score(self) -> float:
+        """The number that stands for the evaluation: ``return_after``."""
+        return self.return_after
+
+    @property
+    def score_interval(self) -> Interval:
+        """Interval of ``score``."""
+        return self.return_after_interval
+
+    @property
     def gain(self) -> float:
         """``return_after - return_before``."""
         return self.return_after - self.return_before
+
+    @property
+    def worse_per_task(self) -> np.ndarray:
+        """Whether the adapted episodes of a task returned less than its first episode, shape ``(M,)``."""
+        return self.after_per_task < self.before_per_task
+
+    @property
+    def return_after_iqm(self) -> float:
+        """Interquartile mean over tasks and repetitions of the return of adapted episodes: outliers do not count."""
+        return interquartile_mean(self._runs)
+
+    @cached_property
+    def return_after_iqm_interval(self) -> Interval:
+        """Its stratified bootstrap interval (repetitions are drawn anew in each task); NaN for one repetition."""
+        return interval_of_iqm(self._runs, generator=0)
+
+    @property
+    def _runs(self) -> np.ndarray:
+        """Return of adapted episodes by repetition and task."""
+        return self.returns[:, :, self.num_exploration :].mean(axis=2).T
+
+    @property
+    def success_per_task(self) -> np.ndarray | None:
+        """Share of adapted episodes with success at any step in each task, shape ``(M,)``, if that is known."""
+        return None if self.success_steps is None else (self._first_successes > 0).mean(axis=(1, 2))
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of adapted episodes with success: all planned ones count, however long they take."""
+        return None if self.success_steps is None else float((self._first_successes > 0).mean())
+
+    @property
+    def success_interval(self) -> Interval | None:
+        """95 % Wilson interval of ``success_rate``, for these tasks."""
+        if self.success_steps is None:
+            return None
+        flags = self._first_successes > 0
+        return Interval(*map(float, wilson_interval(int(flags.sum()), flags.size)))
+
+    @property
+    def _first_successes(self) -> np.ndarray:
+        return np.asarray(self.success_steps)[:, :, self.num_exploration :]
+
+    def first_finished_success_rate(self, num_episodes: int = 3) -> float:
+        """The rate by the biased rule of Meta-World's evaluation (see ``first_finished_rates``), mean over names.
+
+        Tasks of one name and their repetitions are the instances, whose adapted episodes follow one another. What it
+        is above ``success_rate`` is the bias.
+
+        Args:
+            num_episodes: Episodes that count per name; at least so many adapted ones are needed per cell.
+        """
+        if self.success_steps is None or self.lengths is None:
+            raise ValueError("the environment tells no success: give it an env_info of that name")
+        first = self._first_successes.reshape(-1, self._first_successes.shape[2])
+        whole = self.lengths[:, :, self.num_exploration :].reshape(first.shape)
+        names = [name for name in self.task_names for _ in range(self.returns.shape[1])]
+        rates = first_finished_rates(names, np.where(first > 0, first, whole), first > 0, num_episodes)
+        return float(np.mean(list(rates.values())))
 
     @property
     def return_per_episode(self) -> np.ndarray:
@@ -120,6 +201,14 @@ class EvaluationResult:
         values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
         return values
 
+    def per_task(self) -> list[tuple[str, dict[str, float]]]:
+        """Name of each task, its returns, and its share of successes where that is known."""
+        columns = {"return_before": self.before_per_task, "return_after": self.after_per_task}
+        if self.success_per_task is not None:
+            columns["success_rate"] = self.success_per_task
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [(name, dict(zip(columns, row, strict=True))) for name, row in zip(self.task_names, rows, strict=True)]
+
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data; NaN bounds (a single task) are kept as ``nan``, which ``write_json`` can write."""
         low, high = self.episode_intervals
@@ -132,6 +221,13 @@ class EvaluationResult:
             "gain": self.gain,
             "gain_ci_low": self.gain_interval.low,
             "gain_ci_high": self.gain_interval.high,
+            "return_after_iqm": self.return_after_iqm,
+            "return_after_iqm_interval": list(self.return_after_iqm_interval),
+            "share_worse": float(self.worse_per_task.mean()),
+            "success_rate": self.success_rate,
+            "success_interval": None if self.success_interval is None else list(self.success_interval),
+            "per_task": [{"name": name, **numbers} for name, numbers in self.per_task()],
+            "provenance": dict(self.provenance),
             "adaptation_curve": {
                 "episode": list(range(1, len(mean) + 1)),
                 "mean": mean.tolist(),

@@ -113,12 +113,16 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     temporary = temporary_path(arrays_path)
     try:
         save_file(arrays, temporary)
-    except SafetensorError as error:  # it hides the error of the operating system, such as a full disk
-        raise OSError(f"{temporary} cannot be written: {error}") from error
-    with open(temporary, "rb+") as file:
-        os.fsync(file.fileno())
-    sums = {arrays_path.name: checksum(temporary)}
-    os.replace(temporary, arrays_path)
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        sums = {arrays_path.name: checksum(temporary)}
+        os.replace(temporary, arrays_path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, SafetensorError):  # it hides the error of the operating system, such as a full disk
+            raise OSError(f"{arrays_path} cannot be written: {error}") from error
+        raise
     document = {"format": _FORMAT, "arrays": sums[arrays_path.name], "tree": structure}
     json_path = folder / f"{name}.json"
     data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()

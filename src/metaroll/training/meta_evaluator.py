@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
-from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.task_sampler import TaskSampler
+from metaroll.training.cell_policies import adapt_policies, fresh_policies
 from metaroll.training.engine_policy import context_of, run_with_policies
-from metaroll.training.evaluation_metrics import episode_returns, log_performance
+from metaroll.training.evaluation_metrics import episode_outcomes, episode_returns, log_performance, provenance_of
 from metaroll.training.evaluation_result import Cell, EvaluationResult
 from metaroll.training.files import is_tree
-from metaroll.training.held_out_tasks import draw_held_out, env_spec_of, refuse_overlap, with_tasks
+from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap, with_tasks
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["MetaEvaluator"]
@@ -79,15 +79,8 @@ class MetaEvaluator:
         allow_overlap: bool = False,
         return_reward_key: str | None = None,
     ) -> None:
-        counts = {"n_exploration_traj": n_exploration_traj, "n_test_rollouts": n_test_rollouts}
-        for name, value in {**counts, "repetitions": repetitions, "num_prior_episodes": num_prior_episodes}.items():
-            _check_count(name, value)
-        if n_test_tasks is not None:
-            _check_count("n_test_tasks", n_test_tasks)
-        if posterior_sampling and num_prior_episodes > n_exploration_traj:
-            raise ValueError(
-                f"num_prior_episodes must be at most n_exploration_traj={n_exploration_traj}, got {num_prior_episodes}"
-            )
+        numbers = (n_exploration_traj, n_test_rollouts, n_test_tasks, repetitions)
+        _check_protocol(*numbers, posterior_sampling, num_prior_episodes)
         self.test_task_sampler = test_task_sampler
         self.max_path_length = max_path_length
         self.n_exploration_traj = n_exploration_traj
@@ -135,17 +128,27 @@ class MetaEvaluator:
         Raises:
             TaskOverlapError: A test task is among ``algo.train_tasks``.
         """
-        if self._updates is None:
-            self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
-        names, count = self.test_task_names, len(self._updates)
+        updates = self.draw()
+        names, count = self.test_task_names, len(updates)
         if names is not None and len(names) != count:
             raise ValueError(f"test_task_names must name all {count} test tasks, got {len(names)} names")
         if not self.allow_overlap:
-            refuse_overlap(getattr(algo, "train_tasks", None), self._updates)
+            refuse_overlap(getattr(algo, "train_tasks", None), updates)
+        return updates
+
+    def draw(self) -> list[EnvUpdate]:
+        """The test tasks, drawn now if that has not happened yet."""
+        if self._updates is None:
+            self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
         return self._updates
 
     def evaluate(
-        self, algo: Any, test_rollouts_per_task: int | None = None, *, engine: RolloutEngine | None = None
+        self,
+        algo: Any,
+        test_rollouts_per_task: int | None = None,
+        *,
+        engine: RolloutEngine | None = None,
+        keep_rollouts: bool = False,
     ) -> EvaluationResult:
         """Run the protocol on ``algo``, which is left as it was.
 
@@ -153,22 +156,48 @@ class MetaEvaluator:
             algo: Offers ``get_exploration_policy()`` and ``adapt_policy(policy, trajectories)``.
             test_rollouts_per_task: Adapted episodes per task; ``None`` means ``n_test_rollouts``.
             engine: Engine to use (its policy may be exchanged); ``None`` means one of the evaluator's own.
+            keep_rollouts: Keep all steps in the result.
         """
         num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
         _check_count("test_rollouts_per_task", num_adapted)
         updates = self.prepare(algo)
         limit = self._step_limit(algo)
-        num_cells = len(updates) * self.repetitions
-        with isolated_rng(mix_seed("explore", self.seed)):  # foreign algorithms may draw from global generators
-            policies = [algo.get_exploration_policy() for _ in range(num_cells)]
+        policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         engine = engine or self._own_engine(updates, policies[0])
-        history: list[list[StepSequence]] = [[] for _ in range(num_cells)]
-        for first, last, adapt in self._rounds(num_adapted):
+        history: list[list[StepSequence]] = [[] for _ in policies]
+        prior = self.num_prior_episodes if self.posterior_sampling else None
+        for first, last, adapt in _rounds(self.n_exploration_traj, num_adapted, prior):
             if adapt:
-                policies = self._adapt(algo, policies, history, first)
+                # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
+                # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
+                fresh = prior is not None and first > prior and not getattr(algo, "adapts_again", False)
+                policies = adapt_policies(algo, policies, history, updates[0], self.seed, fresh=fresh)
             self._run_round(engine, policies, history, range(first, last), limit)
         self._num_evaluations += 1
-        return self._result(algo, updates, history, num_adapted)
+        result = self._result(algo, updates, history)
+        return dataclasses.replace(result, rollouts=history) if keep_rollouts else result
+
+    def run_cells(
+        self,
+        policies: Sequence[Any],
+        episodes: range,
+        contexts: Sequence[Context | None] | None = None,
+        *,
+        engine: RolloutEngine | None = None,
+    ) -> np.ndarray:
+        """Returns ``(num_tasks, repetitions, len(episodes))`` of other policies in cells of ``evaluate``, same seeds.
+
+        Args:
+            policies: One per cell (task by task, all repetitions of one after the other).
+            episodes: Which episodes of each cell.
+            contexts: What the policy of each cell is told; ``None`` means what it believes.
+            engine: As in ``evaluate``.
+        """
+        updates = self.draw()
+        engine = engine or self._own_engine(updates, policies[0])
+        history: list[list[StepSequence]] = [[] for _ in policies]
+        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts)
+        return self._returns(history, len(updates))
 
     def run_reference(
         self,
@@ -183,27 +212,16 @@ class MetaEvaluator:
         Args:
             policy: What acts in all cells.
             contexts_of_task: What the policy is told about a task.
-            test_rollouts_per_task: As in ``evaluate``.
-            engine: As in ``evaluate``.
+            test_rollouts_per_task, engine: As in ``evaluate``.
 
         Returns:
             Shape ``(num_tasks, repetitions, num_exploration + num_adapted)``.
         """
         num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
-        if self._updates is None:
-            self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
-        updates = self._updates
-        num_cells = len(updates) * self.repetitions
-        engine = engine or self._own_engine(updates, policy)
-        contexts = [
-            None if contexts_of_task is None else contexts_of_task(updates[c // self.repetitions].task)
-            for c in range(num_cells)
-        ]
-        history: list[list[StepSequence]] = [[] for _ in range(num_cells)]
+        tasks = [update.task for update in self.draw() for _ in range(self.repetitions)]
+        contexts = [None if contexts_of_task is None else contexts_of_task(task) for task in tasks]
         episodes = range(self.n_exploration_traj + num_adapted)
-        limit = self._step_limit()
-        self._run_round(engine, [policy] * num_cells, history, episodes, limit, contexts)
-        return self._returns(history, len(updates))
+        return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
     def close(self) -> None:
         """End the engine that the evaluator made for itself."""
@@ -245,27 +263,6 @@ class MetaEvaluator:
             self._engine = RolloutEngine(updates[0], policy)
         return self._engine
 
-    def _rounds(self, num_adapted: int) -> list[tuple[int, int, bool]]:
-        """``(first episode, last episode + 1, whether the policies are adapted before)`` of each round."""
-        explore, total = self.n_exploration_traj, self.n_exploration_traj + num_adapted
-        if not self.posterior_sampling:
-            return [(0, explore, False), (explore, total, True)]
-        prior = self.num_prior_episodes
-        return [(0, prior, False), *((episode, episode + 1, True) for episode in range(prior, total))]
-
-    def _adapt(
-        self, algo: Any, policies: Sequence[Any], history: Sequence[Sequence[StepSequence]], episode: int
-    ) -> list[Any]:
-        # An exploration policy is given up by whoever adapts it, so each further adaptation starts from a fresh one,
-        # unless the algorithm says that it takes its adapted policies as well (copying networks takes its time).
-        with isolated_rng(mix_seed("adapt", self.seed, episode)):
-            later = self.posterior_sampling and episode > self.num_prior_episodes
-            if later and not getattr(algo, "adapts_again", False):
-                policies = [algo.get_exploration_policy() for _ in policies]
-            spec = env_spec_of(algo, (self._updates or [EnvUpdate()])[0])
-            pairs = zip(policies, history, strict=True)
-            return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(spec, done)) for policy, done in pairs]
-
     def _cell(self, cell: int, episode: int) -> Cell:
         task, repetition = divmod(cell, self.repetitions)
         seed = (self.seed, task, repetition * _EPISODES_PER_REPETITION + episode)
@@ -305,17 +302,17 @@ class MetaEvaluator:
         return np.stack(rows).reshape(num_tasks, self.repetitions, -1)
 
     def _result(
-        self, algo: Any, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]], num_adapted: int
+        self, algo: Any, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]]
     ) -> EvaluationResult:
-        total = self.n_exploration_traj + num_adapted
         names = self.test_task_names or [f"task {i}" for i in range(len(updates))]
         adapted = [rollouts[self.n_exploration_traj :] for rollouts in history]
+        lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
             returns=self._returns(history, len(updates)),
             num_exploration=self.n_exploration_traj,
             tasks=[update.task for update in updates],
             task_names=names,
-            cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(total)],
+            cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
             reward_key=self.return_reward_key,
             env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
             metrics=_metrics_by_name(
@@ -326,7 +323,21 @@ class MetaEvaluator:
                 self.prefix,
             ),
             prefix=self.prefix,
+            provenance=provenance_of(history),
+            lengths=lengths,
+            success_steps=success_steps,
         )
+
+
+def _rounds(explore: int, num_adapted: int, prior: int | None) -> list[tuple[int, int, bool]]:
+    """``(first episode, last episode + 1, whether the policies are adapted before)`` of each round.
+
+    ``prior`` is the number of episodes before the first adaptation, where there is one after every episode.
+    """
+    total = explore + num_adapted
+    if prior is None:
+        return [(0, explore, False), (explore, total, True)]
+    return [(0, prior, False), *((episode, episode + 1, True) for episode in range(prior, total))]
 
 
 def _metrics_by_name(
@@ -341,6 +352,16 @@ def _metrics_by_name(
     for name, rollouts in groups.items():
         metrics.update(log_performance(itr, rollouts, discount, f"{prefix}/{name}"))
     return metrics
+
+
+def _check_protocol(explore: Any, adapted: Any, tasks: Any, repetitions: Any, posterior: bool, prior: Any) -> None:
+    counts = {"n_exploration_traj": explore, "n_test_rollouts": adapted, "repetitions": repetitions}
+    for name, value in {**counts, "num_prior_episodes": prior}.items():
+        _check_count(name, value)
+    if tasks is not None:
+        _check_count("n_test_tasks", tasks)
+    if posterior and prior > explore:
+        raise ValueError(f"num_prior_episodes must be at most n_exploration_traj={explore}, got {prior}")
 
 
 def _check_count(name: str, value: Any) -> None:

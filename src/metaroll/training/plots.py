@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from metaroll.data.atomic_files import write_files
 from metaroll.data.step_sequence import StepSequence
 from metaroll.training.metrics_log import read_metrics
 
@@ -17,9 +17,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["plot_adaptation_curve", "plot_learning_curve", "plot_rollout", "require_matplotlib"]
+__all__ = [
+    "BLUE",
+    "GREY",
+    "ORANGE",
+    "finish_figure",
+    "plot_adaptation_curve",
+    "plot_learning_curve",
+    "plot_rollout",
+    "require_matplotlib",
+    "save_figure",
+    "set_title",
+    "stacked_figure",
+]
 
-_BEFORE, _AFTER, _GREY = "#d95f02", "#1b6ca8", "#555555"
+ORANGE, BLUE, GREY = "#d95f02", "#1b6ca8", "#555555"
 _STYLES = ("--", ":", "-.")
 
 
@@ -34,28 +46,35 @@ def plot_learning_curve(
     path: str | Path | None = None,
     *,
     references: Mapping[str, Any] | None = None,
-    phase: str = "MetaTest",
+    phase: str | None = None,
 ) -> Path:
-    """Draw return before and after adaptation over environment steps, with 95 % intervals over tasks.
+    """Draw the return of evaluations over environment steps, with 95 % intervals.
+
+    Of algorithms that adapt, return before and after adaptation; the intervals are over tasks (over episodes where
+    there is but one).
 
     Args:
         run_dir: Folder of the run (its ``metrics.jsonl`` is read).
         path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
         references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
-        phase: Phase of the metrics, the evaluator's ``prefix``.
+        phase: Phase of the metrics, the evaluator's ``prefix``; ``None`` means ``MetaTest`` or ``Evaluation``.
 
     Returns:
         Where the picture is.
     """
     require_matplotlib()
     path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
-    everything = read_metrics(run_dir, phase=phase)
+    everything = read_metrics(run_dir, phase=phase or "MetaTest")
+    if not everything and phase is None:
+        everything = read_metrics(run_dir, phase="Evaluation")
+    adapts = not any(row["metric"] == "return_mean" for row in everything)
     count = len({row["task"] for row in everything} - {None})
     rows = [row for row in everything if row["task"] is None]
     figure, axes = _figure()
     for name, label, colour in (
-        ("return_before", "before adaptation", _BEFORE),
-        ("return_after", "after adaptation", _AFTER),
+        ("return_before", "before adaptation", ORANGE),
+        ("return_after", "after adaptation", BLUE),
+        ("return_mean", "policy without noise", BLUE),
     ):
         steps, mean = _series(rows, name)
         if not steps.size:
@@ -69,16 +88,19 @@ def plot_learning_curve(
         else:  # a band without width would not be seen
             axes.errorbar(steps, mean, yerr=_errors(mean, low, high), color=colour, capsize=3.5, linewidth=1.6)
     if not axes.lines:
-        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=_GREY)
+        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GREY)
     _draw_references(axes, references)
-    axes.set_xlabel("environment steps in training tasks")
+    axes.set_xlabel("environment steps in training tasks" if adapts else "environment steps of training")
     axes.set_ylabel(_return_label(None))
     shown = "shaded" if len({row["env_steps"] for row in rows}) > 1 else "bars"
     over = f"mean over {_tasks(count)}; {shown}: 95 % bootstrap interval over tasks"
-    _set_title(axes, "Learning to adapt to new tasks", over if axes.has_data() and count else "")
+    if not count and not adapts:
+        count, over = 1, f"mean over episodes; {shown}: 95 % bootstrap interval over them"
+    title = "Learning to adapt to new tasks" if adapts else "Return while learning"
+    set_title(axes, title, over if axes.has_data() and count else "")
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter(_thousands)
-    return _finish(figure, axes, path, references or {})
+    return finish_figure(figure, axes, path, references or {})
 
 
 def plot_adaptation_curve(
@@ -102,11 +124,11 @@ def plot_adaptation_curve(
     mean, low, high = (np.array(curve[k], dtype=float) for k in ("mean", "low", "high"))  # None becomes NaN
     explored = int(curve.get("num_exploration", 0))
     figure, axes = _figure()
-    axes.plot(episodes, mean, color=_GREY, linewidth=1.4, zorder=2)
+    axes.plot(episodes, mean, color=GREY, linewidth=1.4, zorder=2)
     errors = _errors(mean, low, high)
     for part, label, colour in (
-        (slice(0, explored), "exploration episodes", _BEFORE),
-        (slice(explored, None), "adapted episodes", _AFTER),
+        (slice(0, explored), "exploration episodes", ORANGE),
+        (slice(explored, None), "adapted episodes", BLUE),
     ):
         if episodes[part].size:
             axes.errorbar(
@@ -130,8 +152,8 @@ def plot_adaptation_curve(
     over = f"mean over {_tasks(count)}" if count else ""
     over += f" ({repetitions} repetitions each)" if over and repetitions > 1 else ""
     over += "; bars: 95 % bootstrap interval over tasks" if over and errors.any() else ""
-    _set_title(axes, "Adapting to a new task" if title is None else title, over)
-    return _finish(figure, axes, Path(path), references or {})
+    set_title(axes, "Adapting to a new task" if title is None else title, over)
+    return finish_figure(figure, axes, Path(path), references or {})
 
 
 def plot_rollout(
@@ -152,7 +174,7 @@ def plot_rollout(
     require_matplotlib()
     path = Path("rollout.png") if path is None else Path(path)
     panels = {name: _columns(rollout, name, index) for name in _panels_of(rollout, kind)}
-    figure, rows = _stacked_figure(len(panels))
+    figure, rows = stacked_figure(len(panels))
     seconds = np.asarray(rollout.time) if "time" in rollout.data_names else None
     spec = (rollout.rollout_info or {}).get("env_spec")
     for axes, (name, columns) in zip(rows, panels.items(), strict=True):
@@ -168,8 +190,8 @@ def plot_rollout(
     ending = "terminated" if rollout.terminated[-1] else "truncated" if rollout.truncated[-1] else "cut out"
     name = (rollout.rollout_info or {}).get("env_name", "rollout")
     total = float(np.sum(np.asarray(rollout.rewards)))
-    _set_title(rows[0], str(name), f"{len(rollout)} steps, return {total:.4g}, {ending}")
-    return _save(figure, path)
+    set_title(rows[0], str(name), f"{len(rollout)} steps, return {total:.4g}, {ending}")
+    return save_figure(figure, path)
 
 
 _PANELS = ("observations", "states", "actions", "rewards")
@@ -227,11 +249,13 @@ def _return_label(reward_key: str | None) -> str:
     return f"return (sum of {reward_key or 'rewards'} in an episode)"
 
 
-def _set_title(axes: Axes, title: str, explanation: str) -> None:
+def set_title(axes: Axes, title: str, explanation: str) -> None:
+    """A title, and below it what is drawn."""
     if explanation:
-        axes.annotate(
-            explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=_GREY
+        text = axes.annotate(
+            explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GREY
         )
+        text.set_in_layout(False)  # the title leaves room for its height; its length must not make the panel narrower
     axes.set_title(title, loc="left", pad=20 if explanation else None)
 
 
@@ -242,11 +266,11 @@ def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.nda
 
 
 def _figure() -> tuple[Figure, Axes]:
-    figure, rows = _stacked_figure(1)
+    figure, rows = stacked_figure(1)
     return figure, rows[0]
 
 
-def _stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
+def stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
     """Panels one below the other."""
     # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -267,9 +291,9 @@ def _draw_references(axes: Axes, references: Mapping[str, Any] | None) -> None:
     for (name, value), style in zip((references or {}).items(), _STYLES * 8, strict=False):
         level = np.asarray(value, dtype=float)
         if level.ndim == 0:
-            axes.axhline(float(level), color=_GREY, linestyle=style, linewidth=1.3, label=name, zorder=1)
+            axes.axhline(float(level), color=GREY, linestyle=style, linewidth=1.3, label=name, zorder=1)
         else:
-            axes.plot(np.arange(1, len(level) + 1), level, color=_GREY, linestyle=style, linewidth=1.3, label=name)
+            axes.plot(np.arange(1, len(level) + 1), level, color=GREY, linestyle=style, linewidth=1.3, label=name)
 
 
 def _thousands(value: float, position: float) -> str:
@@ -278,7 +302,8 @@ def _thousands(value: float, position: float) -> str:
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
 
 
-def _finish(figure: Figure, axes: Axes, path: Path, references: Mapping[str, Any]) -> Path:
+def finish_figure(figure: Figure, axes: Axes, path: Path, references: Mapping[str, Any]) -> Path:
+    """Add a legend of what has labels (lines named in ``references`` last), and write the picture."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         # Below the curves rather than on them, data before reference lines; two rows where one would be too wide.
@@ -292,12 +317,11 @@ def _finish(figure: Figure, axes: Axes, path: Path, references: Mapping[str, Any
             frameon=False,
             fontsize=9,
         )
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write the picture in one piece; ``path``."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    figure.savefig(temporary, format="png", metadata={"Software": None})
-    os.replace(temporary, path)
+    write_files({path: lambda file: figure.savefig(file, format="png", metadata={"Software": None})})
     return path

@@ -10,6 +10,7 @@ import numpy as np
 
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.local_sampler import LocalSampler
+from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.rollouts.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.seeding import mix_seed
@@ -93,6 +94,7 @@ class RolloutSource:
         transport: See ``SamplerPool``.
         engine_args: Further arguments of the training engine.
         timeouts: When a silent worker is given up.
+        address: See ``SamplerPool``.
     """
 
     def __init__(
@@ -104,17 +106,19 @@ class RolloutSource:
         transport: str,
         engine_args: Mapping[str, Any],
         timeouts: PoolTimeouts | None = None,
+        address: str | None = None,
     ) -> None:
         self._algo = algo
         self._env = env
         self._choice = choice
         self._num_workers = num_workers
-        self._transport, self._timeouts = transport, timeouts
+        self._transport, self._address, self._timeouts = transport, address, timeouts
         self._engine_args = dict(engine_args)
         self._sampler: Any = None
         self._pool: SamplerPool | None = None
         self._engine: RolloutEngine | None = None
         self._evaluation_engine: RolloutEngine | None = None
+        self._explorer: ParameterExplorationSampler | None = None
         known = getattr(algo, "max_path_length", None) is not None or choice.max_path_length is not None
         if self.agent is not None and not known:
             raise ValueError(f"{type(algo).__name__} has a policy but no max_path_length, which sampling needs: set it")
@@ -170,16 +174,56 @@ class RolloutSource:
             parameters=agent_update if given else parameters,
         )
 
+    def sample_parameters(
+        self,
+        param_sets: np.ndarray,
+        *,
+        seed: int,
+        counter: int,
+        num_domains: int,
+        num_init_states_per_domain: int,
+        deterministic: bool,
+    ) -> list[list[Any]]:
+        """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
+        if self._choice.sampler_cls is not None:
+            raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
+        if self.agent is None:
+            raise ValueError(f"{type(self._algo).__name__} has no policy, so there is nothing to explore: set policy")
+        numbers = (num_init_states_per_domain, num_domains)
+        explorer = self._explorer
+        if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
+            explorer = self._new_explorer(numbers)
+        explorer.seed = seed  # that of a restored run may be another one
+        result = explorer.sample(param_sets, eval=deterministic, number=counter)
+        return [sample.rollouts for sample in result]
+
+    def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
+        if self._explorer is not None:
+            self._explorer.close()
+        pool = self._shared_pool()
+        limit = self._choice.limit_of(self._algo)
+        self._explorer = ParameterExplorationSampler(
+            self._env,
+            self.agent,
+            *numbers,
+            pool.num_workers,
+            0,
+            pool=pool,
+            max_steps=None if math.isinf(limit) else int(limit),
+            slots_per_unit=self._engine_args.get("slots_per_unit"),
+        )
+        return self._explorer
+
     def close(self) -> None:
         """Free workers and environments; they are made again when needed."""
-        for engine in (self._engine, self._evaluation_engine):
+        for engine in (self._engine, self._evaluation_engine, self._explorer):
             if engine is not None:
                 engine.close()
         if self._pool is not None:
             self._pool.stop()
         if self._sampler is not None:
             self._sampler.shutdown_worker()
-        self._engine = self._evaluation_engine = self._pool = self._sampler = None
+        self._engine = self._evaluation_engine = self._explorer = self._pool = self._sampler = None
 
     def _shared_pool(self) -> SamplerPool:
         if self._pool is None:
@@ -187,6 +231,7 @@ class RolloutSource:
             self._pool = SamplerPool(
                 1 if here else self._num_workers,
                 transport="serial" if here else self._transport,
+                address=None if here else self._address,
                 timeouts=self._timeouts,
             )
         return self._pool

@@ -16,6 +16,7 @@ from metaroll.seeding import fresh_seed, mix_seed
 from metaroll.training.files import to_plain
 from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.plots import plot_learning_curve, require_matplotlib
+from metaroll.training.policy_evaluator import PolicyEvaluator
 from metaroll.training.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run_state import (
     TrainArgs,
@@ -26,7 +27,7 @@ from metaroll.training.run_state import (
     trees_of,
 )
 from metaroll.training.run_store import RunStore
-from metaroll.training.services import RunnerServices
+from metaroll.training.services import Evaluator, RunnerServices
 from metaroll.training.snapshots import Snapshot, SnapshotConfig, load_snapshot
 
 __all__ = ["LocalRunner", "TrainArgs"]
@@ -44,8 +45,9 @@ class LocalRunner(RunnerServices):
         run_dir: Folder of the run; ``None`` (and no ``snapshot_config``) writes nothing.
         seed: Seed of all rollouts and evaluations; ``None`` means fresh entropy, recorded in ``seed``.
         num_workers: Workers that collect rollouts; results do not depend on it.
-        transport: See ``SamplerPool``.
-        evaluator: A ``MetaEvaluator``, or arguments for one.
+        transport, address: See ``SamplerPool``.
+        evaluator: A ``MetaEvaluator`` (or arguments for one), or a ``PolicyEvaluator``; ``None`` means what suits the
+            algorithm.
         exist_ok: Overwrite the run in ``run_dir``.
         callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)`` and
             ``on_train_end(runner)``.
@@ -63,7 +65,8 @@ class LocalRunner(RunnerServices):
         seed: int | None = None,
         num_workers: int = 1,
         transport: str = "auto",
-        evaluator: MetaEvaluator | Mapping[str, Any] | None = None,
+        address: str | None = None,
+        evaluator: Evaluator | Mapping[str, Any] | None = None,
         exist_ok: bool = False,
         callbacks: Sequence[Any] = (),
         config: Mapping[str, Any] | None = None,
@@ -75,8 +78,9 @@ class LocalRunner(RunnerServices):
         for name, value in (("num_workers", num_workers), ("max_cpus", max_cpus)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        self._has_own_evaluator = evaluator is not None
         self._num_workers = max(num_workers, max_cpus)
-        self._transport, self._timeouts = transport, timeouts
+        self._transport, self._address, self._timeouts = transport, address, timeouts
         self._exist_ok = exist_ok
         self._config = config
         self._engine_args = dict(engine_args or {})
@@ -121,9 +125,10 @@ class LocalRunner(RunnerServices):
             self._transport,
             self._engine_args,
             self._timeouts,
+            self._address,
         )
         self._algo, self._env, self._fingerprint = algo, env, fingerprint_of(algo)
-        self._evaluator = copy.copy(self._given_evaluator)  # that of an earlier algorithm is bound to its tasks
+        self._evaluator = self._evaluator_for(algo)
 
     def train(
         self,
@@ -264,10 +269,17 @@ class LocalRunner(RunnerServices):
     def _fix_test_tasks(self) -> None:
         """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
         algo = self._algo
-        if callable(getattr(algo, "get_exploration_policy", None)):
+        if callable(getattr(algo, "get_exploration_policy", None)) or isinstance(self._evaluator, PolicyEvaluator):
             self._bind_evaluator(algo)
             if self._evaluator.test_task_sampler is not None:
                 self._evaluator.prepare(algo)
+
+    def _evaluator_for(self, algo: Any) -> Evaluator:
+        """A copy of the given evaluator (that of an earlier algorithm is bound to its tasks), or one that suits."""
+        adapts = callable(getattr(algo, "get_exploration_policy", None))
+        if self._has_own_evaluator or adapts:
+            return copy.copy(self._given_evaluator)
+        return PolicyEvaluator(seed=self._given_evaluator.seed)
 
     def _run(self) -> Any:
         result = self._algo.train(self)
@@ -300,7 +312,7 @@ def _make_store(snapshot_config: SnapshotConfig | None, run_dir: str | Path | No
     return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
 
 
-def _make_evaluator(evaluator: MetaEvaluator | Mapping[str, Any] | None, seed: int) -> MetaEvaluator:
-    if isinstance(evaluator, MetaEvaluator):
+def _make_evaluator(evaluator: Evaluator | Mapping[str, Any] | None, seed: int) -> Evaluator:
+    if isinstance(evaluator, Evaluator):
         return evaluator
     return MetaEvaluator(**{"seed": mix_seed("evaluation", seed), **dict(evaluator or {})})

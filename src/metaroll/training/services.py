@@ -8,18 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from metaroll.envs.sources import is_env_instance, make_env
 from metaroll.errors import NotSetupError
 from metaroll.training.epoch_log import EpochLog
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.policy_evaluator import PolicyEvaluation, PolicyEvaluator
 from metaroll.training.rollout_source import RolloutSource
 from metaroll.training.run_state import TrainArgs
 from metaroll.training.run_store import RunStore
 from metaroll.types import Context, EnvUpdate
 
-__all__ = ["RunnerServices"]
+__all__ = ["Evaluator", "RunnerServices"]
+
+Evaluator = MetaEvaluator | PolicyEvaluator
 
 
 class RunnerServices(ABC):
@@ -32,11 +36,11 @@ class RunnerServices(ABC):
         callbacks: Told about evaluations.
     """
 
-    def __init__(self, store: RunStore, seed: int, evaluator: MetaEvaluator, callbacks: Sequence[Any]) -> None:
+    def __init__(self, store: RunStore, seed: int, evaluator: Evaluator, callbacks: Sequence[Any]) -> None:
         self._store = store
         self._seed = seed
-        self._given_evaluator = evaluator
-        self._evaluator = evaluator
+        self._given_evaluator: Evaluator = evaluator
+        self._evaluator: Evaluator = evaluator
         self._has_own_sampler = evaluator.test_task_sampler is not None
         self._callbacks = tuple(callbacks)
         self._algo: Any = None
@@ -47,7 +51,7 @@ class RunnerServices(ABC):
         self._total_env_steps = 0
         self._log = EpochLog()
         self._last_paths: list[Any] = []
-        self._last_evaluation: EvaluationResult | None = None
+        self._last_evaluation: EvaluationResult | PolicyEvaluation | None = None
 
     @property
     def seed(self) -> int:
@@ -61,7 +65,7 @@ class RunnerServices(ABC):
 
     @property
     def step_itr(self) -> int:
-        """Number of ``obtain_samples`` calls so far."""
+        """Number of calls of ``obtain_samples`` and ``sample_parameters`` so far."""
         return self._step_itr
 
     @property
@@ -71,11 +75,11 @@ class RunnerServices(ABC):
 
     @property
     def last_paths(self) -> list[Any]:
-        """What the last ``obtain_samples`` returned, if training was started with ``store_paths``."""
+        """What the last call for rollouts returned, if training was started with ``store_paths``."""
         return self._last_paths
 
     @property
-    def last_evaluation(self) -> EvaluationResult | None:
+    def last_evaluation(self) -> EvaluationResult | PolicyEvaluation | None:
         """The newest result of ``evaluate``."""
         return self._last_evaluation
 
@@ -121,15 +125,46 @@ class RunnerServices(ABC):
             contexts=contexts,
             deterministic=deterministic,
         )
-        self._step_itr += 1
-        self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)
         result = groups if several else groups[0]
-        if self._args is not None and self._args.store_paths:
-            self._last_paths = result
+        self._count(groups, result)
         return result
 
+    def sample_parameters(
+        self,
+        param_sets: np.ndarray,
+        *,
+        num_domains: int = 1,
+        num_init_states_per_domain: int = 1,
+        deterministic: bool = True,
+    ) -> list[list[Any]]:
+        """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists.
+
+        See ``ParameterExplorationSampler``: all sets act in the same domains and initial states; domains come from
+        what randomises the environment that was set up. Seeds come from the runner's own counter.
+
+        Args:
+            param_sets: Flat parameters of the policy, ``(n, P)``.
+            num_domains: Number of domains.
+            num_init_states_per_domain: Number of initial states in each of them.
+            deterministic: Act without noise.
+        """
+        source = self._require_setup("sample_parameters")
+        groups = source.sample_parameters(
+            param_sets,
+            seed=self._seed,
+            counter=self._step_itr,
+            num_domains=num_domains,
+            num_init_states_per_domain=num_init_states_per_domain,
+            deterministic=deterministic,
+        )
+        self._count(groups, groups)
+        return groups
+
     def evaluate(self, algo: Any, task_sampler: Any = None) -> float:
-        """Meta-test ``algo`` on held-out tasks; mean return after adaptation. The result is in ``last_evaluation``.
+        """Evaluate ``algo`` on held-out tasks; the result is in ``last_evaluation``.
+
+        An algorithm that adapts gets a meta-test, and its mean return after adaptation is returned; of others the mean
+        return of the policy, in the environment as it is where there are no tasks.
 
         Args:
             algo: The algorithm.
@@ -147,7 +182,7 @@ class RunnerServices(ABC):
         self._last_evaluation = result
         self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
         self._tell("on_evaluation", result)
-        return result.return_after
+        return result.score
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Write numbers to the run's metrics, in the phase ``train`` (or that of names ``<phase>/<metric>``)."""
@@ -158,6 +193,13 @@ class RunnerServices(ABC):
         self._require_setup("get_env_copy")
         copied = cloudpickle.loads(cloudpickle.dumps(self._env))
         return copied if is_env_instance(copied) else make_env(copied)
+
+    def _count(self, groups: Sequence[Sequence[Any]], result: list[Any]) -> None:
+        """Take note of a call that sampled ``groups`` and returns ``result``."""
+        self._step_itr += 1
+        self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)
+        if self._args is not None and self._args.store_paths:
+            self._last_paths = result
 
     def _require_setup(self, what: str) -> RolloutSource:
         if self._source is None:

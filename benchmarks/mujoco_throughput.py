@@ -1,0 +1,277 @@
+"""Environment steps per second of batched MuJoCo with a 64x64 policy, beside bare physics and other libraries.
+
+    python benchmarks/mujoco_throughput.py
+    python benchmarks/mujoco_throughput.py --envs HalfCheetah-v5 --slots 64 --repeats 7 --seconds 4
+
+Ours are whole calls of ``RolloutEngine.run`` up to the recorded ``StepSequence`` objects, in two ways: ``threads`` steps
+all slots in this process, with two threads; ``processes`` shares them between two worker processes. ``peer=floor`` is
+bare physics: two threads that do nothing but ``mj_step`` (and ``mj_rnePostConstraint``, where the environment reads
+forces of contacts) on data of their own, through the very steps of rollouts of ours. Every contestant has the same
+number of environments. All is warmed up first; windows of ours and of a peer alternate, a ratio is that of two
+neighbouring windows, and reported is the median over the repetitions with its range. ``peer=none`` are ours against
+ours: a model for every slot against one for all, and what it costs to set the tasks of 40 slots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import os
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from _reporting import report, report_missing, versions
+from _throughput_envs import make_env, make_policy
+from _vector_loops import PEER_POLICIES, PEERS
+
+NAME = "mujoco_throughput"
+UNIT = "environment steps/s"
+ENVS = ("HalfCheetah-v5", "Ant-v5", "Humanoid-v5")
+WORKERS = 2
+SB3_SLOTS = 64
+TASK_SLOTS, TASK_STEPS = 40, 200
+PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco", "stable-baselines3", "envpool")
+
+Rate = Callable[[float], float]
+"""Steps per second in a window of so many seconds."""
+
+
+# -- contestants -------------------------------------------------------------------------------------------------------
+
+
+def ours(env: str, slots: int, pool: Any, args: argparse.Namespace, own_models: bool = False) -> tuple[Rate, Any]:
+    """Calls of the engine with ``slots`` environments in all, and the engine."""
+    from metaroll.rollouts.engine import RolloutEngine
+    from metaroll.tasks.domain_params import DomainParamUpdate
+    from metaroll.types import RolloutPlan
+
+    each = slots if pool is None else max(1, slots // WORKERS)
+    engine = RolloutEngine(env, make_policy(env), pool=pool, slots_per_unit=each)
+    calls = itertools.count()
+    drawn = np.random.default_rng(0).uniform(0.9, 1.1, slots)
+    updates = [DomainParamUpdate({"body_mass:*": value}) if own_models else None for value in drawn]
+
+    def rate(seconds: float) -> float:
+        begin, steps = time.perf_counter(), 0
+        while not steps or time.perf_counter() - begin < seconds:
+            call = next(calls)
+            plans = [
+                RolloutPlan(i, (0, call, i), updates[i % slots], max_steps=args.max_steps) for i in range(4 * slots)
+            ]
+            steps += sum(map(len, engine.run(plans)))
+        return steps / (time.perf_counter() - begin)
+
+    return rate, engine
+
+
+def recorded(env: str, slots: int, args: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Positions and velocities at the start, and actions ``(T, A)``, of rollouts of ours."""
+    from metaroll.rollouts.engine import RolloutEngine
+    from metaroll.seeding import plan_env_seed
+    from metaroll.types import RolloutPlan
+
+    plans = [RolloutPlan(i, (1, 0, i), max_steps=args.max_steps) for i in range(slots)]
+    with RolloutEngine(env, make_policy(env)) as engine:
+        rollouts = engine.run(plans)
+    found = []
+    with contextlib.closing(make_env(env)) as made:
+        inner: Any = made.unwrapped
+        for i, rollout in enumerate(rollouts):
+            made.reset(seed=plan_env_seed((1, 0, i)))
+            found.append((inner.data.qpos.copy(), inner.data.qvel.copy(), rollout.actions.astype(np.float64)))
+    return found
+
+
+def floor(env: str, slots: int, args: argparse.Namespace) -> Rate:
+    """Two threads of ``mj_step`` on data of their own, each through one of our rollouts again and again."""
+    import mujoco
+
+    with contextlib.closing(make_env(env)) as made:
+        inner: Any = made.unwrapped
+        model, frames, contacts = inner.model, inner.frame_skip, env in ("Ant-v5", "Humanoid-v5")
+    datas = [mujoco.MjData(model) for _ in range(slots)]
+    given = list(zip(datas, [data.ctrl for data in datas], recorded(env, slots, args), strict=True))
+
+    def work(mine: Sequence[Any], seconds: float, begin: float, counts: list[int]) -> None:
+        step, rne, steps = mujoco.mj_step, mujoco.mj_rnePostConstraint, 0
+        while not steps or time.perf_counter() - begin < seconds:
+            for t in range(args.max_steps):
+                for data, ctrl, (qpos, qvel, actions) in mine:
+                    at = t % len(actions)
+                    if at == 0:
+                        mujoco.mj_resetData(model, data)
+                        data.qpos[:], data.qvel[:] = qpos, qvel
+                        mujoco.mj_forward(model, data)
+                    ctrl[:] = actions[at]
+                    step(model, data, frames)
+                    if contacts:
+                        rne(model, data)
+            steps += args.max_steps * len(mine)
+        counts.append(steps)
+
+    def rate(seconds: float) -> float:
+        counts: list[int] = []
+        begin = time.perf_counter()
+        threads = [
+            threading.Thread(target=work, args=(given[part::WORKERS], seconds, begin, counts))
+            for part in range(WORKERS)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(counts) / (time.perf_counter() - begin)
+
+    return rate
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known: Any) -> None:
+    """Report the median ratio of neighbouring windows."""
+    ratios = [a / b for a, b in pairs]
+    report(
+        NAME,
+        args.quick or args.no_save,
+        metric="env_steps_per_second",
+        value=round(statistics.median(a for a, _ in pairs), 1),
+        unit=UNIT,
+        ratio=round(statistics.median(ratios), 4),
+        ratio_range=[round(min(ratios), 4), round(max(ratios), 4)],
+        peer_value=round(statistics.median(b for _, b in pairs), 1),
+        load_average=round(os.getloadavg()[0], 2),
+        versions=versions(*PACKAGES),
+        **known,
+    )
+
+
+@contextlib.contextmanager
+def peers_of(env: str, slots: int, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Rates of what is compared with; a peer that is missing stands there as a text."""
+    found: dict[str, Any] = {"floor": floor(env, slots, args)}
+    with contextlib.ExitStack() as stack:
+        for peer in ("envpool", "stable-baselines3"):
+            if peer == "stable-baselines3" and (slots != SB3_SLOTS or env != ENVS[0]) and not args.quick:
+                continue
+            try:
+                loop = PEERS[peer][0](env, slots, args.peer_policy)
+            except (ImportError, LookupError) as error:
+                found[peer] = str(error)
+                continue
+            stack.callback(loop.close)
+            found[peer] = lambda seconds, loop=loop: loop.rate(seconds).steps
+        yield found
+
+
+def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> None:
+    """Ours in both ways against every peer, and a model for every slot against one for all."""
+    common = {"env": env, "policy": "64x64 tanh, acting through NumPy", "max_steps": args.max_steps}
+    common |= {"repeats": args.repeats, "seconds": args.seconds}
+    ways = {"threads": None, "processes": pool}
+    with contextlib.ExitStack() as stack:
+        mine: dict[tuple[str, bool], Rate] = {}
+        for way, own in itertools.product(ways, (False, True)):
+            mine[way, own], engine = ours(env, slots, ways[way], args, own)
+            stack.callback(engine.close)
+        peers = stack.enter_context(peers_of(env, slots, args))
+        for rate in (*mine.values(), *(peer for peer in peers.values() if not isinstance(peer, str))):
+            rate(0.2 * args.seconds)
+        pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for _ in range(args.repeats):
+            for way, (peer, theirs) in itertools.product(ways, peers.items()):
+                if not isinstance(theirs, str):
+                    now = (mine[way, False](args.seconds), theirs(args.seconds))
+                    pairs.setdefault((peer, way), []).append(now)
+            for way in ways:
+                now = (mine[way, True](args.seconds), mine[way, False](args.seconds))
+                pairs.setdefault(("none", way), []).append(now)
+    for (peer, way), measured in pairs.items():
+        config = {**common, "way": way}
+        if peer == "none":
+            config |= {"ours_is": "a model for every slot", "peer_is": "one model for all"}
+        elif peer == "floor":
+            config["peer_is"] = f"{WORKERS} threads of mj_step on data of their own, no policy"
+        else:
+            config |= {"peer_is": PEERS[peer][1], "peer_policy": PEER_POLICIES[args.peer_policy]}
+        tell(args, measured, peer=peer, slots=slots, config=config)
+    for peer, reason in peers.items():
+        if isinstance(reason, str):
+            known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": slots, "config": common}
+            report_missing(
+                NAME, args.quick or args.no_save, peer=peer, reason=reason, versions=versions(*PACKAGES), **known
+            )
+
+
+def measure_tasks(args: argparse.Namespace) -> None:
+    """Seconds to set the tasks of 40 slots, as a share of those that 200 steps of them take."""
+    from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
+    from metaroll.envs.slot_factory import make_slots
+    from metaroll.tasks.updates import SetTaskUpdate
+    from metaroll.types import RolloutPlan
+
+    slots: Any = make_slots(CheetahVelEnv, TASK_SLOTS)
+    tasks = [SetTaskUpdate(CheetahVelEnv, task) for task in CheetahVelEnv.sample_tasks(TASK_SLOTS, 0)]
+    rows, active = list(range(TASK_SLOTS)), np.ones(TASK_SLOTS, dtype=bool)
+    actions = np.random.default_rng(0).uniform(-1, 1, (TASK_STEPS, TASK_SLOTS, 6)).astype(np.float32)
+    plain = [RolloutPlan(i, (0, 0, i)) for i in rows]
+    with_task = [plan.with_(env_update=task) for plan, task in zip(plain, tasks, strict=True)]
+
+    def seconds(work: Callable[[], Any]) -> float:
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+
+    def run() -> None:
+        for row in actions:
+            slots.step(row, active)
+
+    resets = [[seconds(lambda p=p: slots.reset(rows, p)) for p in (with_task, plain)] for _ in range(20 * args.repeats)]
+    steps = statistics.median(seconds(run) for _ in range(args.repeats))
+    extra = statistics.median(a for a, _ in resets) - statistics.median(b for _, b in resets)
+    slots.close()
+    report(
+        NAME,
+        args.quick or args.no_save,
+        peer="none",
+        metric="task_setting_share",
+        value=round(max(extra, 0.0) / steps, 6),
+        unit=f"seconds to set {TASK_SLOTS} tasks / seconds of {TASK_SLOTS} x {TASK_STEPS} steps",
+        slots=TASK_SLOTS,
+        config={"env": "cheetah-vel", "whole_reset_share": round(statistics.median(a for a, _ in resets) / steps, 6)},
+        load_average=round(os.getloadavg()[0], 2),
+        versions=versions(*PACKAGES),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--envs", nargs="+", choices=list(ENVS), default=list(ENVS))
+    parser.add_argument("--slots", type=int, nargs="+", default=[8, 16, 64])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of a window")
+    parser.add_argument("--max-steps", type=int, default=200, help="of a rollout")
+    parser.add_argument("--peer-policy", choices=list(PEER_POLICIES), default="numpy", help="how other loops act")
+    parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
+    parser.add_argument("--quick", action="store_true", help="one environment, short windows, nothing appended")
+    args = parser.parse_args()
+    if args.quick:
+        args.envs, args.slots, args.repeats, args.seconds, args.max_steps = args.envs[:1], [4], 1, 0.05, 20
+    import torch
+
+    from metaroll.rollouts.sampler_pool import SamplerPool
+
+    torch.set_num_threads(1)
+    with SamplerPool(WORKERS, transport="process") as pool:
+        for env, slots in itertools.product(args.envs, args.slots):
+            measure(env, slots, pool, args)
+    measure_tasks(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""A population of policies on the cart-pole as one batched simulation, beside one rollout at a time.
+
+    OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py
+    OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py --policies linear --repeats 7
+
+Ours are whole calls of ``ParameterExplorationSampler.sample`` with one worker: 256 parameter sets x 4 drawn domains x 2
+initial states, up to the recorded ``StepSequence`` objects. ``peer=loop`` steps the same formulas one rollout at a time
+with plain Python floats and only adds up rewards. It acts with a linear policy in plain floats, with a 64x64 tanh
+network as three NumPy products on one row, or (``64x64-module``) with the same torch module as ours on one row. Windows
+of both alternate, a ratio is that of two neighbouring windows, and reported is the median over the repetitions with its
+range. Rates are per CPU second of this process, so both have one core.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from _reporting import report, versions
+
+from metaroll.envs.sims.batch import SimSituation, advance
+from metaroll.envs.sims.catalogue import QCartPoleSwingUpEnv
+from metaroll.envs.sims.randomisation import default_randomizer
+from metaroll.envs.sims.scalar_math import SCALARS
+from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
+
+NAME = "parameter_exploration"
+PACKAGES = ("metaroll", "numpy", "torch", "gymnasium")
+DOMAINS, STATES = 4, 2
+HIDDEN = {"linear": (), "64x64": (64, 64), "64x64-module": (64, 64)}
+LOOP_POLICY = {
+    "linear": "linear, plain Python floats",
+    "64x64": "64x64 tanh, NumPy on one row",
+    "64x64-module": "64x64 tanh, the torch module on one row",
+}
+
+Act = Callable[[tuple[float, ...]], float]
+
+
+def linear_act(flat: np.ndarray) -> Act:
+    """Linear policy: 5 weights and a bias."""
+    a, b, c, d, e, bias = flat.tolist()
+    return lambda o: a * o[0] + b * o[1] + c * o[2] + d * o[3] + e * o[4] + bias
+
+
+def numpy_act(policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
+    """The policy's mean by NumPy, one row at a time."""
+    views = dict(zip(policy.acting_parameter_names(), policy.parameter_layout().numpy_views(flat), strict=True))
+    weights = [view for name, view in views.items() if name.endswith("weight")]
+    biases = [view for name, view in views.items() if name.endswith("bias")]
+
+    def act(observation: tuple[float, ...]) -> float:
+        x = np.array(observation, dtype=np.float32)
+        for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+            x = np.tanh(weight @ x + bias)
+        return float((weights[-1] @ x + biases[-1])[0])
+
+    return act
+
+
+def module_act(policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
+    """The policy's mean by its torch module, one row at a time."""
+    policy.parameter_layout().assign(policy, flat)
+
+    def act(observation: tuple[float, ...]) -> float:
+        with torch.no_grad():
+            return float(policy.net(torch.tensor(observation)))
+
+    return act
+
+
+def act_of(kind: str, policy: GaussianMLPPolicy, flat: np.ndarray) -> Act:
+    """How the loop acts with one set of parameters."""
+    if kind == "linear":
+        names, views = policy.acting_parameter_names(), policy.parameter_layout().numpy_views(flat)
+        return linear_act(np.concatenate([v.ravel() for n, v in zip(names, views, strict=True) if n != "log_std"]))
+    return numpy_act(policy, flat) if kind == "64x64" else module_act(policy, flat)
+
+
+class Loop:
+    """One rollout at a time: scalar physics and one row of the policy."""
+
+    def __init__(self, kind: str, policy: GaussianMLPPolicy, sets: np.ndarray, max_steps: int) -> None:
+        env = QCartPoleSwingUpEnv(max_steps=max_steps)
+        self._setting = env.setting
+        drawn = np.random.default_rng(0)
+        self._domains = [env.domain_param | d for d in default_randomizer(env).draw(DOMAINS, drawn)]
+        self._states = [tuple(drawn.uniform(-0.05, 0.05, 4).tolist()) for _ in range(DOMAINS * STATES)]
+        self._kind, self._policy, self._sets, self._next = kind, policy, sets, 0
+
+    def run(self, rollouts: int) -> int:
+        """Steps of the next ``rollouts`` rollouts."""
+        steps = 0
+        for _ in range(rollouts):
+            which, pair = divmod(self._next, DOMAINS * STATES)
+            self._next += 1
+            act = act_of(self._kind, self._policy, self._sets[which % len(self._sets)])
+            steps += self._rollout(act, self._domains[pair // STATES], self._states[pair])
+        return steps
+
+    def _rollout(self, act: Act, params: dict[str, float], state: tuple[float, ...]) -> int:
+        setting, model = self._setting, self._setting.model
+        situation = SimSituation.of(model, setting.task, params, SCALARS)
+        memory = tuple(0.0 for _ in model.memory_labels)
+        count, total = 0.0, 0.0
+        while True:
+            action = act(model.observe(state, SCALARS))
+            outcome = advance(setting, situation, state, memory, count, (action,), SCALARS)
+            state, memory, count = outcome.state, outcome.memory, outcome.count
+            total += outcome.reward
+            if outcome.terminated or outcome.truncated:
+                return int(count)
+
+
+def rate(run: Callable[[], int], seconds: float) -> float:
+    """Steps per CPU second over at least ``seconds`` of them."""
+    steps, begin = 0, time.process_time()
+    while not steps or time.process_time() - begin < seconds:
+        steps += run()
+    return steps / (time.process_time() - begin)
+
+
+def measure(kind: str, args: argparse.Namespace) -> None:
+    env = DomainRandWrapperLive(QCartPoleSwingUpEnv(max_steps=args.steps), default_randomizer(QCartPoleSwingUpEnv()))
+    policy = GaussianMLPPolicy(env.env_spec, HIDDEN[kind], generator=torch.Generator().manual_seed(0))
+    flat = policy.acting_parameters()
+    noise = np.random.default_rng(0).normal(size=(args.sets, flat.size)).astype(np.float32)
+    sets = flat + np.float32(0.1) * noise
+    population = torch.from_numpy(sets)
+    loop = Loop(kind, policy, sets, args.steps)
+    found = []
+    with ParameterExplorationSampler(env, policy, STATES, DOMAINS, 1, seed=0) as sampler:
+
+        def ours() -> int:
+            result = sampler.sample(population, eval=True)
+            return sum(len(rollout) for rollouts in result.rollouts for rollout in rollouts)
+
+        ours()
+        loop.run(1)
+        for _ in range(args.repeats):
+            found.append((rate(ours, args.seconds), rate(lambda: loop.run(4), args.seconds)))
+    ratios = [mine / theirs for mine, theirs in found]
+    report(
+        NAME,
+        args.quick or args.no_save,
+        peer="loop",
+        metric="env_steps_per_cpu_second",
+        value=round(statistics.median(mine for mine, _ in found), 1),
+        unit="environment steps/s",
+        ratio=round(statistics.median(ratios), 3),
+        ratio_range=[round(min(ratios), 3), round(max(ratios), 3)],
+        peer_value=round(statistics.median(theirs for _, theirs in found), 1),
+        config={
+            "env": "metaroll/QCartPoleSwingUp-v0",
+            "sets": args.sets,
+            "domains": DOMAINS,
+            "states": STATES,
+            "max_steps": args.steps,
+            "policy": kind,
+            "loop": f"scalar physics; policy: {LOOP_POLICY[kind]}; returns only",
+            "workers": 1,
+            "repeats": args.repeats,
+        },
+        load_average=round(os.getloadavg()[0], 2),
+        versions=versions(*PACKAGES),
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--policies", nargs="+", choices=list(HIDDEN), default=list(HIDDEN))
+    parser.add_argument("--sets", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=400, help="of an episode at most")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a window")
+    parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
+    parser.add_argument("--quick", action="store_true", help="a small population, short windows, nothing appended")
+    args: Any = parser.parse_args()
+    if args.quick:
+        args.sets, args.steps, args.repeats, args.seconds = 32, 50, 1, 0.05
+    torch.set_num_threads(1)
+    for kind in args.policies:
+        measure(kind, args)
+
+
+if __name__ == "__main__":
+    main()

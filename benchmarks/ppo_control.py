@@ -1,0 +1,255 @@
+"""PPO on Pendulum-v1 and HalfCheetah-v5, beside Stable-Baselines3's PPO with the same hyper-parameters.
+
+    python benchmarks/ppo_control.py                                                  # both environments, five seeds
+    python benchmarks/ppo_control.py --env HalfCheetah-v5 --seeds 3 --subject ours    # a part, appended to the results
+    python benchmarks/ppo_control.py --env HalfCheetah-v5 --summary                   # over the lines that are there
+
+The final return is the mean over 20 episodes without noise. Times are those of training alone: no evaluation, no
+building, one thread each. Where a call trains both, they take turns, so that they share what else the machine does; the
+speed-up is that of pairs of one call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import scipy.stats
+import torch
+from _reporting import read_results, report, report_missing, versions
+
+from metaroll.cli.experiments import build, resolve
+from metaroll.seeding import mix_seed
+
+NAME = "ppo_control"
+PEER = "stable-baselines3"
+PACKAGES = ("metaroll", "numpy", "torch", "gymnasium", "mujoco", "stable-baselines3")
+UNIT = "return without noise"
+EPISODES = 20
+QUICK_EPISODES = 1
+SEEDS = (0, 1, 2, 3, 4)
+
+# What both are told. Whole episodes per epoch: 2000 steps are 10 of Pendulum-v1 and 2 of HalfCheetah-v5, so that the
+# fixed-length segments of Stable-Baselines3 are whole episodes, too.
+COMMON: dict[str, Any] = {
+    "steps_per_epoch": 2000,
+    "batch_size": 80,
+    "num_passes": 10,
+    "learning_rate": 3e-4,
+    "discount": 0.99,
+    "gae_lambda": 0.95,
+    "clip_range": 0.2,
+    "entropy_coeff": 0.0,
+    "value_coeff": 0.5,
+    "max_grad_norm": 0.5,
+    "hidden_sizes": (64, 64),
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "Pendulum-v1": {
+        **COMMON,
+        "epochs": 100,
+        "learning_rate": 1e-3,
+        "lr_decay_epochs": 100,
+        # With 0.9, one seed in a few never swings up from hanging still.
+        "discount": 0.95,
+        # Of actions in [-1, 1], which are brought to the bounds of 2; the first deviation of Stable-Baselines3, of 1,
+        # is that of the actions themselves.
+        "init_std": 0.5,
+    },
+    "HalfCheetah-v5": {**COMMON, "epochs": 150},
+}
+QUICK: dict[str, Any] = {"epochs": 1, "steps_per_epoch": 1000, "batch_size": 100, "num_passes": 2}
+THRESHOLD = {"Pendulum-v1": -200.0}
+FASTER = 2.5
+
+
+def train_ours(env: str, setting: Mapping[str, Any], seed: int, episodes: int) -> dict[str, Any]:
+    """Final returns and seconds of training."""
+    fixed = {"seed": seed, "evaluate_every": 0, "torch_threads": 1, "num_episodes": episodes}
+    config = resolve("ppo", env, [("the benchmark", {**setting, **fixed})])
+    experiment = build(config)
+    with contextlib.closing(experiment.runner):
+        begun = time.perf_counter()
+        experiment.runner.train(config["run"]["epochs"])
+        seconds = time.perf_counter() - begun
+        experiment.runner.evaluate(experiment.algo)
+        found: Any = experiment.runner.last_evaluation
+    return {"returns": found.returns[0], "seconds": seconds, "env_steps": experiment.runner.total_env_steps}
+
+
+def train_sb3(env: str, setting: Mapping[str, Any], seed: int, episodes: int) -> dict[str, Any]:
+    """The same of Stable-Baselines3."""
+    from stable_baselines3 import PPO  # pyright: ignore[reportMissingImports]
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize  # pyright: ignore[reportMissingImports]
+
+    envs = VecNormalize(DummyVecEnv([lambda: gymnasium.make(env)]), gamma=setting["discount"])
+    sizes, rate = list(setting["hidden_sizes"]), setting["learning_rate"]
+
+    def falling(left: float) -> float:
+        return rate * left
+
+    model = PPO(
+        "MlpPolicy",
+        envs,
+        learning_rate=falling if "lr_decay_epochs" in setting else rate,
+        n_steps=setting["steps_per_epoch"],
+        batch_size=setting["batch_size"],
+        n_epochs=setting["num_passes"],
+        gamma=setting["discount"],
+        gae_lambda=setting["gae_lambda"],
+        clip_range=setting["clip_range"],
+        ent_coef=setting["entropy_coeff"],
+        vf_coef=setting["value_coeff"],
+        max_grad_norm=setting["max_grad_norm"],
+        policy_kwargs={"net_arch": {"pi": sizes, "vf": sizes}},
+        seed=seed,
+        device="cpu",
+    )
+    begun = time.perf_counter()
+    model.learn(setting["epochs"] * setting["steps_per_epoch"])
+    seconds = time.perf_counter() - begun
+    returns = [sb3_episode(model, envs, env, mix_seed("episode", seed, k)) for k in range(episodes)]
+    return {"returns": np.array(returns), "seconds": seconds, "env_steps": model.num_timesteps}
+
+
+def sb3_episode(model: Any, envs: Any, env: str, seed: int) -> float:
+    """Return of one episode without noise, with the normaliser as training left it."""
+    environment: Any = gymnasium.make(env)
+    obs, _ = environment.reset(seed=seed)
+    total, over = 0.0, False
+    while not over:
+        action, _ = model.predict(envs.normalize_obs(obs), deterministic=True)
+        obs, reward, terminated, truncated, _ = environment.step(action)
+        total, over = total + float(reward), terminated or truncated
+    environment.close()
+    return total
+
+
+TRAINERS = {"ours": train_ours, "sb3": train_sb3}
+SUBJECTS = {"ours": "metaroll", "sb3": PEER}
+
+
+def measure(env: str, seed: int, subjects: Sequence[str], quick: bool) -> None:
+    """Train and report one agent of each of ``subjects``."""
+    setting = {**SETTINGS[env], **(QUICK if quick else {})}
+    call = f"{os.getpid()}-{int(time.time())}"
+    order = subjects if seed % 2 == 0 else tuple(reversed(subjects))
+    for subject in order:
+        config = {"env": env, "seed": seed, **setting, "hidden_sizes": list(setting["hidden_sizes"])}
+        known = {
+            "peer": "none",
+            "metric": "final_return",
+            "unit": UNIT,
+            "config": config,
+            "versions": versions(*PACKAGES),
+        }
+        gc.collect()
+        try:
+            found = TRAINERS[subject](env, setting, seed, QUICK_EPISODES if quick else EPISODES)
+        except ImportError as error:
+            report_missing(NAME, quick, reason=str(error), subject=SUBJECTS[subject], **known)
+            continue
+        returns = found["returns"]
+        report(
+            NAME,
+            quick,
+            value=float(returns.mean()),
+            subject=SUBJECTS[subject],
+            returns=[round(float(value), 2) for value in returns],
+            seconds=round(found["seconds"], 2),
+            env_steps=int(found["env_steps"]),
+            call=call,
+            **known,
+        )
+        rate = found["env_steps"] / found["seconds"]
+        print(f"{env} seed {seed} {subject}: {returns.mean():.1f}, {rate:.0f} steps/s", file=sys.stderr, flush=True)
+
+
+def summarise(env: str, seeds: Sequence[int]) -> None:
+    """Means over the seeds in the results, interval of the difference, and speed-up."""
+    runs = {subject: known_lines(env, name, seeds) for subject, name in SUBJECTS.items()}
+    ours, peers = runs["ours"], runs["sb3"]
+    if len(ours) < 2:
+        raise SystemExit(f"{env}: the results hold {len(ours)} of the seeds {list(seeds)} with the present values")
+    values = np.array([line["value"] for line in ours.values()])
+    config = {**next(iter(ours.values()))["config"], "seed": list(ours)}
+    known = {"unit": UNIT, "config": config, "versions": versions(*PACKAGES)}
+    half = float(scipy.stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    mean = float(values.mean())
+    more: dict[str, Any] = {"ci_low": mean - half, "ci_high": mean + half, "values": values.tolist()}
+    if env in THRESHOLD:
+        more |= {"demanded": THRESHOLD[env], "seeds_above": int((values >= THRESHOLD[env]).sum())}
+    report(NAME, False, peer="none", metric="final_return_mean", value=mean, **more, **known)
+    if len(peers) < 2:
+        report_missing(NAME, False, peer=PEER, metric="return_difference", reason="too few runs of the peer", **known)
+        return
+    theirs = np.array([line["value"] for line in peers.values()])
+    interval = scipy.stats.ttest_ind(values, theirs, equal_var=False).confidence_interval(0.95)
+    report(
+        NAME,
+        False,
+        peer=PEER,
+        metric="return_difference",
+        value=mean - float(theirs.mean()),
+        ci_low=float(interval.low),
+        ci_high=float(interval.high),
+        peer_mean=float(theirs.mean()),
+        peer_values=theirs.tolist(),
+        **known,
+    )
+    pairs = [(ours[s], peers[s]) for s in ours if s in peers and ours[s]["call"] == peers[s]["call"]]
+    if pairs:
+        ratios = [theirs["seconds"] / mine["seconds"] for mine, theirs in pairs]
+        rates = [mine["env_steps"] / mine["seconds"] for mine, _ in pairs]
+        speed = {"peer": PEER, "metric": "training_steps_per_second", "value": float(np.mean(rates))}
+        ratio = float(np.exp(np.mean(np.log(ratios))))
+        more = {"ratios": [round(value, 3) for value in ratios], "demanded": FASTER}
+        report(NAME, False, ratio=ratio, **speed, **more, **{**known, "unit": "environment steps/s"})
+
+
+def known_lines(env: str, subject: str, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """Seed -> newest line of ``subject`` in the results with the present values."""
+    setting = {**SETTINGS[env], "hidden_sizes": list(SETTINGS[env]["hidden_sizes"])}
+    found: dict[int, dict[str, Any]] = {}
+    for line in read_results(NAME):
+        config = {name: value for name, value in line["config"].items() if name not in ("env", "seed")}
+        same = line["subject"] == subject and line["config"]["env"] == env and config == setting
+        if same and line["metric"] == "final_return" and line["value"] is not None and line["config"]["seed"] in seeds:
+            found[line["config"]["seed"]] = line
+    return dict(sorted(found.items()))
+
+
+def main() -> None:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", nargs="+", choices=sorted(SETTINGS), default=sorted(SETTINGS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
+    parser.add_argument("--subject", nargs="+", choices=sorted(TRAINERS), default=["ours", "sb3"])
+    parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
+    parser.add_argument("--quick", action="store_true", help="one short epoch of one seed, nothing appended")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    for env in args.env:
+        if not args.summary:
+            for seed in args.seeds[:1] if args.quick else args.seeds:
+                measure(env, seed, tuple(args.subject), args.quick)
+        elif not args.quick:
+            summarise(env, args.seeds)
+
+
+if __name__ == "__main__":
+    # Both libraries are measured with one thread; NumPy's matrix products read this when they are first loaded.
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
+    main()

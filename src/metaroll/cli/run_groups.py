@@ -1,0 +1,168 @@
+"""Groups of runs that differ in their seeds only, their scores, and what must be equal for a comparison."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.cli import run_folder
+from metaroll.cli.arguments import UsageError
+from metaroll.training.metrics_log import read_metrics
+
+__all__ = ["RunGroup", "RunScores", "group_runs", "refuse_different", "scores_of"]
+
+_PHASES = {"return_after": "MetaTest", "return_mean": "Evaluation"}
+# What belongs to one run, or to where it was run.
+_OF_ONE_RUN = (
+    *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
+    *("device", "torch_threads", "snapshot_mode", "snapshot_gap", "memory_limit"),
+)
+# Packages that decide what is measured, rather than how fast or to which last bit.
+_PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
+_CURE = "comparing them would say nothing; evaluate all in the same way, or leave some out"
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """One run and its newest evaluation.
+
+    Attributes:
+        folder: Where it lies.
+        config: Its configuration.
+        metric: ``return_after`` or ``return_mean``.
+        env_steps: Environment steps of training at the evaluation.
+        mean: The score.
+        per_task: Scores in its held-out tasks; empty for the environment as it is.
+        curve: Steps and score of all evaluations, shape ``(E, 2)``.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    metric: str
+    env_steps: int
+    mean: float
+    per_task: tuple[float, ...]
+    curve: np.ndarray
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.config["run"]["seed"]
+
+    @property
+    def tasks_key(self) -> tuple[Any, ...]:
+        """Equal for runs with the same held-out tasks."""
+        run, algorithm = self.config["run"], self.config["algorithm"]
+        drawn = run["seed"] if run.get("task_seed") is None else run["task_seed"]
+        numbers = [algorithm.get(name) for name in ("num_train_tasks", "num_test_tasks")]
+        return (self.config["env"], drawn, *numbers, len(self.per_task))
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that differ in their seeds only, in the order of these.
+
+    Attributes:
+        label: Algorithm, environment, and what differs from the other groups.
+        runs: The runs.
+    """
+
+    label: str
+    runs: tuple[RunScores, ...]
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the runs."""
+        return [run.seed for run in self.runs]
+
+
+def group_runs(arguments: Sequence[str]) -> list[RunGroup]:
+    """Groups of the runs that ``arguments`` name: folders of runs, or folders that hold some."""
+    from metaroll.cli.run_reports import find_runs
+
+    folders: dict[Path, None] = {}
+    for argument in arguments:
+        path = Path(argument).expanduser()
+        found = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
+        folders.update(dict.fromkeys(found or [run_folder.find_run(path)]))
+    groups: dict[str, list[RunScores]] = {}
+    for folder in folders:
+        run = _read(folder)
+        groups.setdefault(json.dumps(_options(run), sort_keys=True), []).append(run)
+    options = [json.loads(key) for key in groups]
+    labels = [_label(own, options) for own in options]
+    result = []
+    for label, runs in zip(labels, groups.values(), strict=True):
+        runs.sort(key=lambda run: run.seed)
+        seeds = [run.seed for run in runs]
+        if len(set(seeds)) < len(seeds):
+            raise UsageError(
+                f"two runs of {label} have the same seed ({runs[0].folder}, ...): they are one run, leave one out"
+            )
+        result.append(RunGroup(label, tuple(runs)))
+    return result
+
+
+def refuse_different(groups: Sequence[RunGroup]) -> None:
+    """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions."""
+    runs = [run for group in groups for run in group.runs]
+    first = _provenance(runs[0])
+    for run in runs[1:]:
+        other = _provenance(run)
+        for name in first.keys() & other.keys():
+            if first[name] != other[name]:
+                raise UsageError(
+                    f"{name} is {first[name]!r} in {runs[0].folder} and {other[name]!r} in {run.folder}: {_CURE}"
+                )
+
+
+def scores_of(*groups: RunGroup) -> list[np.ndarray]:
+    """Scores ``(runs, tasks)`` of each group if all runs have the same held-out tasks, else ``(runs, 1)``."""
+    runs = [run for group in groups for run in group.runs]
+    shared = len({run.tasks_key for run in runs}) == 1 and len(runs[0].per_task) > 0
+    return [np.array([run.per_task if shared else (run.mean,) for run in group.runs]) for group in groups]
+
+
+def _read(folder: Path) -> RunScores:
+    config = run_folder.read_config(folder)
+    metric = "return_after" if config["algo"] == "pearl" else "return_mean"
+    try:
+        rows = read_metrics(folder, phase=_PHASES[metric], metric=metric)
+    except FileNotFoundError:
+        rows = []
+    whole = [row for row in rows if row["task"] is None]
+    if not whole:
+        raise UsageError(f"{folder} holds no evaluation yet: let it train longer, or leave it out")
+    newest = whole[-1]
+    tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == newest["iteration"]]
+    curve = np.array([(row["env_steps"], row["value"]) for row in whole], dtype=float)
+    return RunScores(folder, config, metric, newest["env_steps"], newest["value"], tuple(tasks), curve)
+
+
+def _options(run: RunScores) -> dict[str, Any]:
+    """All options but those of a single run."""
+    flat = {**run_folder.flat_values(run.config), "algo": run.config["algo"], "env": run.config["env"]}
+    return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN}
+
+
+def _label(own: Mapping[str, Any], everything: Sequence[Mapping[str, Any]]) -> str:
+    alike = [other for other in everything if other["algo"] == own["algo"] and other["env"] == own["env"]]
+    names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
+    return " ".join([own["algo"], own["env"], *(f"{name}={own[name]}" for name in names)])
+
+
+def _provenance(run: RunScores) -> dict[str, Any]:
+    config = run.config
+    known: dict[str, Any] = {"environment": config["env"], "max_path_length": config["algorithm"]["max_path_length"]}
+    known["num_test_tasks"] = len(run.per_task)
+    known |= config["evaluation"]
+    versions = config.get("versions") or {}
+    known |= {f"version of {name}": versions[name] for name in _PACKAGES if name in versions}
+    summary = run.folder / "summary.json"
+    told = json.loads(summary.read_text(encoding="utf-8")).get("provenance") if summary.is_file() else None
+    return {**known, **(told or {})}

@@ -1,0 +1,38 @@
+"""Which environments bring a batched simulator of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+
+__all__ = ["announces_batches", "is_batched", "unguarded"]
+
+
+def unguarded(env: Any) -> Any:
+    """``env`` without the outermost wrappers that only check how it is used; ``gymnasium.make`` puts them on."""
+    while type(env) in (OrderEnforcing, PassiveEnvChecker):
+        env = env.env
+    return env
+
+
+def announces_batches(kind: type) -> bool:
+    """Whether a class has ``batched_slots``, and that is still its own: no subclass has changed how it steps."""
+    if not hasattr(kind, "batched_slots"):
+        return False
+    announced = _definer(kind, "batched_slots")
+    return all(_definer(kind, name) >= announced for name in ("step", "reset"))
+
+
+def is_batched(env: Any) -> bool:
+    """Whether ``unguarded(env)`` can be stepped as a batch.
+
+    A wrapper says so in ``can_batch``, since that is up to its inside.
+    """
+    env = unguarded(env)
+    return announces_batches(type(env)) and bool(getattr(env, "can_batch", True))
+
+
+def _definer(kind: type, name: str) -> int:
+    """Position in the method resolution order of the class that defines ``name``."""
+    return next(i for i, base in enumerate(kind.__mro__) if name in base.__dict__)

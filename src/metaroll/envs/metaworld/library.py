@@ -1,0 +1,64 @@
+"""The door to the package ``metaworld``: found or explained, and what results have to say about it."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+__all__ = [
+    "HORIZON",
+    "MW_TASKS_PER_ENV",
+    "env_classes",
+    "metaworld_package",
+    "metaworld_version",
+    "mujoco_package",
+    "provenance_of",
+]
+
+MW_TASKS_PER_ENV = 50
+"""Tasks (goals) that a Meta-World benchmark has for each class of environments (specs/meta.md 3.5)."""
+
+HORIZON = 500
+"""Steps after which Meta-World truncates an episode."""
+
+
+def metaworld_package() -> Any:
+    """The package, or an error that names the extra."""
+    try:
+        import metaworld
+    except ImportError as error:
+        raise ImportError(f"Meta-World is not installed: pip install 'metaroll[metaworld]' ({error})") from error
+    return metaworld
+
+
+def mujoco_package() -> Any:
+    """MuJoCo, which Meta-World brings along."""
+    import mujoco
+
+    return mujoco
+
+
+def env_classes() -> dict[str, Any]:
+    """Name (``"reach-v3"``) -> class of all of Meta-World's environments."""
+    metaworld_package()
+    from metaworld.env_dict import ALL_V3_ENVIRONMENTS
+
+    return dict(ALL_V3_ENVIRONMENTS)
+
+
+def metaworld_version() -> str:
+    """Version of the installed package."""
+    metaworld_package()
+    return metadata.version("metaworld")
+
+
+def provenance_of(reward_version: str, horizon: int) -> dict[str, Any]:
+    """What a Meta-World result has to say to be comparable with another one."""
+    return {
+        "benchmark": "Meta-World",
+        "metaworld": metaworld_version(),
+        "envs": "v3",
+        "reward_version": reward_version,
+        "horizon": horizon,
+        "success_rule": "at any step",
+    }

@@ -1,0 +1,306 @@
+"""Your own robot: an MJCF file and a few functions of arrays make an environment, and its batched simulator."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import secrets
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from metaroll.envs.mujoco.library import load_mujoco
+from metaroll.envs.mujoco.robot_env import RobotEnv
+from metaroll.envs.mujoco.rules import Arrays, Outcome, Rules, Step
+from metaroll.errors import ShapeError, unknown_name
+from metaroll.types import EnvSpec
+
+__all__ = ["MujocoEnvDefinition"]
+
+_FORCES = ("cacc", "cfrc_ext", "cfrc_int")
+_STEP_NAMES = ("action", "dt")
+_BEFORE = "_before"
+_TRIALS = 3
+
+
+class MujocoEnvDefinition:
+    """An environment made of your MJCF file, and of functions for reward, observation and termination.
+
+    Calling the definition makes the environment, so that it can be used wherever a class of environments can::
+
+        def reward(qpos, qpos_before, action, dt):
+            return (qpos[:, 0] - qpos_before[:, 0]) / dt - 0.1 * (action**2).sum(axis=1)
+
+        robot = MujocoEnvDefinition("robot.xml", 5, reward, termination=lambda qpos: qpos[:, 2] < 0.3, max_steps=500)
+        metaroll.RolloutEngine(robot, policy)
+
+    The functions get what their arguments are called, for E simulations at once, the first axis of every array:
+
+    - ``qpos``, ``qvel``, ``xpos``, ``sensordata``, ``cfrc_ext`` ...: an array of MuJoCo's ``MjData`` after the step;
+    - ``qpos_before`` ...: the same before the step (not for observations);
+    - ``action (E, nu)`` and ``dt (E,)``, in seconds (not for observations);
+    - ``goal`` ...: an entry of the task, ``(E, ...)``.
+
+    A row of what they return must depend on that row of the arguments alone, which is tried at once.
+
+    Args:
+        mjcf: Path of the file, or its text.
+        frame_skip: Steps of MuJoCo per step.
+        reward: Returns rewards ``(E,)``, or rewards and infos, a dict of arrays ``(E, ...)``.
+        observation: Returns observations ``(E, O)``; by default positions and velocities.
+        termination: Returns bool ``(E,)``; by default episodes have no ending.
+        task: The task in force where none is set, as a dict of numbers and arrays; ``None``: there are no tasks.
+            Distributions of tasks are given to ``TaskFamily.from_env(definition, tasks)``.
+        max_steps: Horizon of an episode; ``None`` leaves it to plans.
+        reset_noise: Episodes start within so much of the file's positions and velocities (uniform).
+        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``.
+
+    Raises:
+        ValueError: The MJCF does not compile (file and line are named), or a function does not fit.
+    """
+
+    def __init__(
+        self,
+        mjcf: str | Path,
+        frame_skip: int,
+        reward: Callable[..., Any],
+        observation: Callable[..., Any] | None = None,
+        termination: Callable[..., Any] | None = None,
+        *,
+        task: Mapping[str, Any] | None = None,
+        max_steps: int | None = None,
+        reset_noise: float = 0.0,
+        camera: Mapping[str, Any] | None = None,
+    ) -> None:
+        for name, value in (("frame_skip", frame_skip), ("max_steps", max_steps)):
+            if (name, value) != ("max_steps", None) and (type(value) is not int or value < 1):
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not (np.isfinite(reset_noise) and reset_noise >= 0):
+            raise ValueError(f"reset_noise must be a number of at least 0, got {reset_noise!r}")
+        self.model = _compiled(mjcf)
+        """MuJoCo's model; environments get copies."""
+        self._task = None if task is None else dict(task)
+        self._camera = camera
+        self._key = secrets.token_hex(8)
+        self._rules = _FunctionRules(
+            self.model,
+            frame_skip,
+            {"reward": reward, "observation": observation, "termination": termination},
+            self._task,
+            float(reset_noise),
+        )
+        observations = self._rules.try_out(self.model)
+        self.env_spec = EnvSpec(
+            Box(-np.inf, np.inf, observations.shape[1:], np.float64), _action_space(self.model), max_steps
+        )
+
+    def __call__(self, render_mode: str | None = None) -> RobotEnv:
+        """A new environment."""
+        return RobotEnv(
+            copy.deepcopy(self.model),
+            self._rules,
+            self.env_spec,
+            task=self._task,
+            task_type=self,
+            render_mode=render_mode,
+            camera=self._camera,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is this definition, or a copy of it (in a worker, say)."""
+        return isinstance(other, MujocoEnvDefinition) and other._key == self._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+class _FunctionRules(Rules):
+    """Rules made of functions that are called with the arrays that they name."""
+
+    def __init__(
+        self,
+        model: Any,
+        frame_skip: int,
+        functions: Mapping[str, Callable[..., Any] | None],
+        task: Mapping[str, Any] | None,
+        noise: float,
+    ) -> None:
+        self.frame_skip, self._noise = frame_skip, noise
+        self._functions = {name: function for name, function in functions.items() if function is not None}
+        self._has_tasks = task is not None
+        self._task = {name: np.asarray(value, dtype=np.float64) for name, value in (task or {}).items()}
+        self._arguments = {name: _arguments_of(name, function) for name, function in self._functions.items()}
+        known = _fixed_arrays(load_mujoco().MjData(model))
+        needed = {"qpos", "qvel"}
+        for name, arguments in self._arguments.items():
+            for argument in arguments:
+                needed |= self._quantity(name, argument, known)
+        self._names = sorted(needed - {"qpos", "qvel"})
+        self.contacts = any(name in _FORCES for name in self._names)
+
+    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+        return {name: getattr(data, name) for name in self._names}
+
+    def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        if self._noise == 0:
+            return qpos, qvel
+        noise = generator.uniform(-self._noise, self._noise, qpos.size + qvel.size)
+        return qpos + noise[: qpos.size], qvel + noise[qpos.size :]
+
+    def task_row(self, task: Any) -> dict[str, Any]:
+        if task is None:
+            return dict(self._task)
+        if not self._has_tasks:
+            raise ValueError(f"this definition has no tasks, got {task!r}; give MujocoEnvDefinition(..., task={{...}})")
+        if not isinstance(task, Mapping) or set(task) != set(self._task):
+            raise ValueError(f"task must be a mapping with {', '.join(self._task)}, got {task!r}")
+        row = {name: np.asarray(task[name], dtype=np.float64) for name in self._task}
+        for name, value in row.items():
+            if value.size == self._task[name].size == 1:
+                row[name] = value = value.reshape(self._task[name].shape)
+            if value.shape != self._task[name].shape or not np.isfinite(value).all():
+                raise ShapeError(
+                    f"task[{name!r}] must be finite, of shape {self._task[name].shape}, got {task[name]!r}"
+                )
+        return row
+
+    def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
+        if "observation" not in self._functions:
+            return np.concatenate((now["qpos"], now["qvel"]), axis=1)
+        rows = self._call("observation", {**task, **now})
+        return _checked("observation", rows, (len(now["qpos"]), None)).astype(np.float64)
+
+    def judge(self, step: Step) -> Outcome:
+        count = len(step.actions)
+        before = {name + _BEFORE: values for name, values in step.before.items()}
+        given = {**step.task, **before, **step.now, "action": step.actions, "dt": step.constants["dt"]}
+        told = self._call("reward", given)
+        rewards, infos = told if isinstance(told, tuple) else (told, {})
+        rewards = _checked("reward", rewards, (count,)).astype(np.float64)
+        ended = self._call("termination", given) if "termination" in self._functions else np.zeros(count, dtype=bool)
+        infos = {name: _checked(f"info {name!r}", value, (count, ...)).copy() for name, value in infos.items()}
+        return Outcome(rewards, _checked("termination", ended, (count,)).astype(bool), infos)
+
+    def try_out(self, model: Any) -> np.ndarray:
+        """Call all functions with a few simulations, together and alone; the observations."""
+        mujoco, generator = load_mujoco(), np.random.default_rng(0)
+        views = []
+        for _ in range(_TRIALS):
+            data = mujoco.MjData(model)
+            data.qvel[:] = generator.uniform(-0.1, 0.1, model.nv)
+            mujoco.mj_step(model, data)
+            views.append({"qpos": data.qpos, "qvel": data.qvel, **self.quantities(model, data)})
+        now = {name: np.stack([view[name] for view in views]) for name in views[0]}
+        task = {name: np.stack([value] * _TRIALS) for name, value in self._task.items()}
+        dt = np.full(_TRIALS, model.opt.timestep * self.frame_skip)
+        actions = generator.uniform(-1, 1, (_TRIALS, model.nu)).astype(np.float32)
+        step = Step(now, now, actions, actions, {"dt": dt}, task)
+        together = self._all(step)
+        for row in range(_TRIALS):
+            alone = self._all(Step(*(_one(part, row) for part in step)))
+            for name, values in together.items():
+                _compare(name, values[row], alone[name][0])
+        return together["observation"]
+
+    def _all(self, step: Step) -> dict[str, np.ndarray]:
+        outcome = self.judge(step)
+        observation = self.observe(step.now, step.task)
+        return {"reward": outcome.rewards, "termination": outcome.terminated, "observation": observation}
+
+    def _call(self, name: str, given: Arrays) -> Any:
+        return self._functions[name](**{argument: given[argument] for argument in self._arguments[name]})
+
+    def _quantity(self, function: str, argument: str, known: set[str]) -> set[str]:
+        """The array of MuJoCo's that an argument asks for, if any; an error where it cannot be had."""
+        if argument in self._task:
+            return set()
+        of_steps = function != "observation"
+        if of_steps and argument in _STEP_NAMES:
+            return set()
+        quantity = argument.removesuffix(_BEFORE) if of_steps else argument
+        if quantity in known:
+            return {quantity}
+        if not of_steps and (argument in _STEP_NAMES or argument.removesuffix(_BEFORE) in known):
+            raise ValueError(f"observation cannot have {argument!r}: there is none before the first step")
+        names = {*known, *self._task, *(_STEP_NAMES if of_steps else ())}
+        raise ValueError(str(unknown_name(f"argument of {function}", argument, names)))
+
+
+def _one(part: Any, row: int) -> Any:
+    if isinstance(part, Mapping):
+        return {name: values[row : row + 1] for name, values in part.items()}
+    return part[row : row + 1]
+
+
+def _compare(name: str, together: np.ndarray, alone: np.ndarray) -> None:
+    if np.array_equal(together, alone, equal_nan=True):
+        return
+    if not np.allclose(together, alone, equal_nan=True):
+        raise ValueError(
+            f"{name} must compute each simulation (row) by itself, but together it gives {together} for one that gives "
+            f"{alone} alone; use axis=1 in sums and means"
+        )
+    warnings.warn(
+        f"{name} gives other last bits for a simulation alone than for several together, so rollouts depend on how many "
+        "are stepped together; write products of matrices as (a * b).sum(axis=1) or np.vecdot(a, b)",
+        stacklevel=5,
+    )
+
+
+def _arguments_of(name: str, function: Callable[..., Any]) -> list[str]:
+    if not callable(function):
+        raise TypeError(f"{name} must be a function, got {function!r}")
+    found = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ValueError(f"{name} must name its arguments, for instance def {name}(qpos, qvel), got {parameter}")
+        if parameter.default is parameter.empty:
+            found.append(parameter.name)
+    return found
+
+
+def _fixed_arrays(data: Any) -> set[str]:
+    """Arrays of numbers that stay where they are in MuJoCo's memory (those of constraints and contacts do not)."""
+    names = [name for name in dir(data) if not name.startswith(("_", "efc_", "iefc_"))]
+    arrays = {name: getattr(data, name, None) for name in names}
+    return {name for name, a in arrays.items() if isinstance(a, np.ndarray) and a.dtype == np.float64 and a.size}
+
+
+def _checked(name: str, values: Any, shape: tuple[Any, ...]) -> np.ndarray:
+    """``values`` as an array that fits ``shape``, where ``None`` is any length and ``...`` anything that follows."""
+    array = np.asarray(values)
+    fits = array.shape[:1] == shape[:1] if shape[-1] is ... else len(shape) == array.ndim and array.shape[0] == shape[0]
+    if not fits:
+        wanted = ", ".join({None: "O", ...: "..."}.get(part, str(part)) for part in shape)
+        raise ShapeError(f"{name} must return an array of shape ({wanted}), a row per simulation, got {array.shape}")
+    return array
+
+
+def _action_space(model: Any) -> Box:
+    """The ranges of the actuators; [-1, 1] where the file gives none."""
+    low, high = model.actuator_ctrlrange.astype(np.float32).T
+    limited = model.actuator_ctrllimited.astype(bool)
+    return Box(np.where(limited, low, -1.0).astype(np.float32), np.where(limited, high, 1.0).astype(np.float32))
+
+
+def _compiled(mjcf: str | Path) -> Any:
+    """The model of a file or text, or what is wrong with it, and where."""
+    mujoco = load_mujoco("MujocoEnvDefinition")
+    is_text = isinstance(mjcf, str) and mjcf.lstrip().startswith("<")
+    place = "the MJCF text" if is_text else str(mjcf)
+    if not is_text and not Path(mjcf).is_file():
+        raise FileNotFoundError(
+            f"mjcf must be the path of an MJCF file, or its text (beginning with '<'), got {place!r}"
+        )
+    try:
+        return mujoco.MjModel.from_xml_string(mjcf) if is_text else mujoco.MjModel.from_xml_path(str(mjcf))
+    except ValueError as error:
+        text = " ".join(str(error).split())
+        line = re.search(r"line(?: number)?[ =]+(\d+)", text, flags=re.IGNORECASE)
+        where = place if line is None else f"{place}, line {line.group(1)}"
+        raise ValueError(f"{where}: the MJCF does not compile: {text}") from error

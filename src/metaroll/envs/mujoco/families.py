@@ -1,0 +1,40 @@
+"""MuJoCo robots as families of tasks, with the numbers of tasks that publications use (specs/meta.md 6.1)."""
+
+from __future__ import annotations
+
+from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
+from metaroll.envs.mujoco.task_envs import (
+    AntDirEnv,
+    AntGoalEnv,
+    CheetahDirEnv,
+    HopperRandParamsEnv,
+    HumanoidDirEnv,
+    SwimmerVelEnv,
+    WalkerRandParamsEnv,
+)
+from metaroll.envs.task_family import TaskFamily
+
+__all__ = ["mujoco_families"]
+
+_FAMILIES = {
+    "cheetah-vel": (CheetahVelEnv, 100, 30, "HalfCheetah (MuJoCo) running at a speed in [0, 3] m/s"),
+    "ant-dir": (AntDirEnv, 2, 2, "Ant (MuJoCo) running in any direction"),
+    "ant-goal": (AntGoalEnv, 150, 30, "Ant (MuJoCo) running to a place in a disc of radius 3 m"),
+    "humanoid-dir": (HumanoidDirEnv, 100, 30, "Humanoid (MuJoCo) running in any direction"),
+    "hopper-rand-params": (HopperRandParamsEnv, 40, 10, "Hopper (MuJoCo) with another body in every task"),
+    "walker-rand-params": (WalkerRandParamsEnv, 40, 10, "Walker2d (MuJoCo) with another body in every task"),
+    "swimmer-vel": (SwimmerVelEnv, 40, 10, "Swimmer (MuJoCo) at a speed in [0.1, 0.2] m/s"),
+}
+
+
+def mujoco_families() -> list[TaskFamily]:
+    """The families; both directions of the cheetah are trained and tested on, as published."""
+    families = [
+        TaskFamily(name, kind, num_train, num_test, kind.horizon, text)
+        for name, (kind, num_train, num_test, text) in _FAMILIES.items()
+    ]
+    directions = "HalfCheetah (MuJoCo) running forward or backward"
+    return [
+        *families,
+        TaskFamily("cheetah-dir", CheetahDirEnv, 2, 2, CheetahDirEnv.horizon, directions, same_tasks=True),
+    ]

@@ -1,0 +1,114 @@
+"""Which of Gymnasium's own MuJoCo environments can be stepped as a batch, and how."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as Registration
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from metaroll.envs.mujoco.gymnasium_rules import RULES
+from metaroll.envs.mujoco.library import load_mujoco, unstable
+from metaroll.envs.mujoco.mujoco_slots import MujocoSetting
+from metaroll.envs.mujoco.rules import Rules, split_state
+from metaroll.types import EnvSpec
+
+__all__ = ["checked_step", "gymnasium_setting", "is_gymnasium_id", "placed"]
+
+_MODULE = "gymnasium.envs.mujoco."
+
+
+def is_gymnasium_id(name: str) -> bool:
+    """Whether Gymnasium makes under this name one of its own MuJoCo environments that can be stepped as a batch."""
+    registered: Registration | None = gymnasium.registry.get(name)
+    entry = None if registered is None else registered.entry_point
+    return (
+        registered is not None
+        and isinstance(entry, str)
+        and entry.startswith(_MODULE)
+        and entry.removeprefix(_MODULE) in RULES
+        and not registered.additional_wrappers
+        and registered.kwargs.get("render_mode") != "human"
+    )
+
+
+def gymnasium_setting(env: Any) -> MujocoSetting | None:
+    """What simulations of ``env`` have in common; ``None`` unless it is exactly one of Gymnasium's own.
+
+    Around it may be wrappers that only count and check: ``TimeLimit``, ``OrderEnforcing``, ``PassiveEnvChecker``.
+    """
+    inner, limit = _bare(env)
+    rules = _rules_of(inner)
+    if rules is None or inner.render_mode == "human":
+        return None
+    return MujocoSetting(
+        model=copy.deepcopy(inner.model),
+        rules=rules(inner),
+        env_spec=EnvSpec.from_env(env),
+        init_qpos=inner.init_qpos.copy(),
+        init_qvel=inner.init_qvel.copy(),
+        limit=limit,
+    )
+
+
+def placed(env: Any, init_state: Any) -> np.ndarray | None:
+    """Put one of Gymnasium's own environments, which has been reset, into ``init_state``; its observation there.
+
+    They do not know ``reset(options={"init_state": ...})`` themselves. ``None`` for any other environment.
+    """
+    inner, _ = _bare(env)
+    if _rules_of(inner) is None:
+        return None
+    mujoco = load_mujoco()
+    qpos, qvel = split_state(init_state, inner.model.nq, inner.model.nv)
+    mujoco.mj_resetData(inner.model, inner.data)
+    inner.set_state(qpos, qvel)
+    return inner._get_obs()
+
+
+def checked_step(env: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``step`` of ``env``, which shows an observation of NaN when MuJoCo's numbers are no longer finite.
+
+    MuJoCo then starts again from the reference position, without a word but a warning in its log. Environments that
+    are not MuJoCo's keep their ``step``.
+    """
+    inner = getattr(env, "unwrapped", None)
+    data = getattr(inner, "data", None)
+    if type(data).__module__.partition(".")[0] != "mujoco":
+        return step
+    counts = data.warning.number
+    quiet = bytes(counts.nbytes)
+
+    def checked(action: Any) -> Any:
+        result = step(action)
+        if counts.tobytes() != quiet and unstable(counts[None])[0]:
+            observation = result[0]
+            if isinstance(observation, np.ndarray) and observation.dtype.kind == "f":
+                return (np.full_like(observation, np.nan), *result[1:])
+        return result
+
+    return checked
+
+
+def _bare(env: Any) -> tuple[Any, int | None]:
+    """The environment inside wrappers that only count and check, and the time limit that is counted."""
+    limit: int | None = None
+    while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
+        if type(env) is TimeLimit:
+            own = int(env._max_episode_steps)
+            limit = own if limit is None else min(limit, own)
+        env = env.env
+    return env, limit
+
+
+def _rules_of(inner: Any) -> Callable[[Any], Rules] | None:
+    kind = type(inner)
+    rules = RULES.get(f"{kind.__module__.removeprefix(_MODULE)}:{kind.__qualname__}")
+    if rules is None or not kind.__module__.startswith(_MODULE):
+        return None
+    replaced = any(callable(value) for name, value in vars(inner).items() if hasattr(kind, name))
+    return None if replaced else rules

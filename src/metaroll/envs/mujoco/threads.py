@@ -1,0 +1,102 @@
+"""A few threads that step MuJoCo's simulations: its functions give Python's lock away while they compute."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from queue import SimpleQueue
+
+__all__ = ["PhysicsThreads", "physics_threads"]
+
+_IN_PROCESS = 2
+_chosen: ContextVar[int | None] = ContextVar("physics_threads", default=None)
+
+Loop = Callable[[Callable[[], int]], None]
+"""Takes slots until there are none (an IndexError) and works on each."""
+
+
+@contextmanager
+def physics_threads(count: int | None) -> Iterator[None]:
+    """Batched MuJoCo that is made inside the block steps with ``count`` threads; ``None`` leaves what holds outside.
+
+    The default is 2, or 1 where there is but one processor. Worker processes use 1 each, as they share the processors.
+    """
+    token = _chosen.set(_chosen.get() if count is None else checked_threads(count))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def checked_threads(count: int | None) -> int:
+    """A number of threads, or what is wrong with it; ``None`` means the one that holds here."""
+    if count is None:
+        count = _chosen.get()
+        return min(_IN_PROCESS, _processors()) if count is None else count
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(f"threads must be a whole number of at least 1, got {count!r}")
+    return count
+
+
+class PhysicsThreads:
+    """Runs loops over slots in this thread and ``count - 1`` more, which wait in between.
+
+    Each thread takes the next slot when it has done one, so that expensive ones (many contacts) hold nobody up.
+    """
+
+    def __init__(self, count: int | None = None) -> None:
+        self.count = checked_threads(count)
+        self._jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None] | None = None
+        self._process = 0
+
+    def run(self, loop: Loop, slots: Sequence[int]) -> None:
+        """Work on ``slots``; ``loop`` keeps its own failures to itself."""
+        waiting = deque(slots)
+        helpers = min(self.count, len(waiting)) - 1
+        if helpers < 1:
+            loop(waiting.popleft)
+            return
+        jobs, done = self._helpers(), SimpleQueue[None]()
+        for _ in range(helpers):
+            jobs.put((loop, waiting.popleft, done))
+        try:
+            loop(waiting.popleft)
+        finally:
+            waiting.clear()  # something is left only where this thread was interrupted
+            for _ in range(helpers):
+                done.get()
+
+    def _helpers(self) -> SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None]:
+        """The queue that the other threads read; they do not survive a fork."""
+        if self._jobs is None or self._process != os.getpid():
+            jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None] = SimpleQueue()
+            for _ in range(self.count - 1):
+                threading.Thread(target=_serve, args=(jobs,), name="metaroll-physics", daemon=True).start()
+            weakref.finalize(self, _end, jobs, self.count - 1)
+            self._jobs, self._process = jobs, os.getpid()
+        return self._jobs
+
+
+def _serve(jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        loop, take, done = job
+        del job
+        try:
+            loop(take)
+        finally:
+            done.put(None)
+            del loop, take, done  # nothing must be kept alive while waiting
+
+
+def _end(jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None], count: int) -> None:
+    for _ in range(count):
+        jobs.put(None)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

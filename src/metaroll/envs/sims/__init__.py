@@ -1,0 +1,1 @@
+"""Batched simulators of textbook and laboratory systems, and what belongs to them."""

@@ -1,0 +1,144 @@
+"""The simulated environments: each a system with its task (specs/sampling.md 17).
+
+Their ids stand in ``registration.SIMS``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from metaroll.envs.sims.ball_balancer import BallBalancerModel
+from metaroll.envs.sims.ball_on_beam import BallOnBeamModel
+from metaroll.envs.sims.cart_pole import CartPoleModel
+from metaroll.envs.sims.catapult import CatapultModel
+from metaroll.envs.sims.gaussian_2d import Gaussian2DModel
+from metaroll.envs.sims.one_step_tasks import LowestHeightTask, NoTask
+from metaroll.envs.sims.oscillator import OscillatorModel
+from metaroll.envs.sims.pendulum import PendulumModel
+from metaroll.envs.sims.qube import QubeModel
+from metaroll.envs.sims.rewards import ExpQuadrErr, QuadrErr, ScaledExpQuadrErr
+from metaroll.envs.sims.sim_env import SimEnv
+from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, RadiallySymmDesStateTask
+
+__all__ = [
+    "BallOnBeamEnv",
+    "CatapultEnv",
+    "Gaussian2DEnv",
+    "OneMassOscillatorEnv",
+    "PendulumEnv",
+    "QBallBalancerEnv",
+    "QCartPoleStabEnv",
+    "QCartPoleSwingUpEnv",
+    "QQubeStabEnv",
+    "QQubeSwingUpEnv",
+]
+
+_UPRIGHT = (0.0, math.pi, 0.0, 0.0)
+
+
+class OneMassOscillatorEnv(SimEnv):
+    """A mass on a spring, to be brought to rest in the middle (or elsewhere: ``state_des``)."""
+
+    def __init__(self, state_des: tuple[float, float] = (0.0, 0.0), **options: Any) -> None:
+        task = DesStateTask(state_des, QuadrErr((10.0, 0.01), (1e-6,)))
+        super().__init__(OscillatorModel(), FinalRewTask(task, factor=1000.0), **options)
+
+
+class PendulumEnv(SimEnv):
+    """A pendulum to be swung up and held upright; it starts in rest, hanging, unless ``init_space`` is given."""
+
+    def __init__(self, **options: Any) -> None:
+        task = RadiallySymmDesStateTask((math.pi, 0.0), ExpQuadrErr((1.0, 1e-3), (0.01,)), idcs=(0,))
+        super().__init__(PendulumModel(), task, **options)
+
+
+class BallOnBeamEnv(SimEnv):
+    """A ball to be brought to rest in the middle of a beam (specs/sampling.md 17.3)."""
+
+    def __init__(self, **options: Any) -> None:
+        task = DesStateTask((0.0,) * 4, ScaledExpQuadrErr((1e5, 1e3, 1e3, 1e2), (1.0,), min_reward=1e-4))
+        super().__init__(BallOnBeamModel(), task, **options)
+
+
+class QCartPoleStabEnv(SimEnv):
+    """The pole of Quanser's cart-pole, to be held upright (specs/sampling.md 17.4).
+
+    Args:
+        long_pole: See ``CartPoleModel``.
+        simple_dynamics: See ``CartPoleModel``.
+        **options: See ``SimEnv``.
+    """
+
+    def __init__(self, *, long_pole: bool = True, simple_dynamics: bool = True, **options: Any) -> None:
+        model = CartPoleModel(swing_up=False, long_pole=long_pole, simple_dynamics=simple_dynamics)
+        reward = QuadrErr((5.0, 10.0, 0.01, 0.01), (1e-3,))
+        task = RadiallySymmDesStateTask(_UPRIGHT, reward, idcs=(1,))
+        super().__init__(model, FinalRewTask(task, state_dependent=True, time_dependent=True), **options)
+
+
+class QCartPoleSwingUpEnv(SimEnv):
+    """The pole of Quanser's cart-pole, to be swung up and held upright (specs/sampling.md 17.4).
+
+    Args:
+        long_pole: See ``CartPoleModel``.
+        simple_dynamics: See ``CartPoleModel``.
+        wild_init: See ``CartPoleModel``.
+        **options: See ``SimEnv``.
+    """
+
+    def __init__(
+        self, *, long_pole: bool = False, simple_dynamics: bool = False, wild_init: bool = True, **options: Any
+    ) -> None:
+        model = CartPoleModel(long_pole=long_pole, simple_dynamics=simple_dynamics, wild_init=wild_init)
+        task = RadiallySymmDesStateTask(_UPRIGHT, QuadrErr((0.3, 0.5, 0.005, 0.001), (1e-3,)), idcs=(1,))
+        super().__init__(model, FinalRewTask(task, factor=1e4, always_negative=True), **options)
+
+
+class QQubeSwingUpEnv(SimEnv):
+    """The pendulum of Quanser's Qube, to be swung up and held upright (specs/sampling.md 17.5)."""
+
+    def __init__(self, **options: Any) -> None:
+        task = RadiallySymmDesStateTask(_UPRIGHT, ExpQuadrErr((1.0, 1.0, 0.02, 0.005), (4e-3,)), idcs=(1,))
+        super().__init__(QubeModel(swing_up=True), task, **options)
+
+
+class QQubeStabEnv(SimEnv):
+    """The pendulum of Quanser's Qube, to be held upright (specs/sampling.md 17.5)."""
+
+    def __init__(self, **options: Any) -> None:
+        task = RadiallySymmDesStateTask(_UPRIGHT, ExpQuadrErr((3.0, 4.0, 2.0, 2.0), (0.05,)), idcs=(1,))
+        super().__init__(QubeModel(swing_up=False), task, **options)
+
+
+class QBallBalancerEnv(SimEnv):
+    """A ball to be brought to rest in the middle of a plate that two servos tilt (specs/sampling.md 17.6).
+
+    Args:
+        simple_dynamics: See ``BallBalancerModel``.
+        **options: See ``SimEnv``.
+    """
+
+    def __init__(self, *, simple_dynamics: bool = False, **options: Any) -> None:
+        weights = (1.0, 1.0, 5e3, 5e3, 0.01, 0.01, 0.5, 0.5)
+        task = DesStateTask((0.0,) * 8, ScaledExpQuadrErr(weights, (0.01, 0.01), min_reward=1e-4))
+        super().__init__(BallBalancerModel(simple_dynamics), task, **options)
+
+
+class CatapultEnv(SimEnv):
+    """A catapult that throws once; the less high, the better (specs/sampling.md 17.7).
+
+    Args:
+        planets: See ``CatapultModel``.
+        **options: See ``SimEnv``.
+    """
+
+    def __init__(self, *, planets: bool = False, **options: Any) -> None:
+        super().__init__(CatapultModel(planets), LowestHeightTask(), **options)
+
+
+class Gaussian2DEnv(SimEnv):
+    """Four draws from a two-dimensional Gaussian, without reward (specs/sampling.md 17.7)."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(Gaussian2DModel(), NoTask(), **options)

@@ -1,0 +1,80 @@
+"""A catapult that throws once, and is to be stretched just so (specs/sampling.md 17.7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from metaroll.envs.sims.model import POSITIVE, Column, Columns, Constants, SimModel
+
+__all__ = ["CatapultModel"]
+
+_MASS = 70.0  # kg
+_MAX_STRETCH = 1000.0
+_MARS = {"gravity_const": 3.71, "stiffness": 1e3, "elongation": 0.5}
+_VENUS = {"gravity_const": 8.87, "stiffness": 3e3, "elongation": 1.5}
+
+
+class CatapultModel(SimModel):
+    """Catapult: the action ``theta`` stretches a spring, which throws 70 kg up to the height that is the new state.
+
+    Args:
+        planets: The only domain parameter is ``planet``, 0 for Mars and 1 for Venus, which differ in gravity and in the
+            spring; otherwise gravity, stiffness and elongation are free.
+    """
+
+    name = "catapult"
+    state_labels = ("height",)
+    observation_labels = state_labels
+    action_labels = ("theta",)
+    dt = 1.0
+    max_steps = 1
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "gravity_const": POSITIVE,
+        "stiffness": POSITIVE,
+        "elongation": POSITIVE,
+        "planet": (-math.ulp(0.0), 1.0),
+    }
+    num_uniforms = 0
+
+    def __init__(self, planets: bool = False) -> None:
+        self.planets = planets
+        self.nominal = {"planet": 0.0} if planets else {"gravity_const": 9.81, "stiffness": 2000.0, "elongation": 1.0}
+
+    def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
+        """``params``, and the height that a square metre of stretching gives."""
+        found = dict(params)
+        if self.planets:
+            venus = params["planet"] > 0.5
+            one = 0.0 * params["planet"] + 1.0  # where() of two numbers would have a dtype of its own
+            found |= {name: xp.where(venus, one * _VENUS[name], one * _MARS[name]) for name in _MARS}
+        found["height_per_m2"] = found["stiffness"] / (2.0 * _MASS * found["gravity_const"])
+        return found
+
+    def step(
+        self, state: Columns, memory: Columns, action: Columns, constants: Constants, dt: float, xp: Any
+    ) -> tuple[Columns, Columns]:
+        """All of the spring's energy becomes height."""
+        stretch = action[0] - constants["elongation"]
+        return (constants["height_per_m2"] * stretch * stretch,), ()
+
+    def observe(self, state: Columns, xp: Any) -> Columns:
+        """The height."""
+        return state
+
+    def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
+        """1000 m either way."""
+        return (-_MAX_STRETCH,), (_MAX_STRETCH,)
+
+    def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
+        """Any height."""
+        return (-math.inf,), (math.inf,)
+
+    def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
+        """On the ground."""
+        return (0.0,), (0.0,)
+
+    def initial_state(self, uniforms: Columns, constants: Constants, xp: Any) -> Columns:
+        """On the ground."""
+        return (0.0 * constants["height_per_m2"],)

@@ -1,0 +1,88 @@
+"""A rod that swings about its end, with a motor too weak to lift it at once (specs/sampling.md 17.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from metaroll.envs.sims.model import NON_NEGATIVE, Column, Columns, Constants, SimModel
+
+__all__ = ["PendulumModel"]
+
+_NOMINAL = {
+    "gravity_const": 9.81,
+    "pole_mass": 1.0,
+    "pole_length": 1.0,
+    "pole_damping": 0.05,
+    "torque_thold": 3.5,
+}
+_BOUND = 4 * math.pi
+_POSITIVE = (0.0, float("inf"))
+
+
+class PendulumModel(SimModel):
+    """``(m l^2 / 3) theta'' = tau - (m g l / 2) sin theta - d theta'``; theta = 0 hangs, pi stands upright.
+
+    ``pole_length`` is the whole length of the rod. Integrated by the semi-implicit Euler method. Every episode starts
+    in rest, hanging down, unless the environment is given another ``init_space``.
+    """
+
+    name: ClassVar[str] = "pendulum"
+    state_labels: ClassVar[tuple[str, ...]] = ("theta", "theta_dot")
+    observation_labels: ClassVar[tuple[str, ...]] = ("sin_theta", "cos_theta", "theta_dot")
+    action_labels: ClassVar[tuple[str, ...]] = ("torque",)
+    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
+        "pole_mass": _POSITIVE,
+        "pole_length": _POSITIVE,
+        "pole_damping": NON_NEGATIVE,
+        "torque_thold": _POSITIVE,
+    }
+    num_uniforms: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        self.dt, self.max_steps = 0.02, 400
+        self.nominal = dict(_NOMINAL)
+
+    def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
+        mass, length = params["pole_mass"], params["pole_length"]
+        agility = 3.0 / (mass * length * length)  # 1 / moment of inertia
+        return {
+            **params,
+            "agility": agility,
+            "pull": 1.5 * params["gravity_const"] / length,  # gravity's torque at 90 degrees over the inertia
+            "decay": params["pole_damping"] * agility,
+        }
+
+    def step(
+        self, state: Columns, memory: Columns, action: Columns, constants: Constants, dt: float, xp: Any
+    ) -> tuple[Columns, Columns]:
+        theta, theta_dot = state
+        acceleration = (
+            action[0] * constants["agility"] - constants["pull"] * xp.sin(theta) - constants["decay"] * theta_dot
+        )
+        theta_dot = theta_dot + dt * acceleration
+        return (theta + dt * theta_dot, theta_dot), memory
+
+    def observe(self, state: Columns, xp: Any) -> Columns:
+        return xp.sin(state[0]), xp.cos(state[0]), state[1]
+
+    def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
+        most = constants["torque_thold"]
+        return (-most,), (most,)
+
+    def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
+        return (-_BOUND, -_BOUND), (_BOUND, _BOUND)
+
+    def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
+        return (0.0, 0.0), (0.0, 0.0)
+
+    def initial_state(self, uniforms: Columns, constants: Constants, xp: Any) -> Columns:
+        rest = constants["pole_mass"] * 0.0
+        return rest, rest
+
+    def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
+        theta, theta_dot = state
+        inertia = constants["pole_mass"] * constants["pole_length"] * constants["pole_length"] / 3.0
+        weight = constants["pole_mass"] * constants["gravity_const"] * constants["pole_length"] / 2.0
+        return 0.5 * inertia * theta_dot * theta_dot + weight * (1.0 - xp.cos(theta))

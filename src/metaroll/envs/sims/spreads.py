@@ -1,0 +1,118 @@
+"""How far the constants of each simulated system vary (specs/sampling.md 16.4, and the tables of 17)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from metaroll.envs.sims.model import SimModel
+from metaroll.tasks.distributions import BernoulliDomainParam, DomainParam
+from metaroll.tasks.domain_randomizer import Spread
+
+__all__ = ["DEFAULT_SPREADS", "spreads_of"]
+
+
+def _normal(fraction: float, lowest: float) -> Spread:
+    return Spread("normal", fraction, lowest)
+
+
+def _uniform(fraction: float, lowest: float = -math.inf, highest: float = math.inf) -> Spread:
+    return Spread("uniform", fraction, lowest, highest)
+
+
+def _within(halfspan: float) -> Spread:
+    return Spread("uniform", halfspan, absolute=True)
+
+
+DEFAULT_SPREADS: dict[str, dict[str, Spread | DomainParam]] = {
+    "one mass oscillator": {
+        "mass": _normal(1 / 3, 1e-3),
+        "stiffness": _normal(1 / 3, 1e-3),
+        "damping": _normal(1 / 3, 1e-3),
+    },
+    "pendulum": {
+        "gravity_const": _normal(0.1, 1e-3),
+        "pole_mass": _normal(0.1, 1e-3),
+        "pole_length": _normal(0.1, 1e-3),
+        "pole_damping": _normal(0.1, 1e-3),
+        "torque_thold": _normal(0.1, 1e-3),
+    },
+    "ball on beam": {
+        "gravity_const": _normal(0.1, 1e-4),
+        "ball_mass": _normal(0.2, 1e-4),
+        "ball_radius": _normal(0.2, 1e-4),
+        "beam_mass": _normal(0.2, 1e-3),
+        "beam_length": _normal(0.2, 1e-3),
+        "beam_thickness": _normal(0.2, 1e-3),
+        "friction_coeff": _uniform(1.0, 0.0),
+        "ang_offset": _within(math.radians(0.1)),
+    },
+    "cart-pole": {
+        "gravity_const": _normal(0.1, 1e-4),
+        "cart_mass": _normal(0.2, 1e-4),
+        "rail_length": _normal(0.2, 1e-2),
+        "motor_efficiency": _uniform(0.25, 1e-4, 1.0),
+        "gear_efficiency": _uniform(0.25, 1e-4, 1.0),
+        "gear_ratio": _normal(0.25, 1e-4),
+        "motor_inertia": _normal(0.25, 1e-9),
+        "pinion_radius": _normal(0.2, 1e-4),
+        "motor_resistance": _normal(0.25, 1e-4),
+        "motor_back_emf": _normal(0.25, 1e-4),
+        "pole_damping": _uniform(0.25, 1e-4),
+        "combined_damping": _uniform(0.25, 1e-4),
+        "pole_mass": _normal(0.2, 1e-4),
+        "pole_length": _normal(0.2, 1e-2),
+        "cart_friction_coeff": _uniform(0.5, 0.0),
+    },
+    "Qube": {
+        "gravity_const": _normal(0.1, 1e-3),
+        "motor_resistance": _normal(0.2, 1e-3),
+        "motor_back_emf": _normal(0.2, 1e-4),
+        "mass_rot_pole": _normal(0.2, 1e-4),
+        "length_rot_pole": _normal(0.2, 1e-4),
+        "damping_rot_pole": _normal(0.25, 1e-9),
+        "mass_pend_pole": _normal(0.2, 1e-4),
+        "length_pend_pole": _normal(0.2, 1e-4),
+        "damping_pend_pole": _normal(0.25, 1e-9),
+    },
+    "ball balancer": {
+        "gravity_const": _normal(0.1, 1e-4),
+        "ball_mass": _normal(0.2, 1e-4),
+        "ball_radius": _normal(0.2, 1e-3),
+        "plate_length": _normal(0.2, 5e-2),
+        "arm_radius": _normal(0.2, 1e-4),
+        "gear_ratio": _normal(0.25, 1e-2),
+        "gear_efficiency": _uniform(0.25, 1e-4, 1.0),
+        "motor_efficiency": _uniform(0.25, 1e-4, 1.0),
+        "load_inertia": _normal(0.25, 1e-6),
+        "motor_inertia": _normal(0.25, 1e-9),
+        "motor_back_emf": _normal(0.25, 1e-4),
+        "motor_resistance": _normal(0.25, 1e-4),
+        "combined_damping": _uniform(0.25, 1e-4),
+        "ball_damping": _uniform(0.25, 1e-4),
+        "voltage_thold_x_pos": _uniform(1 / 3),
+        "voltage_thold_x_neg": _uniform(1 / 3),
+        "voltage_thold_y_pos": _uniform(1 / 3),
+        "voltage_thold_y_neg": _uniform(1 / 3),
+        "offset_th_x": _within(math.radians(6.0)),
+        "offset_th_y": _within(math.radians(6.0)),
+    },
+    "catapult": {
+        "gravity_const": _normal(0.1, 1e-3),
+        "stiffness": _normal(0.2, 1e-3),
+        "elongation": _normal(0.2, 1e-3),
+        "planet": BernoulliDomainParam("planet", val_0=0.0, val_1=1.0, prob_1=0.7),
+    },
+}
+"""Name of a system -> domain parameter -> spread around its nominal value, or distribution.
+
+A system may lack some of the parameters: a catapult has either a planet or the rest.
+"""
+
+
+def spreads_of(model: SimModel | None) -> Mapping[str, Spread | DomainParam] | None:
+    """Those of the parameters that ``model`` has; ``None`` for a system that is not in the table."""
+    spreads = DEFAULT_SPREADS.get(str(getattr(model, "name", None)))
+    if model is None or spreads is None:
+        return None
+    return {name: spread for name, spread in spreads.items() if name in model.nominal}

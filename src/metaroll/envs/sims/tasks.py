@@ -1,0 +1,239 @@
+"""What is to be done in a simulator: reward, success, failure and final reward, on columns (specs/sampling.md 16.6)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel
+from metaroll.envs.sims.rewards import RewardFunction
+from metaroll.errors import ShapeError
+
+__all__ = ["DesStateTask", "FinalRewTask", "RadiallySymmDesStateTask", "SimTask", "outside"]
+
+_TWO_PI = 2.0 * math.pi
+
+
+def outside(state: Columns, bounds: tuple[Columns, Columns]) -> Column:
+    """Whether some entry of ``state`` lies outside its bounds: the rollout has failed. NaN does not count."""
+    failed = None
+    for value, low, high in zip(state, *bounds, strict=True):
+        # One comparison where the bounds are the same number on both sides, as most are.
+        symmetric = low.__class__ is float and high.__class__ is float and low == -high
+        beyond = abs(value) > high if symmetric else (value < low) | (value > high)
+        failed = beyond if failed is None else failed | beyond
+    return failed
+
+
+class SimTask(ABC):
+    """Rewards of transitions. Immutable and stateless, so that one task serves any number of simulations.
+
+    Attributes:
+        gives_final_reward: Whether ``final_reward`` is to be asked when an episode ends.
+        needs_horizon: Whether rewards depend on the number of remaining steps, which has to be finite.
+    """
+
+    gives_final_reward: bool = False
+
+    @property
+    def needs_horizon(self) -> bool:
+        """See the class."""
+        return False
+
+    def check(self, model: SimModel) -> None:
+        """Raise a TypeError or ShapeError unless the task is one for ``model``."""
+        if not isinstance(model, SimModel):
+            raise TypeError(f"model must be a SimModel, got {type(model).__name__}")
+
+    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+        """Columns that the reward needs and that hold for an episode: name -> column."""
+        return {}
+
+    @abstractmethod
+    def step_reward(
+        self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
+    ) -> Column:
+        """Reward of a step.
+
+        Args:
+            state: Before the step.
+            action: As it was given, not clipped to its bounds.
+            following: State after the step.
+            remaining: Steps left after this one.
+            scales: What ``scales`` returned.
+            xp: Array namespace.
+        """
+
+    def has_succeeded(self, state: Columns, xp: Any) -> Column | None:
+        """Whether ``state`` ends the episode with success; ``None`` for a task that never does."""
+        return None
+
+    def final_reward(
+        self,
+        state: Columns,
+        idle: Columns,
+        remaining: Column,
+        failed: Column,
+        succeeded: Column | None,
+        scales: Constants,
+        xp: Any,
+    ) -> Column:
+        """Added once to the reward of the step that ends an episode in ``state``, at the horizon too.
+
+        Args:
+            state: The last state.
+            idle: An action of zeros.
+            remaining: Steps that were left.
+            failed: Whether ``state`` lies outside its bounds.
+            succeeded: What ``has_succeeded`` returned.
+            scales: What ``scales`` returned.
+            xp: Array namespace.
+        """
+        return 0.0
+
+
+@dataclass(frozen=True)
+class DesStateTask(SimTask):
+    """Be in a desired state: the reward is a function of desired minus present state, and of the action.
+
+    Args:
+        state_des: Desired state, one number per entry.
+        reward: What errors and actions cost.
+    """
+
+    state_des: tuple[float, ...]
+    reward: RewardFunction
+
+    def __post_init__(self) -> None:
+        desired = tuple(float(value) for value in self.state_des)
+        if not all(math.isfinite(value) for value in desired):
+            raise ValueError(f"state_des must be finite, got {desired}")
+        if len(desired) != len(self.reward.state_weights):
+            raise ShapeError(
+                f"state_des must have one entry per state weight ({len(self.reward.state_weights)}), got {desired}"
+            )
+        object.__setattr__(self, "state_des", desired)
+
+    def check(self, model: SimModel) -> None:
+        super().check(model)
+        for what, found, labels in (
+            ("state_des", self.state_des, model.state_labels),
+            ("action_weights", self.reward.action_weights, model.action_labels),
+        ):
+            if len(found) != len(labels):
+                raise ShapeError(
+                    f"{what} must have one entry for each of {', '.join(labels)} of the {model.name}, got {found}"
+                )
+        constants = model.constants({name: np.array([value]) for name, value in model.nominal.items()}, np)
+        with np.errstate(all="ignore"):
+            scales = self.scales(model.state_bounds(constants), model.action_bounds(constants), np)
+        if not all(np.isfinite(value).all() and np.all(value) for value in scales.values()):
+            raise ValueError(
+                f"{type(self.reward).__name__} needs bounded states and actions where it has weights, which the "
+                f"{model.name} lacks"
+            )
+
+    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+        return self.reward.scales(state_bounds, action_bounds, xp)
+
+    def error(self, state: Columns, xp: Any) -> Columns:
+        """Desired minus present state."""
+        return tuple(desired - value for desired, value in zip(self.state_des, state, strict=True))
+
+    def step_reward(
+        self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
+    ) -> Column:
+        return self.reward(self.error(state, xp), action, scales, xp)
+
+
+@dataclass(frozen=True)
+class RadiallySymmDesStateTask(DesStateTask):
+    """The same where some entries are angles: their errors are taken the short way round, from -pi to pi.
+
+    Args:
+        state_des: Desired state.
+        reward: What errors and actions cost.
+        idcs: Which entries of the state are angles in rad; all others (velocities, too) are left as they are.
+    """
+
+    idcs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        idcs = tuple(int(index) for index in self.idcs)
+        if len(set(idcs)) != len(idcs) or not all(0 <= index < len(self.state_des) for index in idcs):
+            raise ValueError(f"idcs must be different indices from 0 to {len(self.state_des) - 1}, got {self.idcs}")
+        object.__setattr__(self, "idcs", idcs)
+
+    def error(self, state: Columns, xp: Any) -> Columns:
+        error = list(super().error(state, xp))
+        for index in self.idcs:
+            turns = xp.floor((error[index] + math.pi) * (1.0 / _TWO_PI))
+            error[index] = error[index] - _TWO_PI * turns
+        return tuple(error)
+
+
+@dataclass(frozen=True)
+class FinalRewTask(SimTask):
+    """Another task with a final reward: minus ``factor`` on failure, plus ``factor`` on success.
+
+    Args:
+        task: The task.
+        factor: Size of the final reward, at least 0.
+        always_negative: Success earns nothing; only failure costs.
+        state_dependent: Times the absolute step reward in the last state without an action.
+        time_dependent: The number of remaining steps takes the place of ``factor``.
+    """
+
+    task: SimTask
+    factor: float = 1000.0
+    always_negative: bool = False
+    state_dependent: bool = False
+    time_dependent: bool = False
+    gives_final_reward = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.task, SimTask):
+            raise TypeError(f"task must be a SimTask, got {type(self.task).__name__}")
+        if not (math.isfinite(self.factor) and self.factor >= 0.0):
+            raise ValueError(f"factor must be a finite number of at least 0, got {self.factor}")
+
+    @property
+    def needs_horizon(self) -> bool:
+        return self.time_dependent or self.task.needs_horizon
+
+    def check(self, model: SimModel) -> None:
+        self.task.check(model)
+
+    def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
+        return self.task.scales(state_bounds, action_bounds, xp)
+
+    def step_reward(
+        self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
+    ) -> Column:
+        return self.task.step_reward(state, action, following, remaining, scales, xp)
+
+    def has_succeeded(self, state: Columns, xp: Any) -> Column | None:
+        return self.task.has_succeeded(state, xp)
+
+    def final_reward(
+        self,
+        state: Columns,
+        idle: Columns,
+        remaining: Column,
+        failed: Column,
+        succeeded: Column | None,
+        scales: Constants,
+        xp: Any,
+    ) -> Column:
+        size = remaining if self.time_dependent else self.factor
+        if self.state_dependent:
+            size = size * abs(self.task.step_reward(state, idle, state, remaining, scales, xp))
+        reward = xp.where(failed, -size, 0.0)
+        if succeeded is None or self.always_negative:
+            return reward
+        return reward + xp.where(succeeded, size, 0.0)

@@ -1,0 +1,116 @@
+"""Domain parameters counted on another scale, for samplers and estimators (specs/sampling.md 16.3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots
+from metaroll.errors import unknown_name
+from metaroll.tasks.domain_access import check_domain_params, domain_params_of, read_domain_params, set_domain_params
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plain_numbers import number_of
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots
+
+__all__ = ["DomainParamTransformWrapper"]
+
+_SCALES = ("log", "sqrt")
+
+
+class DomainParamTransformWrapper(ChainWrapper):
+    """Some domain parameters are set and told as their logarithm or square root, which keeps them positive.
+
+    All that is outside (randomisers, samplers, ``rollout_info["domain_param"]``) sees the transformed values.
+
+    Args:
+        env: Environment whose domain parameters ``DomainParamUpdate`` can set.
+        scales: Name -> ``"log"`` or ``"sqrt"``.
+    """
+
+    own_domain_params: tuple[str, ...] = ()
+
+    def __init__(self, env: Any, scales: Mapping[str, str]) -> None:
+        super().__init__(env)
+        check_domain_params(env, list(scales))
+        for name, scale in scales.items():
+            if scale not in _SCALES:
+                raise unknown_name(f"scale of {name!r}", str(scale), _SCALES)
+        self.scales = dict(scales)
+        self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is found here
+
+    def forward(self, params: Mapping[str, float]) -> dict[str, Any]:
+        """Values as they are told here, of those that the environment knows."""
+        return {name: self._forward(name, value) for name, value in params.items()}
+
+    def inverse(self, params: Mapping[str, float]) -> dict[str, Any]:
+        """Values that the environment knows, of those that are set here."""
+        return {name: self._inverse(name, value) for name, value in params.items()}
+
+    @property
+    def domain_param(self) -> dict[str, Any]:
+        """Those that the environment tells, transformed."""
+        told = domain_params_of(self.env)
+        return self.forward(read_domain_params(self.env, list(self.scales)) if told is None else told)
+
+    @domain_param.setter
+    def domain_param(self, params: Mapping[str, float]) -> None:
+        set_domain_params(self, params)
+
+    def set_domain_param(self, params: Mapping[str, float]) -> None:
+        """Set parameters that are given transformed."""
+        set_domain_params(self.env, self.inverse(params))
+
+    def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
+        """Present values of ``names``, transformed."""
+        return self.forward(read_domain_params(self.env, names))
+
+    def accepts_update(self, update: EnvUpdate | None) -> bool:
+        """Whether the batched simulator can apply ``update``, which is given transformed."""
+        return super().accepts_update(self.inner_update(update))
+
+    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+        """What ``update`` means for the environment inside."""
+        return DomainParamUpdate(self.inverse(update.task)) if isinstance(update, DomainParamUpdate) else update
+
+    def batched_slots(self, num_slots: int) -> Slots:
+        """Many of this environment, stepped as arrays."""
+        return _TransformSlots(self._inner_slots(num_slots), self.env_spec, self)
+
+    def _forward(self, name: str, value: Any) -> Any:
+        scale = self.scales.get(name)
+        if scale is None:
+            return value
+        if value < 0 or (scale == "log" and value == 0):
+            raise ValueError(f"{name!r} must be positive for the scale {scale!r}, got {value}")
+        return math.log(value) if scale == "log" else math.sqrt(value)
+
+    def _inverse(self, name: str, value: Any) -> Any:
+        scale = self.scales.get(name)
+        if scale is None:
+            return value
+        value = number_of(f"domain parameter {name!r}", value)
+        if scale == "log":
+            try:
+                return math.exp(value)
+            except OverflowError as error:
+                raise ValueError(f"{name!r} is set as its logarithm, of which {value} is too large") from error
+        if value < 0:
+            raise ValueError(f"{name!r} is set as its square root, which must not be negative, got {value}")
+        return value * value
+
+
+class _TransformSlots(WrappedSlots):
+    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: DomainParamTransformWrapper) -> None:
+        super().__init__(slots, env_spec)
+        self._wrapper = wrapper
+
+    def domain_param(self, slot: int) -> dict[str, Any] | None:
+        """Domain parameters of the rollout in a slot, transformed."""
+        tell = getattr(self._slots, "domain_param", None)
+        params = None if tell is None else tell(slot)
+        return None if params is None else self._wrapper.forward(params)
+
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
+        changed = [plan.with_(env_update=self._wrapper.inner_update(plan.env_update)) for plan in plans]
+        return self._slots.reset(slots, changed)

@@ -1,0 +1,99 @@
+"""The worst share of returns, and its mean: the conditional value at risk (CVaR), also called expected shortfall."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from metaroll.errors import ShapeError
+from metaroll.functional.minibatches import check_count
+
+__all__ = [
+    "check_epsilon",
+    "conditional_value_at_risk",
+    "cvar_count",
+    "full_set_metrics",
+    "least_count",
+    "worst_indices",
+]
+
+# 10 * 0.3 is 3.0000000000000004 in floating point, which must not count as more than 3.
+_TOLERANCE = 1e-9
+
+
+def check_epsilon(epsilon: Any) -> float:
+    """``epsilon``, the share that is kept, as a float, if it lies in (0, 1]."""
+    try:
+        number = float(epsilon)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"epsilon must be a number in (0, 1], got {epsilon!r}") from error
+    if not 0.0 < number <= 1.0:  # true for NaN too
+        raise ValueError(f"epsilon must lie in (0, 1], got {epsilon!r}; 1 keeps everything")
+    return number
+
+
+def cvar_count(n: int, epsilon: float) -> int:
+    """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1.
+
+    specs/sampling.md 2.1.
+    """
+    return max(1, math.ceil(check_count("n", n) * check_epsilon(epsilon) - _TOLERANCE))
+
+
+def least_count(min_count: int, epsilon: float) -> int:
+    """How many returns to sample, so that their worst share ``epsilon`` holds at least ``min_count``.
+
+    ``ceil(min_count / epsilon)`` (specs/sampling.md 2.2). With fewer, ``min_count`` may be kept as well (of 11 the
+    worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).
+    """
+    number = math.ceil(check_count("min_count", min_count) / check_epsilon(epsilon) - _TOLERANCE)
+    while cvar_count(number, epsilon) < min_count:
+        number += 1
+    return number
+
+
+def worst_indices(returns: Any, epsilon: float) -> np.ndarray:
+    """Positions of the worst share of ``returns``, the worst one first; of equal ones those that come first.
+
+    Args:
+        returns: Shape ``(N,)``, at least one.
+        epsilon: Share to keep, in (0, 1].
+
+    Returns:
+        Integers, shape ``(cvar_count(N, epsilon),)``.
+    """
+    return np.argsort(_checked(returns), kind="stable")[: cvar_count(len(returns), epsilon)]
+
+
+def conditional_value_at_risk(returns: Any, epsilon: float) -> float:
+    """Mean of the worst share ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all."""
+    return float(_checked(returns)[worst_indices(returns, epsilon)].mean())
+
+
+def full_set_metrics(returns: Any, lengths: Any) -> dict[str, float]:
+    """What is told of all sampled rollouts where only the worst are kept (specs/sampling.md 2.2).
+
+    Args:
+        returns: Undiscounted returns, shape ``(N,)``.
+        lengths: Numbers of steps, shape ``(N,)``.
+    """
+    numbers = _checked(returns)
+    return {
+        "full avg rollout len": float(np.mean(lengths)),
+        "full avg return": float(numbers.mean()),
+        "full median return": float(np.median(numbers)),
+        "full std return": float(numbers.std()),
+    }
+
+
+def _checked(returns: Any) -> np.ndarray:
+    raw = returns.detach().cpu() if isinstance(returns, torch.Tensor) else returns
+    array = np.asarray(raw, dtype=np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ShapeError(f"returns must have shape (N,) with at least one return, got {array.shape}")
+    if np.isnan(array).any():
+        raise ValueError(f"returns must be numbers to be put in order, got NaN at {np.flatnonzero(np.isnan(array))}")
+    return array

@@ -1,0 +1,75 @@
+"""Sets of policy parameters around a mean, and how far they reach (for hill climbing, specs/sampling.md 18.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.errors import ShapeError, unknown_name
+from metaroll.functional.hyper_sphere import sample_from_hyper_sphere_surface
+from metaroll.functional.minibatches import check_count
+from metaroll.seeding import as_generator
+
+__all__ = ["NOISES", "adapted_spread", "default_population", "noisy_sets"]
+
+NOISES = ("normal", "sphere")
+"""Kinds of noise that ``noisy_sets`` knows."""
+
+
+def default_population(num_params: int) -> int:
+    """``4 + int(3 ln P)``, the usual size of a population in P dimensions."""
+    return 4 + int(3.0 * math.log(check_count("num_params", num_params)))
+
+
+def noisy_sets(
+    mean: np.ndarray,
+    spread: float,
+    num_sets: int,
+    noise: str,
+    generator: np.random.Generator | int | Sequence[int] | None = None,
+) -> np.ndarray:
+    """``num_sets`` sets of parameters around ``mean``, float32 ``(num_sets, P)``.
+
+    Args:
+        mean: Shape ``(P,)``.
+        spread: Standard deviation of each parameter (normal), or the distance of every set from the mean (sphere).
+        num_sets: How many.
+        noise: ``"normal"``: independent normal noise on each parameter. ``"sphere"``: uniform on the surface of a
+            hypersphere around the mean.
+        generator: Source of randomness; ``None`` means fresh entropy.
+    """
+    centre = np.asarray(mean, dtype=np.float64)
+    if centre.ndim != 1 or not centre.size:
+        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {centre.shape}")
+    count, drawn = check_count("num_sets", num_sets), as_generator(generator)
+    if noise not in NOISES:
+        raise unknown_name("noise", str(noise), NOISES)
+    if noise == "normal":
+        steps: Any = drawn.standard_normal((count, len(centre)))
+    else:
+        steps = sample_from_hyper_sphere_surface(len(centre), "normal", num_samples=count, generator=drawn).numpy()
+    return (centre + spread * steps).astype(np.float32)
+
+
+def adapted_spread(
+    spread: float, improved: bool, factor: float, bounds: tuple[float, float], noise: str, initial: float
+) -> float:
+    """How far the next sets reach: nearer after a success, ``spread / factor^2``, else farther, ``spread * factor``.
+
+    Args:
+        spread: How far the last sets reached.
+        improved: Whether one of them was better than the mean.
+        factor: At least 1.
+        bounds: Least and most spread. Normal noise stays within them; a radius that leaves them begins anew with
+            ``initial``.
+        noise: See ``noisy_sets``.
+        initial: Spread of the beginning.
+    """
+    changed = spread / factor**2 if improved else spread * factor
+    low, high = bounds
+    if noise == "sphere":
+        return changed if low <= changed <= high else initial
+    return min(max(changed, low), high)

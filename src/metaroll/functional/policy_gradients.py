@@ -1,0 +1,133 @@
+"""Losses of proximal policy optimisation, and their gradients by hand, for rows of a minibatch.
+
+The clipped surrogate is equation 7 of Schulman et al. 2017 (arXiv:1707.06347). B counts rows, A entries of an action, n
+choices. All losses are means over rows and are to be minimised.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = [
+    "Surrogate",
+    "categorical_log_prob",
+    "categorical_log_prob_gradient",
+    "clipped_surrogate",
+    "clipped_value_loss",
+    "gaussian_log_prob_and_deviation",
+    "log_softmax",
+    "standardise",
+]
+
+_HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
+
+
+class Surrogate(NamedTuple):
+    """Loss, its gradient ``(B,)`` by the log-probabilities, and two measures of how far the policy has moved.
+
+    ``kl`` estimates ``KL(old || new)`` without bias and never negative: ``mean(ratio - 1 - log ratio)`` (the estimator
+    k3 of J. Schulman, "Approximating KL divergence"). ``clip_fraction`` is the share of rows whose ratio was clipped.
+    """
+
+    loss: float
+    d_log_prob: np.ndarray
+    kl: float
+    clip_fraction: float
+
+
+def clipped_surrogate(
+    log_prob: np.ndarray, old_log_prob: np.ndarray, advantages: np.ndarray, clip_range: float
+) -> Surrogate:
+    """``-mean(min(r A, clip(r, 1 - c, 1 + c) A))`` with ``r = exp(log_prob - old_log_prob)``; all ``(B,)``."""
+    log_ratio = log_prob - old_log_prob
+    ratio = np.exp(log_ratio)
+    plain = ratio * advantages
+    clipped = np.maximum(ratio, np.float32(1.0 - clip_range))
+    np.minimum(clipped, np.float32(1.0 + clip_range), out=clipped)
+    clipped *= advantages
+    size = len(ratio)
+    # Where the clipped term is the smaller one it is constant: no gradient.
+    d_log_prob = np.where(plain <= clipped, plain, np.float32(0.0))
+    d_log_prob *= np.float32(-1.0 / size)
+    loss = -float(np.minimum(plain, clipped).sum()) / size
+    kl = float((ratio - 1.0 - log_ratio).sum()) / size
+    return Surrogate(loss, d_log_prob, kl, float((np.abs(ratio - 1.0) > clip_range).sum()) / size)
+
+
+def clipped_value_loss(
+    values: np.ndarray, targets: np.ndarray, old_values: np.ndarray, clip_range: float | None = None
+) -> tuple[float, np.ndarray]:
+    """``mean((V - R)^2)`` and its gradient by the values; all ``(B,)``.
+
+    With ``clip_range`` c it is ``mean(max((V - R)^2, (V_old + clip(V - V_old, -c, c) - R)^2))``, as in the code of the
+    authors of PPO.
+    """
+    error = values - targets
+    size = len(values)
+    if clip_range is None:
+        return float(np.dot(error, error)) / size, error * np.float32(2.0 / size)
+    change = values - old_values
+    clipped_error = old_values + np.clip(change, -clip_range, clip_range) - targets
+    plain, clipped = error * error, clipped_error * clipped_error
+    # The clipped term moves with V only inside the range, where both are the same.
+    gradient = np.where((plain >= clipped) | (np.abs(change) <= clip_range), error, np.float32(0.0))
+    gradient *= np.float32(2.0 / size)
+    return float(np.maximum(plain, clipped).sum()) / size, gradient
+
+
+def gaussian_log_prob_and_deviation(
+    actions: np.ndarray, mean: np.ndarray, log_std: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log-densities ``(B,)`` of ``actions (B, A)``, and deviations ``z = (a - mean) / std`` in units of ``std (A,)``.
+
+    The gradient of a log-density by the mean is ``z / std``, and by ``log_std`` it is ``z^2 - 1``.
+    """
+    z = actions - mean
+    z *= np.exp(-log_std)
+    log_prob = np.einsum("ba,ba->b", z, z)
+    log_prob *= np.float32(-0.5)
+    log_prob -= np.float32(float(log_std.sum()) + len(log_std) * _HALF_LOG_2PI)
+    return log_prob, z
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities ``(B, n)`` of ``logits (B, n)``."""
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    shifted -= np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return shifted
+
+
+def categorical_log_prob(log_probs: np.ndarray, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Log-probability ``(B,)`` of the chosen ``actions (B,)``, and entropy ``(B,)``, of ``log_probs (B, n)``."""
+    entropy = -np.einsum("bn,bn->b", np.exp(log_probs), log_probs)
+    return log_probs[np.arange(len(actions)), actions], entropy
+
+
+def categorical_log_prob_gradient(
+    log_probs: np.ndarray, actions: np.ndarray, entropy: np.ndarray, d_log_prob: np.ndarray, d_entropy: np.ndarray
+) -> np.ndarray:
+    """Gradient ``(B, n)`` by the logits of a loss with gradients ``(B,)`` by log-probability and entropy.
+
+    ``d log p_a / d logit_j = [a = j] - p_j`` and ``d H / d logit_j = -p_j (log p_j + H)``.
+    """
+    probs = np.exp(log_probs)
+    gradient = log_probs + entropy[:, None]
+    gradient *= -d_entropy[:, None]
+    gradient -= d_log_prob[:, None]
+    gradient *= probs
+    gradient[np.arange(len(actions)), actions] += d_log_prob
+    return gradient
+
+
+def standardise(advantages: np.ndarray) -> np.ndarray:
+    """``(A - mean) / (std + 1e-8)`` of ``advantages (B,)``, with the sample's standard deviation; one row is kept."""
+    size = len(advantages)
+    if size < 2:
+        return advantages
+    centred = advantages - np.float32(float(advantages.sum()) / size)
+    std = math.sqrt(float(np.dot(centred, centred)) / (size - 1))
+    centred *= np.float32(1.0 / (std + 1e-8))
+    return centred

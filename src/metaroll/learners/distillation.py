@@ -1,0 +1,312 @@
+"""Distillation: a student without privileges learns to act as a privileged teacher does."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import InvalidValueError, SnapshotError
+from metaroll.functional.running_moments import Moments, add_rows, no_moments
+from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.checks import check_number, check_whole
+from metaroll.learners.distillation_data import LabelledRollouts
+from metaroll.learners.on_policy_training import train_epochs
+from metaroll.learners.optimiser_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.variations import TrainingVariations
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.processing.labelling import label_actions
+from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
+from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.types import EnvSpec, Runner
+
+__all__ = ["Distillation"]
+
+
+class Distillation(RLAlgorithm):
+    """Trains a policy to do, from observations alone, what a teacher does that is told more (the domain parameters).
+
+    A student with memory can find out from the last steps what the teacher is told (rapid motor adaptation, Kumar et
+    al. 2021, arXiv:2107.04034). The student acts, the teacher says what it would have done at each step, and the
+    student is made to do that with the greatest likelihood (DAgger: Ross et al. 2011, arXiv:1011.0686): so it learns
+    in the situations that it brings itself into. In the first epochs the teacher acts.
+
+    Args:
+        env_spec: Environment or spec.
+        teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` is told those of each rollout.
+        student: What is trained: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``, perhaps in
+            a ``LastActionPolicy``.
+        task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
+            sampler of them; ``None`` means the environment as it is.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
+        steps_per_epoch: Least number of environment steps per epoch; rollouts are never cut, so there may be more.
+        teacher_epochs: Number of first epochs in which the teacher acts.
+        memory_steps: How many of the newest steps are learned from, in whole rollouts.
+        num_passes: Times that an epoch goes over them.
+        batch_size: Steps per minibatch, in whole rollouts.
+        learning_rate: Step size of Adam.
+        max_grad_norm: Most length of the gradient; ``None`` does not limit it.
+        max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
+        tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
+        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
+        evaluate_every: Evaluate the student after every so many epochs; 0 means never.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the student lives; ``None`` means the CPU.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        teacher: Any,
+        student: ActingPolicy,
+        *,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        steps_per_epoch: int = 4000,
+        teacher_epochs: int = 1,
+        memory_steps: int = 40000,
+        num_passes: int = 4,
+        batch_size: int = 1000,
+        learning_rate: float = 1e-3,
+        max_grad_norm: float | None = 1.0,
+        max_path_length: int | None = None,
+        tasks_per_epoch: int | None = None,
+        scale_actions: bool = True,
+        evaluate_every: int = 10,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.env_spec = EnvSpec.from_env(env_spec)
+        limit = self.env_spec.max_episode_length if max_path_length is None else max_path_length
+        if limit is None:
+            raise ValueError("max_path_length is missing: the environment has no time limit of its own")
+        self.max_path_length = limit
+        self._sizes = {
+            "steps_per_epoch": steps_per_epoch,
+            "memory_steps": memory_steps,
+            "num_passes": num_passes,
+            "batch_size": batch_size,
+            "max_path_length": limit,
+        }
+        for name, value in self._sizes.items():
+            check_whole(name, value, 1)
+        for name, value in (("teacher_epochs", teacher_epochs), ("evaluate_every", evaluate_every)):
+            check_whole(name, value, 0)
+        if tasks_per_epoch is not None:
+            check_whole("tasks_per_epoch", tasks_per_epoch, 1)
+        check_number("learning_rate", learning_rate, 0.0, above_low=True)
+        if max_grad_norm is not None:
+            check_number("max_grad_norm", max_grad_norm, 0.0, above_low=True)
+        self.teacher_epochs, self.evaluate_every, self.test_env_sampler = (
+            teacher_epochs,
+            evaluate_every,
+            test_env_sampler,
+        )
+        self._tasks_per_epoch, self._learning_rate, self._max_grad_norm = tasks_per_epoch, learning_rate, max_grad_norm
+        self.seed = fresh_seed() if seed is None else int(seed)
+        seed_of_tasks = mix_seed("distillation tasks", self.seed)
+        self._variations = None if task_sampler is None else TrainingVariations(task_sampler, seed_of_tasks)
+
+        self.teacher = _checked_teacher(teacher, self.env_spec)
+        self._device = torch.device("cpu" if device is None else device)
+        self._policy = (
+            student if isinstance(student, NormalisedPolicy) else NormalisedPolicy(student, True, scale_actions)
+        )
+        _check_student(self._policy, self.env_spec)
+        self._policy.to(self._device)
+        self._weights = [p for p in self._policy.parameters() if p.requires_grad]
+        self._optimiser = torch.optim.Adam(self._weights, lr=learning_rate, foreach=True)
+        self._moments = no_moments(self._policy.input_dim)
+        self._memory = LabelledRollouts(memory_steps)
+        self._generator = np.random.default_rng(mix_seed("distillation batches", self.seed))
+        self._num_epochs = 0
+
+    @property
+    def policy(self) -> NormalisedPolicy:
+        """The student."""
+        return self._policy
+
+    def train(self, runner: Runner) -> float | None:
+        """Collect, label, learn and evaluate, for each epoch of ``runner``.
+
+        Returns:
+            Average return of the last evaluation; of the last training rollouts where there was none.
+        """
+        return train_epochs(self, runner)
+
+    def collect(self, runner: Runner) -> list[StepSequence]:
+        """The rollouts of one epoch, of the student, or (in the first epochs) of the teacher."""
+        actor = self.teacher if self._num_epochs < self.teacher_epochs else None
+        steps = self._sizes["steps_per_epoch"]
+        if self._variations is None:
+            return list(runner.obtain_samples(runner.step_itr, steps, actor))
+        count = self._tasks_per_epoch or -(-steps // self.max_path_length)
+        groups = runner.obtain_samples(runner.step_itr, -(-steps // count), actor, self._variations.draw(count))
+        return [rollout for group in groups for rollout in group]
+
+    def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
+        """Have the teacher label ``rollouts``, and learn from them and the last ones; what it took and gave.
+
+        Raises:
+            InvalidValueError: Weights are not finite any more.
+        """
+        data = collect_on_policy(rollouts, self.env_spec)
+        taken, labels = (
+            self._own_units(_applied(rollouts, data)),
+            self._own_units(label_actions(self.teacher, data, rollouts)),
+        )
+        if self._policy.normalise_observations:
+            self._moments = add_rows(self._moments, data.observations)
+            self._policy.set_observation_moments(self._moments.mean, self._moments.std)
+        self._memory.add(data.observations.astype(np.float32), taken, labels, data.bounds)
+        losses = [self._step(group) for _ in range(self._sizes["num_passes"]) for group in self._minibatches()]
+        by_teacher = self._num_epochs < self.teacher_epochs
+        self._num_epochs += 1
+        if not all(map(math.isfinite, losses)) or not all(bool(torch.isfinite(w).all()) for w in self._weights):
+            raise InvalidValueError(
+                f"losses or weights are not finite any more after {self._num_epochs} epochs; lower learning_rate, and "
+                "resume from the last snapshot"
+            )
+        returns = data.episode_returns
+        metrics = {
+            "return": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "episode_length": float(data.lengths.mean()),
+            "episodes": float(len(returns)),
+            "loss": float(np.mean(losses)),
+            "gradient_steps": float(len(losses)),
+            "memory_steps": float(len(self._memory)),
+            "disagreement": _disagreement(taken, labels),
+        }
+        return {**metrics, "teacher_return": metrics["return"]} if by_teacher else metrics
+
+    def fingerprint(self) -> str:
+        """Class, networks and settings as a short text; a snapshot fits a learner with the same one."""
+        shapes = [f"{name}{tuple(value.shape)}" for name, value in self._policy.state_dict().items()]
+        kinds = [type(self._policy.policy).__name__, type(self.teacher).__name__]
+        settings = [*self._sizes.items(), self.teacher_epochs, self._learning_rate, self._max_grad_norm]
+        text = "\n".join([*kinds, *shapes, *map(repr, [*settings, self._tasks_per_epoch])])
+        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights of the student and of the teacher, optimiser, moments, generators and counters."""
+        return {
+            "student": {name: value.detach().clone() for name, value in self._policy.state_dict().items()},
+            "teacher": _weights_of(self.teacher),
+            "optimiser": optimiser_tree(self._optimiser),
+            "moments": self._moments.to_dict(),
+            "variations": None if self._variations is None else self._variations.state_dict(),
+            "batches": self._generator.bit_generator.state,
+            "counters": {"seed": self.seed, "epochs": self._num_epochs},
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``, bit for bit; the teacher, too, if it is a torch module."""
+        missing = {"student", "teacher", "optimiser", "moments", "variations", "batches", "counters"} - set(tree)
+        if missing:
+            raise SnapshotError(f"the saved state of Distillation lacks {sorted(missing)}; another algorithm made it")
+        self._policy.load_state_dict(tree["student"])
+        if isinstance(self.teacher, nn.Module) and tree["teacher"]:
+            self.teacher.load_state_dict(tree["teacher"])
+        load_optimiser_tree(self._optimiser, tree["optimiser"])
+        self._moments = Moments.from_dict(tree["moments"])
+        if self._variations is not None and tree["variations"] is not None:
+            self._variations.load_state_dict(tree["variations"])
+        self._generator.bit_generator.state = tree["batches"]
+        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
+
+    def buffers_state_dict(self) -> dict[str, Any]:
+        """The labelled rollouts."""
+        return self._memory.state_dict()
+
+    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``buffers_state_dict``."""
+        self._memory.load_state_dict(tree)
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _own_units(self, actions: np.ndarray) -> np.ndarray:
+        """Actions of the environment as the student's network gives them; choices as they are."""
+        return self._policy.unscaled(actions) if actions.dtype.kind == "f" else actions
+
+    def _minibatches(self) -> list[list[int]]:
+        order = self._generator.permutation(len(self._memory.bounds) - 1).tolist()
+        return list(rollout_groups(order, self._memory.bounds, self._sizes["batch_size"]))
+
+    def _step(self, group: list[int]) -> float:
+        """One gradient step on rollouts ``group``; the loss before it, the negative log-likelihood per step."""
+        memory = self._memory
+        parts = (memory.observations, memory.taken, memory.labels)
+        seen, taken, labels = (pad_rollouts(rows, memory.bounds, group) for rows in parts)
+        lengths = torch.from_numpy(np.diff(memory.bounds)[group])
+        valid = (torch.arange(seen.shape[1]) < lengths[:, None]).to(self._device)
+        rows = torch.from_numpy(self._policy.normalised(seen)).to(self._device)
+        log_prob = self._log_prob(
+            rows, torch.from_numpy(taken).to(self._device), torch.from_numpy(labels).to(self._device)
+        )
+        loss = -log_prob[valid].mean()
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        if self._max_grad_norm is not None:
+            nn.utils.clip_grad_norm_(self._weights, self._max_grad_norm)
+        self._optimiser.step()
+        return float(loss.detach())
+
+    def _log_prob(self, rows: torch.Tensor, taken: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Log-likelihood ``(N, T)`` of the labels, after observations ``(N, T, obs_dim)`` and the actions taken."""
+        network: Any = self._policy.policy
+        if isinstance(network, LastActionPolicy):
+            rows, network = network.with_last_actions(rows, taken), network.policy
+        return network.evaluate_actions(rows, labels)[0]
+
+
+def _applied(rollouts: Sequence[StepSequence], data: OnPolicyData) -> np.ndarray:
+    """Actions as the environment got them, like those of ``data`` in shape and kind."""
+    actions = np.concatenate([np.asarray(rollout.actions).reshape(len(rollout), -1) for rollout in rollouts])
+    return actions.reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
+
+
+def _disagreement(taken: np.ndarray, labels: np.ndarray) -> float:
+    """Root mean square difference of actions; of choices the share that differs."""
+    if labels.dtype.kind == "f":
+        return float(np.sqrt(np.mean(np.square(taken - labels))))
+    return float(np.mean(taken != labels))
+
+
+def _weights_of(teacher: Any) -> dict[str, Any]:
+    if not isinstance(teacher, nn.Module):
+        return {}
+    return {name: value.detach().clone() for name, value in teacher.state_dict().items()}
+
+
+def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
+    if not callable(getattr(teacher, "act", None)) or not callable(getattr(teacher, "initial_state", None)):
+        raise TypeError(f"teacher must be a policy of metaroll (see as_policy), got {type(teacher).__name__}")
+    spec = getattr(teacher, "env_spec", env_spec)
+    if (spec.obs_dim, spec.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
+        raise ValueError(
+            f"teacher must be trained in an environment with {env_spec.obs_dim} observations and {env_spec.act_dim} "
+            f"actions, as env_spec has them, got {spec.obs_dim} and {spec.act_dim}"
+        )
+    return teacher
+
+
+def _check_student(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
+    inner = policy.policy.policy if isinstance(policy.policy, LastActionPolicy) else policy.policy
+    if not callable(getattr(inner, "evaluate_actions", None)):
+        raise TypeError(f"student must have evaluate_actions(obs, actions), which {type(inner).__name__} lacks")
+    if policy.domain_params:
+        raise ValueError(f"student must not be told domain parameters, got one that is told {policy.domain_params}")
+    if (policy.obs_dim, policy.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
+        raise ValueError(
+            f"student must be built for the spaces of env_spec ({env_spec.obs_dim} observations, {env_spec.act_dim} "
+            f"actions), got {policy.obs_dim} and {policy.act_dim}"
+        )

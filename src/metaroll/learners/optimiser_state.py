@@ -1,0 +1,44 @@
+"""States of torch optimisers as plain trees, for snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["load_optimiser_tree", "optimiser_tree"]
+
+
+def optimiser_tree(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
+    """State of ``optimiser`` as nested dicts of tensors and numbers, with texts as keys."""
+    state = optimiser.state_dict()
+    groups = [{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]]
+    return {
+        "state": {str(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in state["state"].items()},
+        "groups": {str(i): {k: _saved_value(v) for k, v in group.items()} for i, group in enumerate(groups)},
+    }
+
+
+def _saved_value(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def load_optimiser_tree(optimiser: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
+    """Restore ``optimiser_tree``, bit for bit; ``ValueError`` or ``KeyError`` if it does not fit."""
+    current = optimiser.state_dict()
+    saved_groups, own_groups = tree["groups"], current["param_groups"]
+    if len(saved_groups) != len(own_groups):
+        raise ValueError(f"{len(saved_groups)} parameter groups were saved, there are {len(own_groups)}")
+    groups = []
+    for i, own in enumerate(own_groups):
+        saved = saved_groups[str(i)]
+        # How the update is computed follows this machine, not the one of the snapshot.
+        kept = ("fused", "foreach", "capturable")
+        restored = {k: tuple(v) if isinstance(own.get(k), tuple) else v for k, v in saved.items() if k not in kept}
+        groups.append({**own, **restored, "params": own["params"]})
+    state = {int(i): dict(entry) for i, entry in tree["state"].items()}
+    optimiser.load_state_dict({"state": state, "param_groups": groups})

@@ -1,0 +1,403 @@
+"""PPO: the library's standard policy-gradient learner."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import InvalidValueError, SnapshotError, unknown_name
+from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.checks import check_whole
+from metaroll.learners.on_policy_training import train_epochs
+from metaroll.learners.ppo_autograd import AutogradTrainer
+from metaroll.learners.ppo_config import PPOConfig
+from metaroll.learners.ppo_normaliser import PPONormaliser
+from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
+from metaroll.learners.ppo_trainer import PPOData, Trainer, run_passes
+from metaroll.learners.variations import TrainingVariations
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.networks import MLP
+from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, with_domains
+from metaroll.seeding import fresh_seed, mix_seed, torch_generator
+from metaroll.types import EnvSpec, Runner
+
+__all__ = ["PPO"]
+
+
+class PPO(RLAlgorithm):
+    """Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv:1707.06347).
+
+    Every epoch collects whole rollouts, estimates advantages (GAE; a time limit counts the value of the last
+    observation, a termination counts 0), and goes over the data several times in minibatches. Small feed-forward
+    networks are trained with gradients by hand in NumPy, all others by autograd; recurrent policies by backpropagation
+    through whole rollouts.
+
+    Observations are normalised with the moments of all earlier epochs (the first epoch uses its own), so that the data
+    were collected with the very policy that the update starts from. Rewards are divided by the standard deviation of
+    their discounted sums. Both are part of the snapshot; evaluations use them as they are.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``, or any policy
+            of metaroll with ``evaluate_actions(obs, actions) -> (log_prob, entropy)``.
+        critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalised observations and
+            ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64.
+        task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
+            sampler of them; ``None`` means the environment as it is.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
+        domain_params: Names of domain parameters that the critic, but not the policy, is told (an asymmetric critic).
+        privileged: The policy is told domain_params, too (a teacher for distillation); its network then is built for
+            ``policies.normalised.widened_spec``.
+        steps_per_epoch: Least number of environment steps per epoch; rollouts are never cut, so there may be more.
+        num_passes: Times that an epoch goes over its data.
+        batch_size: Steps per minibatch; of a recurrent policy whole rollouts with about so many steps together.
+        learning_rate: Step size of Adam.
+        lr_decay_epochs: Epochs over which the learning rate falls linearly to 0; ``None`` keeps it.
+        clip_range: How far the probability ratio may move from 1 before the objective is clipped.
+        value_clip_range: The same for changes of the value, in its own units; ``None`` does not clip.
+        value_coeff: Weight of the squared error of the values.
+        entropy_coeff: Weight of the entropy bonus.
+        max_grad_norm: Most length of the gradient of policy and critic together; ``None`` does not limit it.
+        target_kl: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
+        discount: Discount factor in [0, 1].
+        gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
+        max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
+        tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
+        normalise_advantages: Give the advantages of each minibatch mean 0 and standard deviation 1.
+        normalise_observations: Give observations mean 0 and standard deviation 1.
+        normalise_returns: Divide rewards by the standard deviation of their discounted sums.
+        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
+        adam_eps: Added to the root of Adam's second moment.
+        gradients: By hand in NumPy, by autograd, or (auto) by hand where the networks allow it.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where the networks live; ``None`` means the CPU.
+    """
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        critic: nn.Module | None = None,
+        *,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        domain_params: Sequence[str] = (),
+        privileged: bool = False,
+        steps_per_epoch: int = 2048,
+        num_passes: int = 10,
+        batch_size: int = 64,
+        learning_rate: float = 3e-4,
+        lr_decay_epochs: int | None = None,
+        clip_range: float = 0.2,
+        value_clip_range: float | None = None,
+        value_coeff: float = 0.5,
+        entropy_coeff: float = 0.0,
+        max_grad_norm: float | None = 0.5,
+        target_kl: float | None = None,
+        discount: float = 0.99,
+        gae_lambda: float = 0.95,
+        max_path_length: int | None = None,
+        tasks_per_epoch: int | None = None,
+        normalise_advantages: bool = True,
+        normalise_observations: bool = True,
+        normalise_returns: bool = True,
+        scale_actions: bool = True,
+        adam_eps: float = 1e-5,
+        gradients: Literal["auto", "numpy", "autograd"] = "auto",
+        evaluate_every: int = 10,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.env_spec = EnvSpec.from_env(env_spec)
+        max_path_length = self.env_spec.max_episode_length if max_path_length is None else max_path_length
+        if max_path_length is None:
+            raise ValueError("max_path_length is missing: the environment has no time limit of its own")
+        self._config = PPOConfig.from_arguments(locals())
+        check_whole("evaluate_every", evaluate_every, 0)
+        if gradients not in ("auto", "numpy", "autograd"):
+            raise unknown_name("gradients", str(gradients), ("auto", "numpy", "autograd"))
+        self.evaluate_every = evaluate_every
+        self.seed = fresh_seed() if seed is None else int(seed)
+        self._variations = _variations(task_sampler, mix_seed("ppo tasks", self.seed))
+        self.test_env_sampler = test_env_sampler
+        self.domain_params = _names(domain_params, task_sampler)
+
+        self._told = _privileges(privileged, self.domain_params)
+        self._policy = _wrapped(policy, self._config.normalise_observations, scale_actions, self._told, self.env_spec)
+        generator = torch_generator(mix_seed("ppo critic", self.seed))
+        self._critic = self._default_critic(generator) if critic is None else critic
+        self._device = torch.device("cpu" if device is None else device)
+        self._policy.to(self._device)
+        self._critic.to(self._device)
+        _check_policy(self._policy, self.env_spec)
+        _check_critic(self._critic, self.env_spec.obs_dim + len(self.domain_params), self._device)
+        self._gradients = _kind_of_gradients(gradients, self._policy.policy, self._critic)
+        self._trainer = self._make_trainer()
+
+        self._normaliser = PPONormaliser(self._policy, () if self._told else self.domain_params)
+        self._batch_generator = np.random.default_rng(mix_seed("ppo batches", self.seed))
+        self._num_epochs = 0
+
+    @property
+    def policy(self) -> NormalisedPolicy:
+        """What acts: the given policy between normalised observations and the action space."""
+        return self._policy
+
+    @property
+    def critic(self) -> nn.Module:
+        """The value function."""
+        return self._critic
+
+    @property
+    def discount(self) -> float:
+        """Discount factor."""
+        return float(self._config.discount)
+
+    @property
+    def max_path_length(self) -> int:
+        """Most steps of a rollout."""
+        return int(self._config.max_path_length)
+
+    @property
+    def gradients(self) -> str:
+        """How gradients are computed: ``"numpy"`` or ``"autograd"``."""
+        return self._gradients
+
+    def train(self, runner: Runner) -> float | None:
+        """Collect, update and evaluate, for each epoch of ``runner``.
+
+        Returns:
+            Average return of the last evaluation; of the last training rollouts where there was none.
+        """
+        return train_epochs(self, runner)
+
+    def collect(self, runner: Runner, num_rollouts: int | None = None) -> list[StepSequence]:
+        """The rollouts of one epoch: ``steps_per_epoch``, or ``num_rollouts``, each in a variation of its own."""
+        steps = self._config.steps_per_epoch if num_rollouts is None else None
+        if self._variations is None:
+            return list(runner.obtain_samples(runner.step_itr, steps, num_rollouts=num_rollouts))
+        count = num_rollouts or self._config.tasks_per_epoch or -(-self._config.steps_per_epoch // self.max_path_length)
+        least, exact = (None, 1) if steps is None else (-(-steps // count), None)
+        updates = self._variations.draw(count)
+        groups = runner.obtain_samples(runner.step_itr, least, env_update=updates, num_rollouts=exact)
+        return [rollout for group in groups for rollout in group]
+
+    def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
+        """Improve policy and critic with ``rollouts`` of the present policy; what it took and gave.
+
+        Raises:
+            InvalidValueError: Weights are not finite any more.
+        """
+        data = self._data_of(rollouts)
+        at_first = self._normaliser.is_new
+        if at_first:  # there is nothing to normalise with yet; the policy hardly depends on observations either
+            self._normaliser.learn_observations(data)
+        batch, explained = self._prepare(data, rollouts)
+        learning_rate = self._config.learning_rate_at(self._num_epochs)
+        metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
+        if not at_first:
+            self._normaliser.learn_observations(data)
+        self._num_epochs += 1
+        self._check_finite(metrics)
+        returns = data.episode_returns
+        return {
+            "return": float(returns.mean()),
+            "return_std": float(returns.std()),
+            "episode_length": float(data.lengths.mean()),
+            "episodes": float(len(returns)),
+            "explained_variance": explained,
+            "learning_rate": learning_rate,
+            **metrics,
+        }
+
+    def values_of(self, rollouts: Sequence[StepSequence]) -> np.ndarray:
+        """Values of the first observation of each rollout, ``(R,)``, in the units of the (normalised) returns."""
+        data = self._data_of(rollouts)
+        firsts = self._policy.normalised(data.observations[data.bounds[:-1]])
+        return self._trainer.values(_side_by_side(firsts, self._normaliser.domains(rollouts, learn=False)))
+
+    def to(self, device: str | torch.device | None = None) -> None:
+        """Move the networks and the state of the optimiser to ``device`` (``None``: the CPU)."""
+        target = torch.device("cpu" if device is None else device)
+        if self._gradients == "numpy" and target.type != "cpu":
+            raise ValueError(f"gradients by hand are computed on the CPU, got device {device!r}: use autograd")
+        state = self._trainer.state_dict()
+        self._device = target
+        self._policy.to(target)
+        self._critic.to(target)
+        self._trainer = self._make_trainer()
+        self._trainer.load_state_dict(state)
+
+    def fingerprint(self) -> str:
+        """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
+        shapes = [f"{name}{tuple(value.shape)}" for name, value in self._policy.state_dict().items()]
+        shapes += [f"{name}{tuple(value.shape)}" for name, value in self._critic.state_dict().items()]
+        kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
+        text = "\n".join([*kinds, *shapes, self._config.describe()])
+        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, optimiser, moments of observations and returns, generators and counters."""
+        return {
+            "policy": {name: value.detach().clone() for name, value in self._policy.state_dict().items()},
+            "critic": {name: value.detach().clone() for name, value in self._critic.state_dict().items()},
+            "optimiser": self._trainer.state_dict(),
+            "moments": self._normaliser.state_dict(),
+            "variations": None if self._variations is None else self._variations.state_dict(),
+            "batches": self._batch_generator.bit_generator.state,
+            "counters": {"seed": self.seed, "epochs": self._num_epochs},
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``, bit for bit."""
+        missing = {"policy", "critic", "optimiser", "moments", "variations", "batches", "counters"} - set(tree)
+        if missing:
+            raise SnapshotError(f"the saved state of PPO lacks {sorted(missing)}; it was made by another algorithm")
+        self._policy.load_state_dict(tree["policy"])
+        self._critic.load_state_dict(tree["critic"])
+        self._trainer.load_state_dict(tree["optimiser"])
+        self._normaliser.load_state_dict(tree["moments"])
+        if self._variations is not None and tree["variations"] is not None:
+            self._variations.load_state_dict(tree["variations"])
+        self._batch_generator.bit_generator.state = tree["batches"]
+        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _default_critic(self, generator: torch.Generator) -> MLP:
+        width = self.env_spec.obs_dim + len(self.domain_params)
+        return MLP(width, 1, (64, 64), "tanh", init="orthogonal", generator=generator)
+
+    def _make_trainer(self) -> Trainer:
+        policy: Any = self._policy.policy
+        if self._gradients == "numpy":
+            return NumpyTrainer(policy, self._critic, self._config)  # pyright: ignore[reportArgumentType] - can_train
+        return AutogradTrainer(policy, self._critic, self._config, self._device)
+
+    def _data_of(self, rollouts: Sequence[StepSequence]) -> OnPolicyData:
+        """Arrays of ``rollouts``; observations are what the policy is told."""
+        data = collect_on_policy(rollouts, self.env_spec)
+        return with_domains(data, domain_rows(rollouts, self._told)) if self._told else data
+
+    def _prepare(self, data: OnPolicyData, rollouts: Sequence[StepSequence]) -> tuple[PPOData, float]:
+        """Normalised inputs, log-probabilities, advantages and targets; explained variance of the old values."""
+        observations = self._policy.normalised(data.observations)
+        domain = self._normaliser.domains(rollouts, learn=True)
+        inputs = _side_by_side(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
+        last = _side_by_side(self._policy.normalised(data.last_observations), domain)
+        values, last_values = self._trainer.values(inputs), self._trainer.values(last)
+        scaled = self._config.normalise_returns
+        rewards = self._normaliser.scaled_rewards(data, self.discount) if scaled else data.rewards
+        found = data.advantages(values, last_values, rewards, self._config.discount, self._config.gae_lambda)
+        advantages = found.astype(np.float32)
+        targets = advantages + values
+        spread = float(targets.var())
+        batch = PPOData(
+            observations=observations,
+            critic_inputs=inputs,
+            actions=data.actions,
+            log_probs=self._trainer.log_probs(observations, data.actions, data.bounds),
+            advantages=advantages,
+            targets=targets,
+            values=values,
+            bounds=data.bounds,
+        )
+        return batch, 1.0 - float(advantages.var()) / spread if spread > 0 else math.nan
+
+    def _check_finite(self, metrics: Mapping[str, float]) -> None:
+        weights = [*self._policy.parameters(), *self._critic.parameters()]
+        if all(map(math.isfinite, metrics.values())) and all(bool(torch.isfinite(w).all()) for w in weights):
+            return
+        raise InvalidValueError(
+            f"losses or weights are not finite any more after {self._num_epochs} epochs ({dict(metrics)}); lower "
+            "learning_rate, and resume from the last snapshot"
+        )
+
+
+def _check_policy(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
+    if not callable(getattr(policy.policy, "evaluate_actions", None)):
+        raise TypeError(
+            f"policy must have evaluate_actions(obs, actions) -> (log_prob, entropy), which "
+            f"{type(policy.policy).__name__} lacks: use GaussianMLPPolicy, CategoricalMLPPolicy or GRUGaussianPolicy"
+        )
+    if policy.obs_dim != env_spec.obs_dim or policy.act_dim != env_spec.act_dim:
+        raise ValueError(
+            f"policy must be built for the spaces of env_spec ({env_spec.obs_dim} observations, "
+            f"{env_spec.act_dim} actions), got {policy.obs_dim} and {policy.act_dim}"
+        )
+
+
+@torch.no_grad()
+def _check_critic(critic: nn.Module, width: int, device: torch.device) -> None:
+    try:
+        shape = tuple(critic(torch.zeros(2, width, device=device)).shape)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(f"critic must take rows of {width} numbers (observation, domain_params): {error}") from error
+    if shape != (2, 1):
+        raise ValueError(f"critic must give one value per row, shape (2, 1) for two rows, got {shape}")
+
+
+def _variations(task_sampler: Any, seed: int) -> TrainingVariations | None:
+    return None if task_sampler is None else TrainingVariations(task_sampler, seed)
+
+
+def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:
+    """What the critic sees: ``observations (N, obs_dim)``, and the domain of each row ``(N, D)`` if it is told."""
+    return observations if domain is None else np.concatenate([observations, domain], axis=1)
+
+
+def _names(domain_params: Sequence[str], task_sampler: Any) -> tuple[str, ...]:
+    if isinstance(domain_params, str) or not all(isinstance(name, str) for name in domain_params):
+        raise TypeError(f"domain_params must be a list of names, got {domain_params!r}")
+    if len(set(domain_params)) != len(domain_params):
+        raise ValueError(f"domain_params must differ from one another, got {list(domain_params)}")
+    if domain_params and task_sampler is None:
+        raise ValueError("domain_params need a task_sampler: otherwise every rollout has the same ones")
+    return tuple(domain_params)
+
+
+def _privileges(privileged: bool, domain_params: tuple[str, ...]) -> tuple[str, ...]:
+    """What the policy is told beside observations."""
+    if not isinstance(privileged, bool):
+        raise TypeError(f"privileged must be True or False, got {privileged!r}")
+    if privileged and not domain_params:
+        raise ValueError("privileged policies are told domain_params: name them, as in domain_params=['pole_mass']")
+    return domain_params if privileged else ()
+
+
+def _wrapped(
+    policy: Any, normalise_observations: bool, scale_actions: bool, told: tuple[str, ...], env_spec: EnvSpec
+) -> NormalisedPolicy:
+    if not isinstance(policy, NormalisedPolicy):
+        more: dict[str, Any] = {"domain_params": told, "env_spec": env_spec} if told else {}
+        return NormalisedPolicy(policy, normalise_observations, scale_actions, **more)
+    if policy.normalise_observations != normalise_observations:
+        raise ValueError(
+            f"normalise_observations must be {policy.normalise_observations}, as the given NormalisedPolicy has it, "
+            f"got {normalise_observations}"
+        )
+    if policy.domain_params != told:
+        raise ValueError(
+            f"policy must be told {told} (privileged, domain_params), got one that is told {policy.domain_params}"
+        )
+    return policy
+
+
+def _kind_of_gradients(wanted: str, policy: nn.Module, critic: nn.Module) -> str:
+    possible = can_train(policy, critic)
+    if wanted == "numpy" and not possible:
+        raise ValueError(
+            "gradients='numpy' needs a GaussianMLPPolicy or a CategoricalMLPPolicy with one choice, and an MLP as "
+            f"critic, with tanh or relu, on the CPU, got {type(policy).__name__} and {type(critic).__name__}; use "
+            "'auto'"
+        )
+    return "numpy" if possible and wanted != "autograd" else "autograd"

@@ -1,0 +1,70 @@
+"""PPO's numbers, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from metaroll.learners.checks import check_number, check_whole
+
+__all__ = ["PPOConfig"]
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """All numbers of a PPO; equal ones and equal networks make snapshots interchangeable."""
+
+    steps_per_epoch: int
+    num_passes: int
+    batch_size: int
+    learning_rate: float
+    lr_decay_epochs: int | None
+    clip_range: float
+    value_clip_range: float | None
+    value_coeff: float
+    entropy_coeff: float
+    max_grad_norm: float | None
+    target_kl: float | None
+    discount: float
+    gae_lambda: float
+    max_path_length: int
+    tasks_per_epoch: int | None
+    normalise_advantages: bool
+    normalise_observations: bool
+    normalise_returns: bool
+    adam_eps: float
+
+    def __post_init__(self) -> None:
+        for name in ("steps_per_epoch", "num_passes", "batch_size", "max_path_length"):
+            check_whole(name, getattr(self, name), 1)
+        for name in ("lr_decay_epochs", "tasks_per_epoch"):
+            if getattr(self, name) is not None:
+                check_whole(name, getattr(self, name), 1)
+        for name in ("learning_rate", "clip_range", "adam_eps"):
+            check_number(name, getattr(self, name), 0.0, above_low=True)
+        for name in ("value_clip_range", "max_grad_norm", "target_kl"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), 0.0, above_low=True)
+        for name in ("value_coeff", "entropy_coeff"):
+            check_number(name, getattr(self, name), 0.0)
+        for name in ("discount", "gae_lambda"):
+            check_number(name, getattr(self, name), 0.0, 1.0)
+        for name in ("normalise_advantages", "normalise_observations", "normalise_returns"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+
+    @classmethod
+    def from_arguments(cls, arguments: Mapping[str, Any]) -> PPOConfig:
+        """Take the values from the arguments of PPO's constructor, given by name."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
+
+    def describe(self) -> str:
+        """All values as one line of text, the same on every machine."""
+        return ", ".join(f"{name}={value!r}" for name, value in sorted(asdict(self).items()))
+
+    def learning_rate_at(self, epoch: int) -> float:
+        """Learning rate of the epoch (counted from 0): falls linearly to 0 over ``lr_decay_epochs``, if given."""
+        if self.lr_decay_epochs is None:
+            return float(self.learning_rate)
+        return float(self.learning_rate) * max(0.0, 1.0 - epoch / self.lr_decay_epochs)

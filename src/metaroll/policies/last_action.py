@@ -1,0 +1,94 @@
+"""A policy that sees its last action beside each observation, as its memory may need to tell how the world answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from metaroll.policies.acting import ActingPolicy, check_box
+from metaroll.policies.parameters import ParameterLayout
+from metaroll.types import Context, EnvSpec, PolicyState
+
+__all__ = ["LastActionPolicy"]
+
+_STATE = "last_action"
+
+
+class LastActionPolicy(ActingPolicy):
+    """Acts as ``policy`` does on ``(obs, last action)``, with the last action within [-1, 1], and 0 at the beginning.
+
+    Args:
+        policy: Policy on ``policies.normalised.widened_spec(env_spec, act_dim)``, for a Box of actions.
+        env_spec: Spec of the environment.
+    """
+
+    def __init__(self, policy: ActingPolicy, env_spec: Any) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        check_box(spec, type(self).__name__)
+        super().__init__(spec, noise_dim=policy.noise_dim)
+        if policy.obs_dim != self.obs_dim + self.act_dim:
+            raise ValueError(
+                f"policy must be built for rows of {self.obs_dim + self.act_dim} numbers (observation, last action), "
+                f"got {policy.obs_dim}"
+            )
+        self.policy = policy
+        self.noise_kind = policy.noise_kind
+        self.width_independent = policy.width_independent
+        self.parameter_blocks = policy.parameter_blocks
+        self.recurrent = policy.recurrent
+
+    def with_last_actions(self, obs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
+        """What ``policy`` sees along whole rollouts, ``(N, T, obs_dim + act_dim)``.
+
+        Args:
+            obs: Observations ``(N, T, obs_dim)``.
+            taken: The action of each step ``(N, T, act_dim)``.
+        """
+        before = torch.cat([torch.zeros_like(taken[:, :1]), taken[:, :-1].clamp(-1.0, 1.0)], dim=1)
+        return torch.cat([obs, before], dim=-1)
+
+    def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
+        """``policy`` along whole rollouts, see ``with_last_actions``."""
+        return self.policy(self.with_last_actions(obs, taken))
+
+    def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-densities and entropies ``(N, T)`` of whole rollouts in which ``action (N, T, act_dim)`` was taken."""
+        evaluate: Any = self.policy.evaluate_actions
+        return evaluate(self.with_last_actions(obs, action), action)
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """State rows of ``policy``, and no action yet: ``{"last_action": zeros (N, act_dim)}``."""
+        nothing = np.zeros((len(contexts), self.act_dim), dtype=np.float32)
+        return {**self.policy.initial_state(contexts, generators), _STATE: nothing}
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are those of ``policy``."""
+        rows = np.concatenate([np.asarray(obs, dtype=np.float32), state[_STATE]], axis=1)
+        action, next_state, infos = self.policy.act(rows, state, noise, deterministic, parameters)
+        kept = np.minimum(np.maximum(action, np.float32(-1.0)), np.float32(1.0))
+        return action, {**next_state, _STATE: kept}, infos
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """Names of the parameters of ``policy`` within this module."""
+        return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
+
+    def parameter_layout(self) -> ParameterLayout:
+        """Layout of ``acting_parameter_names``."""
+        if self._layout is None:
+            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
+        return self._layout
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return arrays

@@ -1,0 +1,239 @@
+"""A policy between normalised observations and the action space of its environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.errors import DataError
+from metaroll.policies.acting import ActingPolicy, per_row
+from metaroll.policies.parameters import ParameterLayout
+from metaroll.types import Context, EnvSpec, PolicyState
+
+__all__ = ["NormalisedPolicy", "widened_spec"]
+
+_TINY = 1e-8
+_NO_BOUND = 1e30
+"""A bound so far away is none: spaces often have the largest float there."""
+
+
+def widened_spec(env_spec: EnvSpec, num_more: int) -> EnvSpec:
+    """``env_spec`` with flat observations that have ``num_more`` further entries, for a policy that is told more."""
+    width = env_spec.obs_dim + num_more
+    space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32)
+    return EnvSpec(space, env_spec.action_space, env_spec.max_episode_length)
+
+
+class NormalisedPolicy(ActingPolicy):
+    """Acts as ``policy`` does on ``clip((obs - mean) / std, -c, c)``, and brings its actions into the action space.
+
+    Mean and standard deviation are parameters that no gradient reaches: they travel with the others to the workers and
+    into snapshots, and stand still in evaluations. A learner sets them (``set_observation_moments``).
+
+    Entries of actions that are bounded on both sides are mapped from [-1, 1] to their bounds, and all are clipped to the
+    bounds that they have; in infos, ``raw_action`` is what ``policy`` chose, with the log-density that it gives. Actions
+    without any bound, and choices, are left as they are.
+
+    A privileged policy is told ``domain_params`` beside each observation, ``obs`` above then being both side by side.
+    The engine reads them when a rollout starts, from the environment or (where it does not tell them) from the plan.
+
+    Args:
+        policy: Any policy of metaroll.
+        normalise_observations: Without it, observations are handed on as they are.
+        scale_actions: Without it, actions are handed on as they are.
+        clip_observations: The bound c.
+        domain_params: Names of what a privileged policy is told. ``policy`` then is built for ``widened_spec(env_spec,
+            len(domain_params))``.
+        env_spec: Spec of the environment; needed with ``domain_params`` only.
+    """
+
+    def __init__(
+        self,
+        policy: ActingPolicy,
+        normalise_observations: bool = True,
+        scale_actions: bool = True,
+        clip_observations: float = 10.0,
+        *,
+        domain_params: Sequence[str] = (),
+        env_spec: Any = None,
+    ) -> None:
+        if not isinstance(policy, ActingPolicy):
+            raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}")
+        if not clip_observations > 0:
+            raise ValueError(f"clip_observations must be positive, got {clip_observations!r}")
+        if domain_params and env_spec is None:
+            raise ValueError("env_spec is missing: a policy that is told domain_params is built for wider observations")
+        spec = EnvSpec.from_env(policy.env_spec if env_spec is None else env_spec)
+        super().__init__(spec, noise_dim=policy.noise_dim)
+        self.domain_params = tuple(domain_params)
+        self.input_dim = self.obs_dim + len(self.domain_params)
+        """Numbers that ``policy`` sees: those of an observation, and the domain parameters."""
+        if policy.obs_dim != self.input_dim:
+            raise ValueError(
+                f"policy must be built for rows of {self.input_dim} numbers (observation, domain_params), got "
+                f"{policy.obs_dim}: see widened_spec"
+            )
+        self.policy = policy
+        self.noise_kind = policy.noise_kind
+        self.width_independent = policy.width_independent
+        self.parameter_blocks = policy.parameter_blocks
+        self.recurrent = policy.recurrent
+        self.normalise_observations = bool(normalise_observations)
+        self.clip_observations = float(clip_observations)
+        if self.normalise_observations:
+            self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)
+            self.obs_scale = nn.Parameter(torch.ones(self.input_dim), requires_grad=False)
+        self.action_bounds = _bounds_of(policy.env_spec) if scale_actions else None
+        self._low, self._high, self._centre, self._half_range = _scaling(*(self.action_bounds or ((), ())))
+        self._split_cache: tuple[Any, Any] = (None, None)
+        self._num_own = 2 * self.input_dim if self.normalise_observations else 0
+
+    def set_observation_moments(self, mean: np.ndarray, std: np.ndarray) -> None:
+        """Normalise with ``mean`` and ``std (input_dim,)`` from now on; an entry that never varied is only centred."""
+        with torch.no_grad():
+            self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, dtype=np.float32)))
+            scale = np.where(std > _TINY, 1.0 / np.maximum(std, _TINY), 1.0)
+            self.obs_scale.copy_(torch.from_numpy(scale.astype(np.float32)))
+
+    def normalised(self, obs: np.ndarray) -> np.ndarray:
+        """Rows ``(..., input_dim)`` as ``policy`` sees them, float32; fresh memory."""
+        if not self.normalise_observations:
+            return np.array(obs, dtype=np.float32)
+        mean, scale = self.obs_mean.detach().cpu().numpy(), self.obs_scale.detach().cpu().numpy()
+        return _normalise(obs, mean, scale, self.clip_observations)
+
+    def forward(self, obs: torch.Tensor, *more: Any) -> Any:
+        """``policy`` on normalised rows ``(..., input_dim)``."""
+        if self.normalise_observations:
+            clip = self.clip_observations
+            obs = ((obs - self.obs_mean) * self.obs_scale).clamp(-clip, clip)
+        return self.policy(obs, *more)
+
+    def unscaled(self, actions: np.ndarray) -> np.ndarray:
+        """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""
+        rows = np.asarray(actions, dtype=np.float32)
+        return rows if self.action_bounds is None else (rows - self._centre) / np.maximum(self._half_range, _TINY)
+
+    @property
+    def takes_domain_params(self) -> bool:
+        """Whether rollouts tell their domain parameters to ``initial_state``."""
+        return bool(self.domain_params)
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """State rows of ``policy``, and what a privileged one is told: ``{"domain": (N, D)}``.
+
+        Args:
+            contexts: See ``types.Policy``.
+            generators: See ``types.Policy``.
+            domain_params: Those of each rollout, if they are known.
+        """
+        state = self.policy.initial_state(contexts, generators)
+        if not self.domain_params:
+            return state
+        told = [None] * len(contexts) if domain_params is None else domain_params
+        return {**state, "domain": np.array([self._domain_row(each) for each in told], dtype=np.float32)}
+
+    def _domain_row(self, told: Mapping[str, Any] | None) -> list[float]:
+        missing = [name for name in self.domain_params if name not in (told or {})]
+        if missing:
+            known = ", ".join(sorted(told or {})) or "none"
+            raise DataError(
+                f"the policy must be told the domain parameter {missing[0]!r}, which is not known here (known: {known})"
+                "; run it in an environment that tells its domain_param, or in variations that set it"
+            )
+        return [float(np.asarray((told or {})[name]).reshape(())) for name in self.domain_params]
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; infos are those of ``policy``, and ``raw_action`` where actions are scaled."""
+        mean, scale, inner = self._split(parameters)
+        if self.domain_params:
+            obs = np.concatenate([np.asarray(obs, dtype=np.float32), state["domain"]], axis=1)
+        if mean is not None:
+            mean, scale = per_row(mean, len(obs)), per_row(scale, len(obs))
+            obs = _normalise(obs, mean, scale, self.clip_observations)
+        action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
+        if self.action_bounds is None:
+            return action, state, infos
+        scaled = action * self._half_range
+        scaled += self._centre
+        np.maximum(scaled, self._low, out=scaled)  # last, since rounding may lead out of the space
+        np.minimum(scaled, self._high, out=scaled)
+        return scaled, state, {**infos, "raw_action": action}
+
+    def acting_parameter_names(self) -> tuple[str, ...]:
+        """Own parameters first, then those of ``policy``."""
+        own = ("obs_mean", "obs_scale") if self.normalise_observations else ()
+        return (*own, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
+
+    def parameter_layout(self) -> ParameterLayout:
+        """Layout of ``acting_parameter_names``."""
+        if self._layout is None:
+            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
+        return self._layout
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return arrays[:2] if self.normalise_observations else [None, None]
+
+    def _split(self, parameters: np.ndarray | None) -> tuple[Any, Any, np.ndarray | None]:
+        """Mean, scale, and the parameters of ``policy``: views, so that changes in place are followed."""
+        if parameters is None:
+            mean, scale = self._live_weights()
+            return mean, scale, None
+        if not self._num_own:
+            return None, None, parameters
+        known, parts = self._split_cache
+        if known is not parameters:
+            flat = np.asarray(parameters, dtype=np.float32)
+            middle, end = self.input_dim, self._num_own
+            parts = (flat[..., :middle], flat[..., middle:end], flat[..., end:])
+            object.__setattr__(self, "_split_cache", (parameters, parts) if flat is parameters else (None, None))
+        return parts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_split_cache": (None, None)}
+
+
+def _normalise(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float) -> np.ndarray:
+    # Entry by entry, so that a row's bits do not depend on the other rows.
+    rows = np.subtract(obs, mean, dtype=np.float32, casting="same_kind")
+    rows *= scale
+    np.maximum(rows, np.float32(-clip), out=rows)
+    np.minimum(rows, np.float32(clip), out=rows)
+    return rows
+
+
+def _bounds_of(env_spec: EnvSpec) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Lower and upper bounds of the flat actions; ``None`` unless the space is a Box with any bound."""
+    space = env_spec.action_space
+    if not isinstance(space, gymnasium.spaces.Box):
+        return None
+    low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
+    low, high = np.where(low > -_NO_BOUND, low, -np.inf), np.where(high < _NO_BOUND, high, np.inf)
+    if not np.isfinite([low, high]).any():
+        return None
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+def _scaling(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, ...]:
+    """Lower and upper bounds, middle and half width of all entries, float32; 0 and 1 where a bound is missing."""
+    lows, highs = np.array(low), np.array(high)
+    bounded = np.isfinite(lows) & np.isfinite(highs)
+    first, last = np.where(bounded, lows, -1.0), np.where(bounded, highs, 1.0)
+    return tuple(column.astype(np.float32) for column in (lows, highs, (last + first) / 2, (last - first) / 2))

@@ -1,0 +1,1 @@
+"""From rollouts to training batches: StepSequences in, arrays out."""

@@ -1,0 +1,225 @@
+"""Rollouts of the policy in training as arrays: one row per step, all rollouts one after the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.space_batches import flatten_batch
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, ShapeError
+from metaroll.functional.advantages import gae
+from metaroll.functional.returns import reverse_scan
+from metaroll.types import EnvSpec
+
+__all__ = [
+    "OnPolicyData",
+    "collect_on_policy",
+    "domain_rows",
+    "pad_rollouts",
+    "rollout_groups",
+    "running_returns",
+    "with_domains",
+]
+
+
+@dataclass(frozen=True)
+class OnPolicyData:
+    """T steps of R rollouts.
+
+    Attributes:
+        observations: Flat observations ``(T, obs_dim)``, as the environment gave them.
+        last_observations: The observation after the last step of each rollout, ``(R, obs_dim)``.
+        actions: What the policy chose (``raw_action`` of its infos, where it has them): ``(T, act_dim)`` for a Box,
+            integers ``(T,)`` or ``(T, choices)`` otherwise.
+        rewards: float64, ``(T,)``.
+        terminated: Bool ``(T,)``; a time limit is no termination.
+        bounds: First step of every rollout, then T, ``(R+1,)``.
+    """
+
+    observations: np.ndarray
+    last_observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: np.ndarray
+    bounds: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Steps of the rollouts, ``(R,)``."""
+        return np.diff(self.bounds)
+
+    @property
+    def episode_returns(self) -> np.ndarray:
+        """Undiscounted returns of the rollouts, ``(R,)``."""
+        return np.add.reduceat(self.rewards, self.bounds[:-1])
+
+    def advantages(
+        self, values: np.ndarray, last_values: np.ndarray, rewards: np.ndarray, discount: float, gae_lambda: float
+    ) -> np.ndarray:
+        """Generalised advantages ``(T,)``, see ``functional.advantages.gae``.
+
+        A rollout that was cut off counts ``last_values (R,)`` after its end, one that terminated counts 0.
+        """
+        result = gae(
+            np.asarray(rewards, dtype=np.float64),
+            values,
+            terminated=self.terminated,
+            bounds=self.bounds,
+            final_values=last_values,
+            discount=discount,
+            gae_lambda=gae_lambda,
+        )
+        return np.asarray(result)
+
+
+def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
+    """Arrays of ``rollouts``, which hold the observation after their last step.
+
+    Raises:
+        DataError: A rollout holds NaN or Inf.
+        ShapeError: Rollouts come from another kind of environment than ``env_spec``.
+    """
+    if not rollouts:
+        raise ValueError("rollouts must hold at least one rollout, got none")
+    flat = [_flat_observations(rollout, env_spec) for rollout in rollouts]
+    lengths = [len(rollout) for rollout in rollouts]
+    data = OnPolicyData(
+        observations=np.concatenate([rows[:-1] for rows in flat]),
+        last_observations=np.stack([rows[-1] for rows in flat]),
+        actions=np.concatenate([_actions(rollout, env_spec) for rollout in rollouts]),
+        rewards=np.concatenate([np.asarray(r.rewards, dtype=np.float64).reshape(len(r)) for r in rollouts]),
+        terminated=np.concatenate([np.asarray(rollout.terminated, dtype=bool) for rollout in rollouts]),
+        bounds=np.concatenate([[0], np.cumsum(lengths)]),
+    )
+    for name in ("observations", "last_observations", "actions", "rewards"):
+        _refuse_non_finite(name, getattr(data, name), data)
+    return data
+
+
+def _flat_observations(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
+    """Observations ``(T+1, obs_dim)``."""
+    known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
+    if known != len(rollout) + 1:
+        raise ShapeError(
+            f"a rollout must hold the observation after its last step, got {known} observations and "
+            f"{len(rollout)} rewards"
+        )
+    batch = map_leaves(lambda leaf, path: np.asarray(leaf), rollout.observations)
+    space = env_spec.observation_space
+    rows = batch.reshape(known, -1) if isinstance(space, gymnasium.spaces.Box) else flatten_batch(space, batch)
+    if rows.shape[1] != env_spec.obs_dim:
+        raise ShapeError(
+            f"rollouts must have observations of {env_spec.obs_dim} numbers, got {rows.shape[1]}: they come from "
+            "another environment"
+        )
+    return rows
+
+
+def _actions(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
+    """What the policy chose, one row per step."""
+    infos = getattr(rollout, "policy_infos", None)
+    chosen = infos["raw_action"] if isinstance(infos, Mapping) and "raw_action" in infos else rollout.actions
+    actions = np.asarray(chosen)
+    if isinstance(env_spec.action_space, gymnasium.spaces.Box):
+        actions = actions.reshape(len(rollout), -1).astype(np.float32, copy=False)
+        if actions.shape[1] != env_spec.act_dim:
+            raise ShapeError(f"rollouts must have actions of {env_spec.act_dim} numbers, got {actions.shape[1]}")
+    return actions
+
+
+def _refuse_non_finite(name: str, values: np.ndarray, data: OnPolicyData) -> None:
+    if values.dtype.kind != "f":
+        return
+    finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        number = row if name.startswith("last") else int(np.searchsorted(data.bounds, row, side="right")) - 1
+        raise DataError(f"{name} of rollout {number} hold NaN or Inf: {values[row]}")
+
+
+def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.ndarray:
+    """Domain parameters ``names`` of each rollout, ``(R, len(names))``.
+
+    They stand in ``rollout_info["domain_param"]``, else in the task of the plan (that of a ``DomainParamUpdate``).
+
+    Raises:
+        DataError: A rollout does not tell one of them, or no number.
+    """
+    rows = np.empty((len(rollouts), len(names)))
+    for i, rollout in enumerate(rollouts):
+        told = _domain_params(rollout.rollout_info)
+        missing = [name for name in names if name not in told]
+        if missing:
+            known = ", ".join(sorted(told)) or "none"
+            raise DataError(
+                f"domain parameter {missing[0]!r} is not told by rollout {i} (it tells: {known}); sample in variations "
+                "of the environment (DomainParamUpdate, a domain randomiser) that set it"
+            )
+        rows[i] = [_number(name, told[name], i) for name in names]
+    return rows
+
+
+def _number(name: str, value: Any, rollout: int) -> float:
+    try:
+        number = float(np.asarray(value).reshape(()))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"domain parameter {name!r} of rollout {rollout} must be one number, got {value!r}") from error
+    if not math.isfinite(number):
+        raise DataError(f"domain parameter {name!r} of rollout {rollout} must be finite, got {value!r}")
+    return number
+
+
+def _domain_params(info: Any) -> dict[str, Any]:
+    info = info if isinstance(info, Mapping) else {}
+    plan = info.get("plan") or {}
+    task, told = plan.get("task") if isinstance(plan, Mapping) else None, info.get("domain_param")
+    return {**(task if isinstance(task, Mapping) else {}), **(told if isinstance(told, Mapping) else {})}
+
+
+def with_domains(data: OnPolicyData, rows: np.ndarray) -> OnPolicyData:
+    """``data`` with observations to which the domain parameters ``rows (R, D)`` of their rollouts are appended."""
+    return replace(
+        data,
+        observations=np.concatenate([data.observations, np.repeat(rows, data.lengths, axis=0)], axis=1),
+        last_observations=np.concatenate([data.last_observations, rows], axis=1),
+    )
+
+
+def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iterator[list[int]]:
+    """The rollouts of ``order`` in groups of at most ``steps`` steps together, or of one rollout."""
+    group: list[int] = []
+    size = 0
+    for i in order:
+        length = int(bounds[i + 1] - bounds[i])
+        if group and size + length > steps:
+            yield group
+            group, size = [], 0
+        group.append(int(i))
+        size += length
+    yield group
+
+
+def pad_rollouts(rows: np.ndarray, bounds: np.ndarray, which: Sequence[int]) -> np.ndarray:
+    """Rollouts ``which`` of ``rows (T, ...)`` side by side, ``(len(which), longest, ...)``; zeros behind their ends."""
+    lengths = [int(bounds[i + 1] - bounds[i]) for i in which]
+    padded = np.zeros((len(which), max(lengths), *rows.shape[1:]), dtype=rows.dtype)
+    for row, i, length in zip(padded, which, lengths, strict=True):
+        row[:length] = rows[bounds[i] : bounds[i + 1]]
+    return padded
+
+
+def running_returns(rewards: np.ndarray, bounds: np.ndarray, discount: float) -> np.ndarray:
+    """``G_t = r_t + discount * G_{t-1}`` within each rollout, ``(T,)``: their spread scales rewards."""
+    begins = np.zeros(len(rewards), dtype=bool)
+    begins[bounds[:-1]] = True
+    return reverse_scan(rewards[::-1], discount, begins[::-1])[::-1]  # backwards in time: a scan from the other end

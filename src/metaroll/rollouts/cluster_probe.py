@@ -1,0 +1,108 @@
+"""Whether a cluster answers, asked within seconds: connecting to one that does not takes Ray minutes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from typing import Any
+
+from metaroll.errors import ClusterError
+
+__all__ = ["check_address", "check_answer"]
+
+_ANSWER_S = 3.0
+"""How long a cluster may take to answer."""
+
+_CURE = "check host and port (`ray start --head` prints them), that Ray runs there, and that no firewall is between"
+
+# An HTTP/2 conversation (RFC 9113), as gRPC has it: frames of a length of 3 bytes, type, flags, stream and payload.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_DATA, _HEADERS, _SETTINGS = 0, 1, 4
+_END_STREAM, _END_HEADERS = 0x1, 0x4
+_STATUS_200 = 0x88
+"""The first header of every answer of a gRPC server, in HPACK's code."""
+
+
+def check_address(address: Any) -> None:
+    """``TypeError`` or ``ValueError`` unless ``address`` can be that of a cluster (or is ``None``)."""
+    if address is None or address in ("auto", "local"):
+        return
+    if not isinstance(address, str):
+        raise TypeError(f"address must be 'HOST:PORT' of a Ray cluster, 'auto', 'local' or None, got {address!r}")
+    if "://" in address:
+        raise ValueError(
+            f"address must be 'HOST:PORT' of a Ray cluster, got {address!r}: Ray Client is not supported, run the "
+            "program on a node of the cluster"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(
+            f"address must be 'HOST:PORT' of a Ray cluster (`ray start --head` prints it), 'auto' or 'local', got "
+            f"{address!r}"
+        )
+
+
+def check_answer(address: str) -> None:
+    """Error unless a server like Ray's answers at ``HOST:PORT``.
+
+    Raises:
+        ClusterError: Nothing, or something else, answers there.
+    """
+    check_address(address)
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
+                return  # the question would have to be encrypted
+            connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0) + _question(address))
+            is_ray = _answers(connection)
+    except OSError as error:
+        reason = f"nothing within {_ANSWER_S:g} s" if isinstance(error, TimeoutError) else error.strerror or error
+        raise ClusterError(f"the Ray cluster at {address} does not answer ({reason}): {_CURE}") from error
+    if not is_ray:
+        raise ClusterError(f"what answers at {address} is not a Ray cluster: {_CURE}")
+
+
+def _question(address: str) -> bytes:
+    """An empty call of a service that every Ray cluster has."""
+    headers = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/ray.rpc.NodeInfoGcsService/CheckAlive",
+        ":authority": address,
+        "content-type": "application/grpc",
+        "te": "trailers",
+    }
+    block = b"".join(
+        b"\0" + bytes((len(name),)) + name.encode() + bytes((len(value),)) + value.encode()
+        for name, value in headers.items()
+    )
+    return _frame(_HEADERS, _END_HEADERS, 1, block) + _frame(_DATA, _END_STREAM, 1, bytes(5))
+
+
+def _answers(connection: socket.socket) -> bool:
+    """Whether headers of a gRPC server come back."""
+    while (head := _read(connection, 9)) is not None:
+        size = int.from_bytes(head[:3], "big")
+        if head[3] > 9 or size > 1 << 16:
+            return False  # no frame at all
+        payload = _read(connection, size)
+        if head[3] == _HEADERS:
+            return payload is not None and payload[:1] == bytes((_STATUS_200,))
+    return False
+
+
+def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    return len(payload).to_bytes(3, "big") + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def _read(connection: socket.socket, size: int) -> bytes | None:
+    """Exactly ``size`` bytes, ``None`` where the other side has closed."""
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            return None
+        data += more
+    return data

@@ -1,0 +1,161 @@
+"""Where the constants of a simulation are, through all wrappers: checked, set and read by name.
+
+An environment offers them in one of these ways, looked for in this order:
+
+- a method ``set_domain_param(dict)``, of the environment or a wrapper;
+- a property ``domain_param``, a dict of all parameters that can be set;
+- entries of the simulator's model, where that is one of ``MODEL_ACCESS`` (MuJoCo);
+- attributes that are numbers.
+
+A wrapper that adds or converts parameters has ``own_domain_params`` (the names that it adds),
+``set_domain_param(dict)`` and ``read_domain_params(names)``, and asks this module for those of the environment inside.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+from metaroll.errors import DataError, unknown_name
+from metaroll.tasks.updates import env_layers, layer_with
+
+__all__ = ["check_domain_params", "domain_params_of", "read_domain_params", "set_domain_params"]
+
+MODEL_ACCESS = {"mujoco": "metaroll.envs.mujoco.model_params"}
+"""Package of ``env.unwrapped.model`` -> module with ``model_params_of(env)``.
+
+A name, as Gymnasium's entry points are: what is below environments must not import them, nor a simulator.
+"""
+
+
+def check_domain_params(env: Any, names: Collection[str]) -> None:
+    """Raise a DataError (a KeyError) with the nearest names unless all of ``names`` can be set in ``env``."""
+    own = {name for layer in env_layers(env) for name in getattr(layer, "own_domain_params", ())}
+    rest = [name for name in names if name not in own]
+    owner = _owner(env)
+    if owner is not None:
+        known: Collection[str] = owner.domain_param
+    elif _foreign_setter(env) is not None:
+        return  # it has to say itself
+    else:
+        inner = _innermost(env)
+        known = _numeric_attributes(inner)
+        model = _model_params(env)
+        if model is not None:
+            rest = [name for name in rest if not model.claims(name)]
+            known = {*known, *model.attributes()}
+    for name in rest:
+        if name not in known:
+            what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
+            raise DataError(str(unknown_name(what, name, {*known, *own})))
+
+
+def set_domain_params(env: Any, params: Mapping[str, float]) -> None:
+    """Set parameters, all or (where a name or value is wrong) none of them."""
+    check_domain_params(env, params)
+    setter = layer_with(env, "set_domain_param")
+    owner = _owner(env)
+    if setter is not None:
+        setter.set_domain_param(dict(params))
+    elif owner is not None:
+        if params:
+            owner.domain_param = dict(params)
+    else:
+        _set_innermost(env, params)
+
+
+def read_domain_params(env: Any, names: Iterable[str]) -> dict[str, float]:
+    """Present values of ``names``, and of what has been set in the simulator's model besides.
+
+    Left out are names of several entries that differ from one another (``dof_damping`` of a robot).
+    """
+    names = list(names)
+    check_domain_params(env, names)
+    for layer in env_layers(env):
+        if hasattr(layer, "own_domain_params"):
+            return layer.read_domain_params(names)
+        if isinstance(getattr(layer, "domain_param", None), Mapping):
+            present = layer.domain_param
+            return {name: float(present[name]) for name in names}
+    if _foreign_setter(env) is not None:
+        raise TypeError(
+            f"{type(getattr(env, 'unwrapped', env)).__name__} has set_domain_param(dict), but does not tell its domain "
+            "parameters; give it a property domain_param"
+        )
+    inner, model = _innermost(env), _model_params(env)
+    if model is None:
+        return {name: float(getattr(inner, name)) for name in names}
+    plain = {name: float(getattr(inner, name)) for name in names if not model.claims(name)}
+    return {**model.settings(), **plain, **model.read([name for name in names if model.claims(name)])}
+
+
+def domain_params_of(env: Any) -> dict[str, Any] | None:
+    """The present domain parameters, where the environment or a wrapper offers ``domain_param``, or what has been set
+    in the simulator's model; else ``None``.
+    """
+    for layer in env_layers(env):
+        params = getattr(layer, "domain_param", None)
+        if params is not None:
+            return dict(params) if isinstance(params, Mapping) else None
+    model = _model_params(env)
+    return None if model is None else model.settings() or None
+
+
+def _owner(env: Any) -> Any:
+    """The outermost layer that itself offers ``domain_param``, other than wrappers that pass on."""
+    return next(
+        (
+            layer
+            for layer in env_layers(env)
+            if not hasattr(layer, "own_domain_params") and isinstance(getattr(layer, "domain_param", None), Mapping)
+        ),
+        None,
+    )
+
+
+def _foreign_setter(env: Any) -> Any:
+    """The outermost ``set_domain_param`` of somebody else."""
+    for layer in env_layers(env):
+        if not hasattr(layer, "own_domain_params") and callable(getattr(layer, "set_domain_param", None)):
+            return layer
+    return None
+
+
+def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
+    inner, model = _innermost(env), _model_params(env)
+    plain = dict(params)
+    if model is not None:
+        model.set({name: plain.pop(name) for name in params if model.claims(name)})
+    known = _numeric_attributes(inner)
+    for name, value in plain.items():
+        whole = type(known[name]) is int and value.is_integer()
+        setattr(inner, name, int(value) if whole else value)
+
+
+def _innermost(env: Any) -> Any:
+    *_, inner = env_layers(env)
+    return inner
+
+
+def _model_params(env: Any) -> Any:
+    """Access to the simulator's model by name, if there is one that is known."""
+    model = getattr(getattr(env, "unwrapped", None), "model", None)
+    if model is None:
+        return None
+    module = MODEL_ACCESS.get(type(model).__module__.partition(".")[0])
+    return None if module is None else importlib.import_module(module).model_params_of(env)
+
+
+def _numeric_attributes(env: Any) -> dict[str, Any]:
+    """Public attributes that are numbers, of the object and its classes; properties are left alone."""
+    found: dict[str, Any] = {}
+    for kind in reversed(type(env).__mro__):
+        found.update(vars(kind))
+    found.update(getattr(env, "__dict__", {}))
+    return {
+        name: value
+        for name, value in found.items()
+        if isinstance(value, Real) and not isinstance(value, bool) and not name.startswith("_")
+    }

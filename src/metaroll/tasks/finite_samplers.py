@@ -1,0 +1,171 @@
+"""Samplers of a given number of tasks: constructors, or environments that exist (specs/meta.md 3.0, 3.2, 3.4)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.seeding import as_generator
+from metaroll.tasks.task_sampler import TaskSampler, checked_count
+from metaroll.tasks.updates import EnvConstructor, ExistingEnvUpdate, NewEnvUpdate, env_layers
+from metaroll.types import EnvUpdate
+
+__all__ = ["ConstructEnvsSampler", "EnvPoolSampler", "sample_indices"]
+
+_SEED_LIMIT = 2**31
+
+
+def sample_indices(
+    count: int, size: int, with_replacement: bool, generator: np.random.Generator | int | None = None
+) -> np.ndarray:
+    """``(count,)`` indices below ``size``: independent ones, or whole permutations one after the other, cut to length.
+
+    Without replacement every index comes up ``count // size`` times or once more, and none again before all others
+    have (specs/meta.md 3.0).
+
+    Args:
+        count: How many.
+        size: How many there are to choose from.
+        with_replacement: Whether draws are independent of one another.
+        generator: Source of randomness; ``None`` means fresh entropy.
+    """
+    count = checked_count(count)
+    if size < 1:
+        raise ValueError(f"size must be at least 1, got {size}: there is nothing to draw from")
+    draw = as_generator(generator)
+    if with_replacement:
+        return draw.integers(size, size=count)
+    blocks = [draw.permutation(size) for _ in range(-(-count // size))]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *blocks])[:count]
+
+
+class ConstructEnvsSampler(TaskSampler):
+    """Tasks that are environments of their own, each made by a constructor (specs/meta.md 3.2).
+
+    The sampler itself builds no environment.
+
+    Args:
+        env_constructors: Classes or functions that make an environment, called without arguments.
+        generator: Source of randomness; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self, env_constructors: Sequence[EnvConstructor], *, generator: np.random.Generator | int | None = None
+    ) -> None:
+        self._env_constructors = _as_list("env_constructors", env_constructors)
+        for position, constructor in enumerate(self._env_constructors):
+            if not callable(constructor):
+                raise TypeError(
+                    f"env_constructors[{position}] must be a class or function that makes an environment, got "
+                    f"{constructor!r} of type {type(constructor).__name__}"
+                )
+        self._generator = as_generator(generator)
+
+    @property
+    def n_tasks(self) -> int:
+        """The number of constructors."""
+        return len(self._env_constructors)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Updates that close the old environment and build one of the constructors' (specs/meta.md 3.2).
+
+        Args:
+            n_tasks: How many.
+            with_replacement: Whether a constructor may come up again before all others have.
+        """
+        indices = sample_indices(n_tasks, self.n_tasks, with_replacement, self._generator)
+        return [NewEnvUpdate(self._env_constructors[i]) for i in indices]
+
+
+class EnvPoolSampler(TaskSampler):
+    """Tasks that are environments which exist (specs/meta.md 3.4).
+
+    The updates return the very environments, so one environment is in use in one place at a time.
+
+    Args:
+        envs: The environments; the list is copied, the environments are not.
+        generator: Source of randomness; ``None`` means fresh entropy.
+    """
+
+    def __init__(self, envs: Sequence[Any], *, generator: np.random.Generator | int | None = None) -> None:
+        self._envs = _as_list("envs", envs)
+        for position, env in enumerate(self._envs):
+            if isinstance(env, type) or not (hasattr(env, "reset") and hasattr(env, "step")):
+                raise TypeError(
+                    f"envs[{position}] must be an environment, got {env!r} of type {type(env).__name__}; "
+                    "give constructors to ConstructEnvsSampler"
+                )
+        self._generator = as_generator(generator)
+
+    @property
+    def n_tasks(self) -> int:
+        """The size of the pool."""
+        return len(self._envs)
+
+    def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
+        """Updates that return environments of the pool, each at most once, in random order (specs/meta.md 3.4).
+
+        Args:
+            n_tasks: How many, at most ``self.n_tasks``.
+            with_replacement: Must be false, since one environment cannot be in two places.
+        """
+        if with_replacement:
+            raise ValueError(
+                "with_replacement must be False: an environment of the pool cannot be used twice at a time; "
+                "grow_pool(new_size) makes copies"
+            )
+        count = checked_count(n_tasks)
+        if count > len(self._envs):
+            raise ValueError(
+                f"n_tasks must be at most {len(self._envs)}, the size of the pool, got {count}; "
+                f"call grow_pool({count}) first"
+            )
+        chosen = self._generator.permutation(len(self._envs))[:count]
+        return [ExistingEnvUpdate(self._envs[i]) for i in chosen]
+
+    def grow_pool(self, new_size: int) -> None:
+        """Add copies of random environments of the pool until there are ``new_size`` (specs/meta.md 3.4).
+
+        A pool of that size, or a larger one, stays as it is. No environment is copied again before all others have
+        been. Each copy is given generators of its own, seeded from the sampler's, or it would repeat its original.
+        """
+        missing = checked_count(new_size, "new_size") - len(self._envs)
+        if missing <= 0:
+            return
+        copies = []
+        for i in sample_indices(missing, len(self._envs), False, self._generator):
+            env = self._envs[i]
+            try:
+                copied = copy.deepcopy(env)
+            except Exception as error:
+                raise TypeError(
+                    f"{type(env).__name__} cannot be copied ({error}), so the pool stays at {len(self._envs)}; "
+                    "make more of them, and a new EnvPoolSampler"
+                ) from error
+            _reseed(copied, self._generator)
+            copies.append(copied)
+        self._envs.extend(copies)
+
+
+def _reseed(env: Any, generator: np.random.Generator) -> None:
+    """New generators for every layer that has one, and for its spaces."""
+    for layer in env_layers(env):
+        own = vars(layer) if hasattr(layer, "__dict__") else {}
+        for name, value in own.items():
+            if isinstance(value, np.random.Generator):
+                setattr(layer, name, np.random.default_rng(int(generator.integers(_SEED_LIMIT))))
+            elif isinstance(value, np.random.RandomState | gymnasium.Space):
+                value.seed(int(generator.integers(_SEED_LIMIT)))
+
+
+def _as_list(name: str, values: Any) -> list[Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list, got {values!r} of type {type(values).__name__}")
+    values = list(values)
+    if not values:
+        raise ValueError(f"{name} must not be empty: there is nothing to draw from")
+    return values

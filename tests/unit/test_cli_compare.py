@@ -1,0 +1,136 @@
+"""The commands compare and plot, and train over several seeds, on tiny networks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from test_cli_sessions import TINY
+
+from metaroll.cli.main import main
+from metaroll.training.metrics_log import MetricsLog
+
+CONFIG: dict = {
+    "metaroll_run": 1,
+    "algo": "pearl",
+    "env": "point-robot",
+    "run": {"seed": 0, "task_seed": 5, "epochs": 3},
+    "algorithm": {"max_path_length": 20, "policy_lr": 0.1, "num_train_tasks": 4, "num_test_tasks": 2},
+    "evaluation": {"n_exploration_traj": 2},
+    "versions": {"metaroll": "1", "mujoco": "3.3.0"},
+}
+
+
+def write_run(folder: Path, scores: list[float], seed: int, **changes: dict) -> None:
+    """A run of two evaluations; ``scores`` of its tasks are those of the second."""
+    config = {**CONFIG, **{name: {**CONFIG[name], **values} for name, values in changes.items()}}
+    config["run"] = {**config["run"], "seed": seed}
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    log = MetricsLog(folder)
+    for epoch, level in enumerate((-30.0, 0.0)):
+        log.append(epoch, 100 * (epoch + 1), "MetaTest", {"return_after": level + float(np.mean(scores))})
+        for i, score in enumerate(scores):
+            log.append(epoch, 100 * (epoch + 1), "MetaTest", {"return_after": level + score}, task=f"task {i}")
+    log.flush()
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch) -> Path:
+    """Two groups of three seeds each."""
+    monkeypatch.chdir(tmp_path)
+    for seed, scores in enumerate(([1.0, 4.0], [2.0, 6.0], [3.0, 8.0])):
+        write_run(tmp_path / "runs" / f"slow-{seed}", scores, seed)
+        better = [score + 1 for score in scores]
+        write_run(tmp_path / "runs" / f"fast-{seed}", better, seed, algorithm={"policy_lr": 0.2})
+    return tmp_path
+
+
+def refusal(capsys, *arguments: str) -> str:
+    assert main(arguments) == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_groups_are_found_and_compared(runs, capsys):
+    assert main(["compare", "runs", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    labels = ["pearl point-robot policy_lr=0.2", "pearl point-robot policy_lr=0.1"]
+    assert [entry["group"] for entry in found["groups"]] == labels
+    assert [entry["mean"] for entry in found["groups"]] == [5.0, 4.0]
+    assert found["groups"][0]["seeds"] == [0, 1, 2]
+    (pair,) = found["comparisons"]
+    assert (pair["paired"], pair["difference"], pair["improvement"]) == (True, 1.0, 1.0)
+    assert main(["compare", "runs", "--pairing", "unpaired"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(not paired) difference +1.0 [" in shown
+    assert "with fewer than 5 seeds" in shown
+
+
+def test_what_cannot_be_compared_is_refused(runs, capsys):
+    write_run(runs / "other" / "versions", [1.0, 2.0], 7, versions={"mujoco": "3.4.0"})
+    text = refusal(capsys, "compare", "runs/slow-0", "other")
+    assert "version of mujoco is '3.3.0' in runs/slow-0 and '3.4.0' in other/versions" in text
+    write_run(runs / "longer", [1.0, 2.0], 7, algorithm={"max_path_length": 40})
+    assert "max_path_length is 20" in refusal(capsys, "compare", "runs/slow-0", "longer")
+    write_run(runs / "shots", [1.0, 2.0], 7, evaluation={"n_exploration_traj": 9})
+    assert "n_exploration_traj is 2" in refusal(capsys, "plot", "runs/slow-0", "shots")
+    write_run(runs / "twin", [1.0, 2.0], 0)
+    assert "have the same seed" in refusal(capsys, "compare", "runs/slow-0", "twin")
+    text = refusal(capsys, "compare", "runs/slow-0", "runs/fast-1", "--pairing", "paired")
+    assert "needs the same seeds, got [0] and [1]" in text
+    assert "the folders of the runs are missing" in refusal(capsys, "compare")
+    (runs / "runs" / "slow-0" / "metrics.jsonl").unlink()
+    assert "holds no evaluation yet" in refusal(capsys, "compare", "runs/slow-0")
+
+
+def test_the_picture(runs, capsys):
+    assert main(["plot", "runs", "--out", "c.png"]) == 0
+    assert (runs / "c.png").read_bytes().startswith(b"\x89PNG")
+    assert "c.png" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    arguments = [
+        "train",
+        "pearl",
+        "point-robot",
+        "--config",
+        "tiny.yaml",
+        "--out",
+        "many",
+        "--seed",
+        "4",
+        "--seeds",
+        "2",
+    ]
+    assert main([*arguments, "--jobs", jobs, "--json"]) == 0
+    summaries = json.loads(capsys.readouterr().out)["runs"]
+    assert [summary["seed"] for summary in summaries] == [4, 5]
+    assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["seed-4", "seed-5"]
+    assert "a run exists already in many/seed-4" in refusal(capsys, *arguments)
+
+
+def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    assert main(["train", "pearl", "point-robot", "--config", "tiny.yaml", "--out", "r", "--quiet"]) == 0
+    assert main(["evaluate", "r", "--adapted-episodes", "3", "--json"]) == 0
+    captured = capsys.readouterr()
+    values = json.loads(captured.out)
+    assert values["k_shot_curve"]["shots"] == [0, 1, 2]
+    assert set(values["baselines"]) == {"no adaptation", "random context", "task oracle"}
+    assert values["baselines"]["task oracle"]["advantage"] < 0
+    assert len(values["per_task"]) == 4
+    assert values["share_worse"] == np.mean([row["worse"] for row in values["per_task"]])
+    bias = values["first_finished_success_rate"] - values["success_rate"]
+    assert values["first_finished_bias"] == pytest.approx(bias)
+    shown = " ".join(captured.err.split())
+    assert "k-shot curve" in shown
+    assert "which is biased" in shown
+    assert "got worse by adapting" in shown

@@ -1,0 +1,113 @@
+"""``metaroll train ppo``: any Gymnasium id, families, random domains; resume and evaluate."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from metaroll.cli.experiments import build, resolve, split_tasks
+from metaroll.cli.main import main
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.training.metrics_log import read_metrics
+
+SMALL = (
+    "--epochs",
+    "2",
+    "--steps-per-epoch",
+    "100",
+    "--evaluate-every",
+    "1",
+    "--num-episodes",
+    "2",
+    "--torch-threads",
+    "1",
+)
+
+
+def config_of(env, **values):
+    return resolve("ppo", env, [("the test", {"steps_per_epoch": 60, "epochs": 1, **values})])
+
+
+def test_a_run_is_trained_resumed_and_evaluated(tmp_path, capsys):
+    straight, stopped = str(tmp_path / "straight"), str(tmp_path / "stopped")
+    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--out", straight, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["algo"] == "ppo"
+    assert len(summary["returns"][0]) == 2
+    assert summary["return_mean"] == pytest.approx(sum(summary["returns"][0]) / 2)
+    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--epochs", "1", "--out", stopped, "--quiet"]) == 0
+    assert main(["resume", stopped, "--epochs", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["returns"] == summary["returns"]
+    rows = [
+        [(r["metric"], r["value"]) for r in read_metrics(run) if r["phase"] != "time"] for run in (straight, stopped)
+    ]
+    assert rows[0] == rows[1]
+    assert main(["evaluate", straight, "--episodes", "3", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["returns"][0]) == 3
+    assert main(["list", "runs", "--runs", str(tmp_path), "--json"]) == 0
+    listed = {run["folder"]: run for run in json.loads(capsys.readouterr().out)["runs"]}
+    assert {run["newest_return"] for run in listed.values()} == {summary["return_mean"]}
+
+
+def test_lines_show_the_return_in_training_and_that_of_evaluations(tmp_path, capfd):
+    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--epochs", "1", "--out", str(tmp_path / "run")]) == 0
+    shown = capfd.readouterr()
+    text = " ".join((shown.out + shown.err).split())
+    assert "epoch 1/1" in text
+    assert ", evaluation " in text
+    assert "2 episodes without noise" in text
+    assert (tmp_path / "run" / "learning_curve.png").is_file()
+
+
+def test_repetitions_are_for_algorithms_that_adapt(tmp_path, capsys):
+    run = str(tmp_path / "run")
+    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--epochs", "1", "--out", run, "--quiet"]) == 0
+    assert main(["evaluate", run, "--repetitions", "2"]) == 2
+    assert "--episodes" in capsys.readouterr().err
+
+
+def test_a_family_is_trained_in_its_training_tasks_and_evaluated_on_the_others():
+    config = config_of("point-robot", num_train_tasks=3, num_test_tasks=2, num_episodes=1)
+    train, test = split_tasks(config)
+    assert (len(train), len(test)) == (3, 2)
+    experiment = build(config)
+    with experiment.runner as runner:
+        runner.train(1)
+        runner.evaluate(experiment.algo)
+        assert runner.last_evaluation.returns.shape == (2, 1)
+
+
+def test_domain_parameters_vary_and_held_out_ones_are_evaluated():
+    names = ("pole_mass", "pole_length")
+    config = config_of("pend", randomise="default", domain_params=names, num_test_tasks=3, max_path_length=20)
+    train, test = split_tasks(config)
+    assert [update.task for update in test] == [update.task for update in split_tasks(config)[1]]
+    assert len({update.task["pole_mass"] for update in [*train.sample(5), *test]}) == 8
+    experiment = build(config)
+    with experiment.runner as runner:
+        runner.train(1)
+        assert experiment.algo.critic.input_dim == experiment.algo.env_spec.obs_dim + 2
+
+
+def test_a_policy_with_memory():
+    experiment = build(config_of("Pendulum-v1", network="gru", hidden_sizes=(8,)))
+    assert isinstance(experiment.algo.policy.policy, GRUGaussianPolicy)
+    assert experiment.algo.gradients == "autograd"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        (["Pendulm-v1"], "Pendulum-v1"),
+        (["CartPole-v1", "--clip-range", "0"], "clip_range"),
+        (["CartPole-v1", "--network", "gru"], "Box action space"),
+        (["point-robot", "--randomise", "default"], "simulated system"),
+        (["CartPole-v1", "--randomise", "default"], "no default spreads"),
+        (["CartPole-v1", "--init-std", "-1"], "init_std"),
+    ],
+)
+def test_wrong_input_is_named_and_leaves_nothing(tmp_path, capsys, arguments, about):
+    assert main(["train", "ppo", *arguments, "--out", str(tmp_path / "run")]) == 2
+    assert about in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,154 @@
+"""Your own robot from an MJCF file and functions of arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+
+from metaroll import GaussianMLPPolicy, MujocoEnvDefinition, RolloutEngine, TaskFamily, check_slots, make_slots
+from metaroll.data.compare import first_difference
+from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.errors import ShapeError
+from metaroll.seeding import torch_generator
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.types import RolloutPlan
+
+SLIDE = """<mujoco>
+  <option timestep="0.01" integrator="Euler"/>
+  <worldbody>
+    <body name="cart">
+      <joint name="slide" type="slide" axis="1 0 0"/>
+      <geom size="0.1" mass="2"/>
+    </body>
+  </worldbody>
+  <actuator><motor joint="slide" ctrllimited="true" ctrlrange="-4 4"/></actuator>
+</mujoco>"""
+
+
+def reward(qpos, qpos_before, action, dt, goal):
+    speed = (qpos[:, 0] - qpos_before[:, 0]) / dt
+    return -np.abs(qpos[:, 0] - goal) - 0.1 * (action**2).sum(axis=1), {"speed": speed}
+
+
+def slide(**options: Any) -> MujocoEnvDefinition:
+    arguments = {"termination": lambda qpos: qpos[:, 0] > 0.2, "task": {"goal": 1.0}, "reset_noise": 0.05}
+    return MujocoEnvDefinition(SLIDE, 2, reward, **{**arguments, **options})
+
+
+def test_a_mass_on_a_slide() -> None:
+    """Euler steps by hand: 4 N on 2 kg, v += 2 * 0.01, x += v * 0.01, twice a step."""
+    env = slide(reset_noise=0.0)()
+    assert env.action_space.low == -4
+    assert env.dt == pytest.approx(0.02)
+    env.set_task({"goal": 0.5})
+    assert env.reset(seed=0)[0].tolist() == [0.0, 0.0]
+    observation, value, terminated, truncated, info = env.step(np.array([4.0], np.float32))
+    assert observation.tolist() == pytest.approx([0.0006, 0.04])
+    assert info == {"speed": pytest.approx(0.03)}
+    assert value == pytest.approx(-(0.5 - 0.0006) - 1.6)
+    assert not (terminated or truncated)
+    env.reset(options={"init_state": [0.199, 1.0]})
+    assert env.step(np.zeros(1, np.float32))[2]
+
+
+def test_noise_tasks_and_parameters_in_a_batch() -> None:
+    definition = slide()
+    updates = [None, SetTaskUpdate(definition, {"goal": -1.0}), DomainParamUpdate({"body_mass:cart": 5.0})]
+    plans = [RolloutPlan(i, (0, 0, i), update) for i, update in enumerate(updates)]
+    batched, listed = make_slots(definition, 3, plans=plans), GymSlots(definition, 3)
+    assert type(batched) is MujocoSlots
+    first = batched.reset(range(3), plans)
+    np.testing.assert_array_equal(first, listed.reset(range(3), plans))
+    assert (np.abs(first) <= 0.05).all()
+    assert len(set(first[:, 0])) == 3
+    for _ in range(20):
+        result, expected = (slots.step(np.ones((3, 1), np.float32), np.ones(3, bool)) for slots in (batched, listed))
+        np.testing.assert_array_equal(result.observations, expected.observations)
+        np.testing.assert_array_equal(result.rewards, expected.rewards)
+    assert len(set(result.observations[:, 1])) == 3
+    check_slots(lambda n: make_slots(definition, n), plans, num_steps=20)
+
+
+def test_in_workers() -> None:
+    definition = slide(max_steps=9)
+    policy = GaussianMLPPolicy(definition.env_spec, hidden_sizes=(4,), generator=torch_generator(0))
+    plans = [RolloutPlan(i, (0, 0, i), SetTaskUpdate(definition, {"goal": float(i)})) for i in range(5)]
+    with RolloutEngine(definition, policy) as here, RolloutEngine(definition, policy, num_workers=2) as there:
+        for one, other in zip(here.run(plans), there.run(plans), strict=True):
+            assert first_difference(one, other) is None
+            assert len(one) == 9
+    assert cloudpickle.loads(cloudpickle.dumps(definition)) == definition != slide()
+
+
+def test_as_a_family_of_tasks() -> None:
+    definition = slide(max_steps=5)
+    train, test = TaskFamily.from_env(definition, {"goal": (0.5, 2.0)}, name="slide").split(4, 2)
+    assert all(0.5 <= update.task["goal"] <= 2.0 for update in [*train, *test])
+    assert train[0]().get_task() == train[0].task
+
+
+def test_other_quantities_and_observations() -> None:
+    definition = MujocoEnvDefinition(
+        SLIDE,
+        1,
+        lambda xpos, xpos_before: xpos[:, 1, 0] - xpos_before[:, 1, 0],
+        lambda xpos, qvel: np.concatenate((xpos[:, 1], qvel), axis=1),
+    )
+    env = definition()
+    assert env.reset(options={"init_state": [0.3, 0.0]})[0].tolist() == [0.3, 0, 0, 0]
+    assert env.observation_space.shape == (4,)
+    assert definition.env_spec.max_episode_length is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "what"),
+    [
+        ("<geom", "<gem", 6, "unrecognized element"),
+        ("</body>", "</bod>", 4, "MISMATCHED_ELEMENT"),
+        ('size="0.1"', 'size="-1"', 6, "must be positive"),
+        ('joint="slide"', 'joint="slid"', 9, "slid"),
+    ],
+)
+def test_an_mjcf_that_does_not_compile(tmp_path: Path, old: str, new: str, line: int, what: str) -> None:
+    path = tmp_path / "robot.xml"
+    path.write_text(SLIDE.replace(old, new), encoding="utf-8")
+    with pytest.raises(ValueError, match=rf"robot\.xml, line {line}: the MJCF does not compile: .*{what}"):
+        MujocoEnvDefinition(path, 1, lambda qpos: qpos[:, 0])
+    with pytest.raises(ValueError, match=rf"the MJCF text, line {line}: .*{what}"):
+        MujocoEnvDefinition(path.read_text(encoding="utf-8"), 1, lambda qpos: qpos[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("functions", "error", "text"),
+    [
+        ((lambda qpoz: 0,), ValueError, "unknown argument of reward 'qpoz'; did you mean 'qpos'"),
+        ((lambda qpos: qpos,), ShapeError, r"reward must return an array of shape \(3\), a row per simulation"),
+        ((lambda qpos: qpos[:, 0] - qpos.mean(),), ValueError, "reward must compute each simulation .* by itself"),
+        ((lambda qpos: qpos[:, 0], lambda action: action), ValueError, "observation cannot have 'action'"),
+        ((lambda qpos: qpos[:, 0], lambda qpos: qpos[:, 0]), ShapeError, r"observation must return .* \(3, O\)"),
+        ((lambda *args: 0,), ValueError, "reward must name its arguments"),
+        ((3,), TypeError, "reward must be a function, got 3"),
+    ],
+)
+def test_functions_that_do_not_fit(functions: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        MujocoEnvDefinition(SLIDE, 1, *functions)
+
+
+def test_wrong_input_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="mjcf must be the path of an MJCF file, or its text"):
+        MujocoEnvDefinition(tmp_path / "none.xml", 1, lambda qpos: qpos[:, 0])
+    with pytest.raises(ValueError, match="frame_skip must be a whole number of at least 1, got 0"):
+        MujocoEnvDefinition(SLIDE, 0, lambda qpos: qpos[:, 0])
+    with pytest.raises(ValueError, match="reset_noise must be a number of at least 0"):
+        slide(reset_noise=-1.0)
+    with pytest.raises(ValueError, match="task must be a mapping with goal, got"):
+        slide()().set_task({"gaol": 1.0})
+    with pytest.raises(ValueError, match="this definition has no tasks"):
+        MujocoEnvDefinition(SLIDE, 1, lambda qpos: qpos[:, 0])().set_task({"goal": 1.0})

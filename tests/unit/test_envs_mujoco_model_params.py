@@ -1,0 +1,205 @@
+"""specs/sampling.md 16.2, 16.4: constants of MuJoCo models by path; references are models loaded with other values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import mujoco
+import numpy as np
+import pytest
+from gymnasium.envs.mujoco import half_cheetah_v5
+from gymnasium.spaces import Box
+
+from metaroll import (
+    DomainParamUpdate,
+    DomainRandomizer,
+    DomainRandWrapperLive,
+    ParallelRolloutSampler,
+    UniformDomainParam,
+    default_randomizer,
+    rollout,
+)
+from metaroll.errors import DataError
+from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
+
+XML = """
+<mujoco>
+  <option timestep="0.01"/>
+  <worldbody>
+    <body name="arm">
+      <joint name="hinge" type="hinge" axis="0 1 0" damping="{damping}"/>
+      <inertial pos="0 0 -0.5" mass="{mass}" diaginertia="0.1 0.1 0.1"/>
+    </body>
+    <body name="stone" pos="3 0 0">
+      <freejoint name="free"/>
+      <geom name="ball" type="sphere" size="0.1" mass="2" friction="0.5 0.1 0.1"/>
+    </body>
+  </worldbody>
+  <actuator><motor name="motor" joint="hinge" gear="{gear}"/></actuator>
+</mujoco>
+"""
+NOMINAL = {"mass": 1.0, "damping": 0.2, "gear": 3.0}
+
+
+class Arm(gymnasium.Env):
+    """A hinged arm and a falling stone."""
+
+    def __init__(self, **changes):
+        self.model = mujoco.MjModel.from_xml_string(XML.format(**{**NOMINAL, **changes}))
+        self.data = mujoco.MjData(self.model)
+        self.action_space = Box(-1.0, 1.0, (1,), np.float64)
+        self.observation_space = Box(-np.inf, np.inf, (self.model.nq + self.model.nv,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        mujoco.mj_resetData(self.model, self.data)
+        self.data.qpos[0] = 0.5
+        return self._get_obs(), {}
+
+    def step(self, action):
+        self.data.ctrl[:] = action
+        mujoco.mj_step(self.model, self.data)
+        return self._get_obs(), 0.0, False, False, {}
+
+    def _get_obs(self):
+        return np.concatenate([self.data.qpos, self.data.qvel])
+
+
+def push(obs):
+    return np.array([0.7])
+
+
+def run(env, steps=60):
+    env.reset(seed=0)
+    return np.array([env.step(env.action_space.high * 0.7)[0] for _ in range(steps)])
+
+
+def image(model):
+    buffer = np.zeros(mujoco.mj_sizeModel(model), np.uint8)
+    mujoco.mj_saveModel(model, None, buffer)
+    return buffer.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "change"),
+    [
+        ("body_mass:arm", 2.5, {"mass": 2.5}),
+        ("dof_damping:hinge", 1.5, {"damping": 1.5}),
+        ("dof_damping:0", 1.5, {"damping": 1.5}),
+        ("actuator_gear", 7.0, {"gear": 7.0}),
+        ("actuator_gear:motor:0", 7.0, {"gear": 7.0}),
+        ("actuator_gear:motor:*", 2.0, {"gear": 6.0}),
+        ("dof_damping:*", 4.0, {"damping": 0.8}),
+    ],
+)
+def test_the_motion_is_that_of_a_model_made_with_the_value(path, value, change):
+    env = Arm()
+    before, nominal = run(env), image(env.model)
+    DomainParamUpdate({path: value})(env)
+    changed = run(env)
+    np.testing.assert_array_equal(changed, run(Arm(**change)))
+    assert image(env.model) == image(Arm(**change).model)  # what MuJoCo computes from it, too
+    assert np.abs(changed - before).max() > 1e-3
+    set_domain_params(env, {})
+    assert image(env.model) == nominal
+    np.testing.assert_array_equal(run(env), before)
+
+
+def test_a_stone_falls_with_the_gravity_that_was_drawn():
+    """Semi-implicit Euler: after n steps of h the stone has fallen g h^2 n (n + 1) / 2."""
+    env = DomainRandWrapperLive(Arm(), default_randomizer(Arm, {"opt_gravity:2": ("uniform", 0.5)}))
+    for seed in range(3):
+        result = rollout(env, push, seed=seed, max_steps=20, no_close=True)
+        gravity = result.rollout_info["domain_param"]["opt_gravity:2"]
+        fallen = result.observations[-1, 3] - result.observations[0, 3]
+        assert -14.8 < gravity < -4.9
+        np.testing.assert_allclose(fallen, gravity * 0.01**2 * 20 * 21 / 2, rtol=1e-9)
+
+
+def test_every_update_starts_from_the_nominal_values():
+    env = Arm()
+    DomainParamUpdate({"body_mass:*": 2.0, "body_mass:arm": 5.0})(env)
+    assert env.model.body_mass.tolist() == [0.0, 5.0, 4.0]
+    DomainParamUpdate({"body_mass:*": 2.0, "opt_timestep": 0.005})(env)
+    assert env.model.body_mass.tolist() == [0.0, 2.0, 4.0] and env.model.opt.timestep == 0.005
+    assert domain_params_of(env) == {"body_mass:*": 2.0, "opt_timestep": 0.005}
+    DomainParamUpdate({"dof_damping:free": 0.3, "geom_friction:ball:1": 0.2, "body_mass": 3.0})(env)
+    assert env.model.body_mass.tolist() == [0.0, 3.0, 3.0] and env.model.opt.timestep == 0.01
+    assert env.model.dof_damping.tolist() == [0.2] + [0.3] * 6 and env.model.geom_friction.tolist() == [[0.5, 0.2, 0.1]]
+    assert read_domain_params(env, ["dof_damping", "dof_damping:free", "geom_friction", "dof_damping:*"]) == {
+        "dof_damping:free": 0.3,
+        "geom_friction": 0.5,
+        "dof_damping:*": 1.0,
+        "geom_friction:ball:1": 0.2,
+        "body_mass": 3.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("params", "error"),
+    [
+        ({"body_mas:arm": 1.0}, "did you mean 'body_mass'"),
+        ({"body_mass:armm": 1.0}, r"unknown body .*'armm'; did you mean 'arm'"),
+        ({"dof_damping:hing": 1.0}, r"unknown joint .*'hing'; did you mean 'hinge'"),
+        ({"bodymass": 1.0}, "unknown domain parameter of Arm 'bodymass'; did you mean 'body_mass'"),
+        ({"geom_friction:ball:3": 1.0}, "has columns 0 to 2, got '3'"),
+        ({"body_inertia:arm": 1.0}, r"has 3 columns; name one as in 'body_inertia:arm:0'"),
+        ({"body_mass:arm": 0.0}, "'body_mass:arm' must be positive, got 0.0"),
+        ({"body_mass:*": -1.0}, "must be positive"),
+        ({"dof_damping": -1.0}, "must not be negative"),
+        ({"qpos0:99": 1.0}, "has elements 0 to 7 without names"),
+        ({"geom_friction:ball:0:1": 1.0}, "must be attribute, attribute:element"),
+        ({"opt_gravitee:2": 1.0}, "did you mean 'opt_gravity'"),
+    ],
+)
+def test_wrong_paths_and_values_change_nothing(params, error):
+    env = Arm()
+    DomainParamUpdate({"body_mass:arm": 2.0})(env)
+    before = image(env.model)
+    with pytest.raises((DataError, ValueError), match=error):
+        DomainParamUpdate({"dof_damping:hinge": 9.0, **params})(env)
+    assert image(env.model) == before and domain_params_of(env) == {"body_mass:arm": 2.0}
+
+
+def test_half_cheetah_equals_one_loaded_from_a_changed_file(tmp_path):
+    text = (Path(half_cheetah_v5.__file__).parent / "assets" / "half_cheetah.xml").read_text(encoding="utf-8")
+    changed = text
+    for old, new in (('".4 .1 .1"', '".9 .1 .1"'), ('damping="6"', 'damping="8"'), ('gear="30"', 'gear="40"')):
+        assert changed.count(old) == 1
+        changed = changed.replace(old, new)
+    path = tmp_path / "cheetah.xml"
+    path.write_text(changed, encoding="utf-8")
+    reference = run(gymnasium.make("HalfCheetah-v5", xml_file=str(path)), 80)
+    env = gymnasium.make("HalfCheetah-v5")
+    before = run(env, 80)
+    DomainParamUpdate({"geom_friction": 0.9, "dof_damping:bthigh": 8.0, "actuator_gear:ffoot": 40.0})(env)
+    np.testing.assert_array_equal(run(env, 80), reference)
+    assert np.abs(reference - before).max() > 0.1
+    set_domain_params(env, {})
+    np.testing.assert_array_equal(run(env, 80), before)
+
+
+def test_random_bodies_in_samplers_do_not_depend_on_workers():
+    drawn = DomainRandomizer(UniformDomainParam("body_mass:*", 1.0, 0.5), UniformDomainParam("dof_damping", 1.0, 0.9))
+    samples = []
+    for workers in (1, 2):
+        env = DomainRandWrapperLive(gymnasium.make("HalfCheetah-v5", max_episode_steps=20), drawn)
+        with ParallelRolloutSampler(
+            env, lambda obs: np.full(6, 0.5), workers, min_rollouts=8, seed=1, show_progress_bar=False
+        ) as sampler:
+            samples.append(sampler.sample() + sampler.sample(eval=True))
+    for one, two in zip(*samples, strict=True):
+        np.testing.assert_array_equal(one.observations, two.observations)
+        assert one.rollout_info.get("domain_param") == two.rollout_info.get("domain_param")
+    factors = [r.rollout_info["domain_param"]["body_mass:*"] for r in samples[0][:8]]
+    assert len(set(factors)) == 8 and len({r.observations[-1, 0] for r in samples[0][:8]}) == 8
+    plain = rollout(
+        gymnasium.make("HalfCheetah-v5", max_episode_steps=20),
+        lambda obs: np.full(6, 0.5),
+        seed=1,
+        sub_seed=1,
+        sub_sub_seed=3,
+        eval=True,
+    )
+    np.testing.assert_array_equal(plain.observations, samples[0][8 + 3].observations)

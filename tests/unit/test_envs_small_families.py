@@ -1,0 +1,365 @@
+"""Points in the plane, bandits and random MDPs: specs/meta.md 7.1, Q-48."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from metaroll.envs.bandit import BernoulliBanditEnv, TenArmedBanditEnv
+from metaroll.envs.batched_env import BatchedSlots
+from metaroll.envs.checks import check_slots
+from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.point_corners import (
+    DensePointCornersEnv,
+    DenseSquaredPointCornersEnv,
+    PointCornersEnv,
+    PointMomentumEnv,
+    PointWallsEnv,
+)
+from metaroll.envs.point_navigation import PointNavigationEnv
+from metaroll.envs.random_mdp import RandomMDPEnv
+from metaroll.envs.registry import get_family
+from metaroll.envs.slot_factory import make_slots
+from metaroll.errors import ShapeError
+from metaroll.policies.adapters import ScriptedPolicy
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.tasks.updates import SetTaskUpdate, task_key
+from metaroll.types import RolloutPlan
+
+FAMILIES = {
+    "point-navigation": PointNavigationEnv,
+    "point-walls": PointWallsEnv,
+    "point-corners": PointCornersEnv,
+    "point-corners-dense": DensePointCornersEnv,
+    "point-corners-dense-squared": DenseSquaredPointCornersEnv,
+    "point-momentum": PointMomentumEnv,
+    "bandit-5": BernoulliBanditEnv,
+    "bandit-10": TenArmedBanditEnv,
+    "random-mdp": RandomMDPEnv,
+}
+KINDS = list(FAMILIES.values())
+
+
+def plans_of(kind: Any) -> list[RolloutPlan]:
+    env: Any = kind()
+    updates = [SetTaskUpdate(kind, task) for task in env.sample_tasks(3, generator=1)]
+    plans = [RolloutPlan(i, (5, 1, i), update) for i, update in enumerate(updates)]
+    start = np.arange(env.state_dim) % 2
+    return [*plans, RolloutPlan(3, (5, 1, 3)), RolloutPlan(4, (5, 1, 4), updates[0], init_state=start)]
+
+
+def steps_of(env: Any, *actions: Any) -> list[tuple[list[float], float, bool]]:
+    """Observation, reward and ending of each step."""
+    found = []
+    for action in actions:
+        observation, reward, terminated, truncated, _ = env.step(np.array(action))
+        assert not truncated
+        found.append((np.round(np.float64(observation), 6).tolist(), round(reward, 9), terminated))
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- alone and together
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_and_batched_are_bit_equal(kind: Any) -> None:
+    plans = plans_of(kind)
+    num = len(plans)
+    batched, single = BatchedSlots(num, kind()), GymSlots(kind, num)
+    np.testing.assert_array_equal(batched.reset(range(num), plans), single.reset(range(num), plans))
+    generator, space = np.random.default_rng(0), kind().action_space
+    ended = np.zeros(num, dtype=bool)
+    for _ in range(150):  # more than one block of noise
+        if isinstance(space, gymnasium.spaces.Discrete):
+            actions = generator.integers(space.n, size=num)
+        else:
+            actions = generator.normal(size=(num, 2)).astype(np.float32)
+        active = (generator.random(num) < 0.8) & ~ended
+        a: Any = batched.step(actions, active)
+        b: Any = single.step(actions, active)
+        for name in ("observations", "rewards", "terminated", "truncated"):
+            first, second = getattr(a, name), getattr(b, name)
+            assert first.dtype == second.dtype
+            np.testing.assert_array_equal(first, second)
+        for slot in np.flatnonzero(active):
+            assert {name: values[slot] for name, values in a.infos.items()} == b.infos[slot]
+        ended |= a.terminated
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batched_slots_conform(kind: Any) -> None:
+    check_slots(lambda n: BatchedSlots(n, kind()), plans_of(kind), num_steps=70)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_single_environment_is_a_valid_gymnasium_environment(kind: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message=".*(infinity|maximum value|wasn't initialized|not initialized).*")
+        warnings.filterwarnings("ignore", message=".*we recommend.*")
+        check_env(kind(), skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_have_different_tasks_and_are_stepped_together(name: str) -> None:
+    family = get_family(name)
+    train, test = family.split(seed=3)
+    assert (len(train), len(test)) == (family.num_train_tasks, family.num_test_tasks)
+    assert len({task_key(update.task) for update in train + test}) == len(train + test)
+    plan = RolloutPlan(0, (0, 0, 0), train[0])
+    slots = make_slots(name, 2, plans=[plan])
+    assert isinstance(slots, BatchedSlots)
+    assert family.horizon == slots.env_spec.max_episode_length
+    train_sampler, test_sampler = family.samplers(seed=1)
+    assert type(train_sampler.sample(1)[0]()) is type(test_sampler.sample(1)[0]()) is FAMILIES[name]
+
+
+@pytest.mark.parametrize("name", ["point-navigation", "random-mdp"])
+def test_rollouts_have_the_same_bits_with_one_and_two_workers(name: str) -> None:
+    family = get_family(name)
+    train, _ = family.split(4, 0)
+    space = family.env_constructor().action_space
+
+    def act(obs: np.ndarray, contexts: dict[str, np.ndarray]) -> np.ndarray:
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return obs.argmax(axis=1) % int(space.n)
+        return np.cos(7 * obs[:, ::-1] + 1)
+
+    plans = [RolloutPlan(i, (3, 0, i), train[i % 4], max_steps=70) for i in range(24)]
+    found = []
+    for workers in (1, 2):
+        with RolloutEngine(name, ScriptedPolicy(act), num_workers=workers) as engine:
+            found.append(engine.run(plans))
+    for a, b in zip(*found, strict=True):
+        assert a.observations.tobytes() == b.observations.tobytes()
+        assert a.rewards.tobytes() == b.rewards.tobytes()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_go_on_exactly_where_the_environment_is(kind: Any) -> None:
+    env: Any = kind()
+    env.set_task(env.sample_tasks(1, generator=3)[0])
+    env.reset(seed=1)
+    action = 0 if isinstance(env.action_space, gymnasium.spaces.Discrete) else np.full(2, 0.5)
+    env.step(action)
+    twins = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
+    expected = [env.step(action)[:2] for _ in range(80)]
+    for twin in twins:
+        assert task_key(twin.get_task()) == task_key(env.get_task())
+        for observation, reward in expected:
+            found = twin.step(action)
+            np.testing.assert_array_equal(found[0], observation)
+            assert found[1] == reward
+
+
+# -------------------------------------------------------------------------------------------------- points in the plane
+def test_navigation_by_hand() -> None:
+    """specs/meta.md 7.1 and Finn et al. 2017: minus the squared distance, moves of 0.1, the end within 0.01"""
+    env = PointNavigationEnv(goal=(0.3, -0.1))
+    assert env.reset(seed=0)[0].tolist() == [0, 0]
+    assert steps_of(env, (1, 0), (5, -0.5), (0.91, -0.5)) == [
+        ([0.1, 0.0], -0.05, False),  # 0.2^2 + 0.1^2
+        ([0.2, -0.05], -0.0125, False),  # clipped; 0.1^2 + 0.05^2
+        ([0.291, -0.1], -0.000081, True),  # 0.009 from the goal
+    ]
+    goals = np.array([task["goal"] for task in PointNavigationEnv.sample_tasks(4000, generator=0)])
+    assert -0.5 <= goals.min() < -0.49
+    assert 0.49 < goals.max() <= 0.5
+    assert 100 * np.mean(np.sum(goals**2, axis=1)) == pytest.approx(16.67, abs=0.6)  # staying in the origin
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        # From (0.1, 0.3): (0.3, 0.5) is 1.7, 1.5 from the corner, (0.5, 0.3) 1.5, 1.7.
+        (DenseSquaredPointCornersEnv, [-5.14, -5.14]),
+        (DensePointCornersEnv, [-np.sqrt(5.14)] * 2),
+        (PointCornersEnv, [np.sqrt(1.9**2 + 1.7**2) - np.sqrt(5.14), 0.0]),
+    ],
+)
+def test_corners_by_hand(kind: type[PointCornersEnv], expected: list[float]) -> None:
+    """specs/meta.md 7.1"""
+    env = kind(goal=(2, 2))
+    env.reset(options={"init_state": (0.1, 0.3)})
+    first, second = steps_of(env, (1, 7), (1, -1))
+    assert (first[0], second[0]) == ([0.3, 0.5], [0.5, 0.3])
+    assert [first[1], second[1]] == pytest.approx(expected, abs=1e-9)
+
+
+def test_sparse_corners_pay_for_the_nearest_corner_and_away_from_the_start_only() -> None:
+    """specs/meta.md 7.1: 0 if the 1-norm is below the radius, or another corner is nearer"""
+    env = PointCornersEnv(goal=(2, -2))
+    env.reset(options={"init_state": (0.1, -0.1)})
+    at_start, away, elsewhere = steps_of(env, (0.5, -0.5), (1, -1), (-1, 1))
+    assert at_start == ([0.2, -0.2], 0.0, False)
+    assert away[1] == pytest.approx(np.sqrt(2) * 0.2)  # straight towards the goal
+    assert elsewhere[1] == 0.0
+    env.reset(options={"init_state": (1, 1)})
+    assert steps_of(env, (1, -1))[0][1] == 0.0  # nearer to (2, -2), yet (2, 2) is the nearest corner
+
+
+def test_starts_and_tasks_of_the_corners() -> None:
+    """specs/meta.md 7.1: corners with equal probability, starts uniform in [-0.2, 0.2]^2"""
+    starts = np.array([PointCornersEnv().reset(seed=i)[0] for i in range(200)])
+    assert np.abs(starts).max() <= 0.2
+    assert starts.min() < -0.19
+    for kind in (PointCornersEnv, PointMomentumEnv):
+        goals = [tuple(task["goal"]) for task in kind.sample_tasks(8, generator=1)]
+        corners = {(2, 2), (2, -2), (-2, 2), (-2, -2)}
+        assert set(goals[:4]) == set(goals[4:]) == corners
+        assert kind.sample_tasks(0) == []
+    momentum = np.array([PointMomentumEnv().reset(seed=i)[0] for i in range(200)])
+    assert np.abs(momentum).max(axis=0) == pytest.approx([0.2, 0.2, 0.1, 0.1], abs=0.01)
+
+
+def test_momentum_by_hand() -> None:
+    """specs/meta.md 7.1: the velocity changes by at most 0.1, then moves the point; max(2 - d, 0)"""
+    env = PointMomentumEnv(goal=(2, 2))
+    env.reset(options={"init_state": (0.5, 0.8, 0.2, 0.0)})
+    (first, second) = steps_of(env, (1, 0), (-5, 1))
+    assert first == ([0.8, 0.8, 0.3, 0.0], round(2 - np.sqrt(2 * 1.2**2), 9), False)
+    assert second == ([1.0, 0.9, 0.2, 0.1], round(2 - np.sqrt(1.0 + 1.1**2), 9), False)
+    env.set_task({"goal": (-2, -2)})
+    assert steps_of(env, (0, 0))[0][1] == 0.0
+    dense = PointMomentumEnv(goal=(2, 2), reward_type="dense_squared")
+    dense.reset(options={"init_state": (0.5, 0.8, 0.2, 0.0)})
+    assert steps_of(dense, (1, 0))[0][1] == pytest.approx(-2.88)
+
+
+def test_walls_stop_who_comes_from_inside_unless_at_the_gap() -> None:
+    """specs/meta.md 7.1, Q-48: the reward is a number everywhere, and that of the place where the point is"""
+    env = PointWallsEnv(goal=(2, 2), gap_1=(0, 1), gap_2=(2, 0))
+    env.reset(options={"init_state": (0.9, 0.0)})
+    stopped, again = steps_of(env, (1, 0), (1, 0))
+    assert stopped[0] == again[0] == pytest.approx([1, 0], abs=2e-6)
+    assert stopped[1] == pytest.approx(-np.sqrt(1 + 4), abs=2e-6)  # not that of (1.1, 0)
+    env.reset(options={"init_state": (0.0, 0.9)})
+    assert steps_of(env, (0, 1), (0, -1))[0][0] == [0.0, 1.1]  # through the gap
+    env.reset(options={"init_state": (1.1, 0.0)})
+    assert steps_of(env, (-1, 0))[0][0] == pytest.approx([0.9, 0])  # open from outside
+    env.reset(options={"init_state": (0.0, 1.9)})
+    assert steps_of(env, (0, 1))[0][0] == pytest.approx([0, 2], abs=2e-6)  # the outer wall
+    env.reset(options={"init_state": (1.9, 0.0)})
+    assert steps_of(env, (1, 0))[0][0] == pytest.approx([2.1, 0])
+
+
+def test_sparse_walls() -> None:
+    """specs/meta.md 7.1: d(s) - d(s') where d(s') < radius, else 0 (Q-48)"""
+    env = PointWallsEnv(goal=(2, 2), gap_1=(0, 1), gap_2=(2, 0), reward_type="sparse")
+    env.reset(options={"init_state": (0.0, 0.0)})
+    assert steps_of(env, (1, 1))[0][1] == 0.0  # 2.5 away
+    env.reset(options={"init_state": (2.0, 0.5)})
+    assert steps_of(env, (0, 1))[0][1] == pytest.approx(0.2)
+    tasks = PointWallsEnv.sample_tasks(300, generator=0)
+    gaps = np.array([[task["gap_1"], task["gap_2"]] for task in tasks])
+    np.testing.assert_allclose(np.linalg.norm(gaps, axis=2), np.tile([1.0, 2.0], (300, 1)))
+    assert np.abs(gaps.mean(axis=0)).max() < 0.3
+    assert len({tuple(task["goal"]) for task in tasks}) == 4
+
+
+# ------------------------------------------------------------------------------------------------- bandits and tables
+def test_bandit_pays_as_often_as_its_probabilities_say() -> None:
+    env = BernoulliBanditEnv(probabilities=(0.0, 1.0, 0.3))
+    assert (env.action_space.n, env.reset(seed=2)[0]) == (3, 0)  # type: ignore[attr-defined]
+    pulls = {arm: [env.step(arm)[1] for _ in range(2000)] for arm in range(3)}
+    assert (set(pulls[0]), set(pulls[1])) == ({0.0}, {1.0})
+    assert np.mean(pulls[2]) == pytest.approx(0.3, abs=0.04)  # standard error 0.01
+    again = BernoulliBanditEnv(probabilities=(0.3,) * 3)
+    again.reset(seed=2)
+    assert np.mean([again.step(0)[1] for _ in range(2000)]) == pytest.approx(0.3, abs=0.04)
+    tasks = BernoulliBanditEnv(num_arms=7).sample_tasks(500, generator=0)
+    drawn = np.array([task["probabilities"] for task in tasks])
+    assert drawn.shape == (500, 7)
+    assert drawn.mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_mdp_moves_and_rewards_by_its_tables() -> None:
+    rewards, transitions = np.array([[1.0, 5.0], [-2.0, 3.0]]), np.zeros((2, 2, 2))
+    transitions[0, :, 1] = 1.0
+    transitions[1, :, :] = (0.25, 0.75)
+    env = RandomMDPEnv(rewards, transitions, num_states=2, num_actions=2)
+    counts, sums = np.zeros((2, 2)), {(s, a): [] for s in range(2) for a in range(2)}
+    state = env.reset(seed=1)[0]
+    assert state == 0
+    for t in range(4000):
+        following, reward, *_ = env.step(t % 2)
+        counts[state, following] += 1
+        sums[int(state), t % 2].append(reward)
+        state = following
+    assert counts[0, 0] == 0
+    assert counts[1, 0] / counts[1].sum() == pytest.approx(0.25, abs=0.04)
+    for (s, a), values in sums.items():
+        assert np.mean(values) == pytest.approx(rewards[s, a], abs=0.2)
+        assert np.std(values) == pytest.approx(1.0, abs=0.15)
+    assert env.reset(options={"init_state": (1,)})[0] == 1
+
+
+def test_random_tables_have_the_published_distribution() -> None:
+    """Duan et al. 2016: mean rewards N(1, 1), transitions Dirichlet(1), 10 states and 5 actions"""
+    tasks = RandomMDPEnv().sample_tasks(50, generator=0)
+    means = np.array([task["rewards"] for task in tasks])
+    rows = np.array([task["transitions"] for task in tasks])
+    assert (means.shape, rows.shape) == ((50, 10, 5), (50, 10, 5, 10))
+    assert (means.mean(), means.std()) == pytest.approx((1.0, 1.0), abs=0.08)
+    np.testing.assert_allclose(rows.sum(axis=-1), 1.0)
+    assert rows.var() == pytest.approx(0.1 * 0.9 / 11, rel=0.1)  # a(A - a) / (A^2 (A + 1)) with a = 1, A = 10
+
+
+def test_reward_noise_and_transitions_are_independent_of_the_actions_before() -> None:
+    env = RandomMDPEnv(num_states=3, num_actions=2)
+    found = []
+    for actions in (np.zeros(100, dtype=int), np.ones(100, dtype=int)):
+        env.reset(seed=4)
+        found.append([env.step(a)[:2] for a in actions])
+    assert found[0] == found[1]  # the tables do not tell actions apart
+
+
+# -------------------------------------------------------------------------------------------------------- wrong input
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: PointCornersEnv(reward_type="loud"), ValueError, "reward_type must be 'dense', .* got 'loud'"),  # type: ignore[arg-type]
+        (lambda: PointWallsEnv(sparse_reward_radius=0), ValueError, "sparse_reward_radius must be .* above 0, got 0"),
+        (lambda: PointWallsEnv().set_task({"goal": (1, 1)}), ValueError, "'goal', 'gap_1' and 'gap_2'"),
+        (lambda: PointMomentumEnv().reset(options={"init_state": (1, 1)}), ShapeError, r"\(4,\), got \(2,\)"),
+        (lambda: PointMomentumEnv(render_mode="human"), ValueError, "render_mode must be None, PointMomentumEnv"),
+        (lambda: PointNavigationEnv().step(np.zeros(2)), gymnasium.error.ResetNeeded, "reset"),
+        (lambda: BernoulliBanditEnv(num_arms=0), ValueError, "num_arms must be a whole number of at least 1, got 0"),
+        (lambda: BernoulliBanditEnv((0.5, 1.5)), ValueError, r"probabilities must lie in \[0, 1\], got"),
+        (lambda: BernoulliBanditEnv((0.5, 0.5), num_arms=3), ShapeError, r"shape \(3,\), got \(2,\)"),
+        (
+            lambda: BernoulliBanditEnv().set_task((0, 1)),  # type: ignore[arg-type]
+            ValueError,
+            "task must be a mapping with 'probabilities'",
+        ),
+        (lambda: RandomMDPEnv(num_states=2.5), ValueError, "num_states must be a whole number"),  # type: ignore[arg-type]
+        (lambda: RandomMDPEnv(np.zeros((2, 5))), ShapeError, r"task\['rewards'\] must have shape \(10, 5\)"),
+        (lambda: RandomMDPEnv(transitions=np.ones((10, 5, 10))), ValueError, "sum to 1 .* sums from 10 to 10"),
+        (lambda: RandomMDPEnv().reset(options={"init_state": (10,)}), ValueError, "from 0 to 9, got"),
+        (lambda: RandomMDPEnv().reset(options={"init_state": (0.5,)}), ValueError, "whole number from 0 to 9"),
+    ],
+)
+def test_wrong_input_is_told(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_wrong_actions_are_told_and_those_of_frozen_slots_are_not_looked_at() -> None:
+    env = BernoulliBanditEnv()
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="actions must lie between 0 and 4, got 5"):
+        env.step(5)
+    with pytest.raises(TypeError, match="actions must be whole numbers below 5, got float64"):
+        env.step(1.5)
+    with pytest.raises(ShapeError, match=r"action must have shape \(\), got \(1,\)"):
+        env.step([1])
+    slots = BatchedSlots(2, env)
+    slots.reset([0], [RolloutPlan(seed=(0, 0, 0))])
+    assert slots.step(np.array([1, -1]), np.array([True, False])).rewards[1] == 0
+    with pytest.raises(RuntimeError, match="slot 1 must be reset before it is stepped"):
+        slots.step(np.array([1, 1]), np.array([True, True]))

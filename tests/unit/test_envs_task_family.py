@@ -1,0 +1,260 @@
+"""Families of tasks from environments of one's own: the hashed split, its samplers, and what is wrong with a family."""
+
+from __future__ import annotations
+
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll import (
+    DomainRandomizer,
+    NormalDomainParam,
+    RolloutEngine,
+    RolloutPlan,
+    SplitTaskSampler,
+    TaskFamily,
+    UniformDomainParam,
+    default_randomizer,
+    get_family,
+)
+from metaroll.cli.experiments import resolve
+from metaroll.envs.sims.catalogue import CatapultEnv
+from metaroll.envs.sims.registration import SIMS, sim_constructor
+from metaroll.envs.slot_factory import env_kind
+from metaroll.errors import DataError
+from metaroll.policies.playback import DummyPolicy
+from metaroll.tasks.hashed_split import task_side
+from metaroll.tasks.updates import task_key
+from metaroll.types import EnvSpec
+from task_envs import Line, Sized, ToldByReset, make_line
+
+
+def keys(updates) -> list:
+    return [task_key(update.task) for update in updates]
+
+
+def place_of(update) -> float:
+    return update(None).unwrapped.place
+
+
+FAMILIES = {
+    "params": lambda: TaskFamily.from_params(Line, {"place": (-1, 1)}, horizon=10),
+    "randomizer": lambda: TaskFamily.from_params(
+        make_line, DomainRandomizer(UniformDomainParam("place", 0.0, 1.0)), horizon=10
+    ),
+    "sample_tasks": lambda: TaskFamily.from_env(Line, horizon=10),
+    "set_task": lambda: TaskFamily.from_env(Line, [NormalDomainParam("place", 0.0, 1.0)], horizon=10),
+    "reset": lambda: TaskFamily.from_env(ToldByReset, {"place": (-1, 1)}, horizon=10),
+    "function": lambda: TaskFamily.from_env(
+        make_line, lambda num, generator: [{"place": float(p)} for p in generator.normal(size=num)], horizon=10
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_kind_of_family_splits_by_hash(kind):
+    family = FAMILIES[kind]()
+    train, test = family.split(seed=3)
+    assert (len(train), len(test)) == (80, 20)
+    assert all(task_side(update.task, 0.2) == "train" for update in train)
+    assert all(task_side(update.task, 0.2) == "test" for update in test)
+    assert len({*keys(train), *keys(test)}) == 100
+    assert keys(FAMILIES[kind]().split(seed=3)[0]) == keys(train)
+    assert not set(keys(train)) & set(keys(family.split(seed=4)[0]))
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_growing_a_set_moves_no_task(kind):
+    family = FAMILIES[kind]()
+    train, test = family.split(10, 5)
+    more, others = family.split(300, 7)
+    assert keys(more[:10]) == keys(train)
+    assert keys(others[:5]) == keys(test)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_updates_make_environments_of_their_task_and_change_others(kind):
+    train, _ = FAMILIES[kind]().split(3, 1)
+    env = train[0](None)
+    for update in train:
+        env = update(env)
+        env.reset(seed=0)
+        assert env.unwrapped.place == update.task["place"]
+    fresh = train[2](None)
+    fresh.reset(seed=0)
+    assert fresh.unwrapped.place == train[2].task["place"]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_samplers_go_on_for_ever_and_never_meet(kind):
+    family = FAMILIES[kind]()
+    train, test = family.samplers(seed=1)
+    assert train.n_tasks is None
+    drawn = [*train.sample(30), *train.sample(30)], [*test.sample(30), *test.sample(30)]
+    assert len(set(keys(drawn[0]))) == len(set(keys(drawn[1]))) == 60
+    assert not set(keys(drawn[0])) & set(keys(drawn[1]))
+    assert not set(keys(family.split()[0])) & set(keys(drawn[1]))  # whatever the seed
+    assert keys(family.samplers(seed=1)[0].sample(30)) == keys(drawn[0][:30])
+    assert train.sample(0) == []
+
+
+def test_rollouts_of_a_family_are_the_same_in_workers():
+    family = FAMILIES["reset"]()
+    train, _ = family.split(6, 1)
+    plans = [RolloutPlan(i, (0, 0, i), env_update=update, max_steps=5) for i, update in enumerate(train)]
+    policy = DummyPolicy(EnvSpec.from_env(family.env_constructor()))
+    with RolloutEngine(family.env_constructor, policy) as engine:
+        here = engine.run(plans)
+    with RolloutEngine(train[0], policy, num_workers=2) as engine:
+        there = engine.run(plans)
+    for left, right, update in zip(here, there, train, strict=True):
+        np.testing.assert_array_equal(left.rewards, right.rewards)
+        first = abs(0.2 * left.actions[0, 0] - update.task["place"])
+        assert left.rewards[0] == pytest.approx(-first)
+
+
+# -------------------------------------------------------------------------------------------------- lists of all tasks
+def test_constructors_are_tasks_by_name():
+    sizes = {f"size {size}": functools.partial(Sized, size=size) for size in range(1, 31)}
+    family = TaskFamily.from_constructors(sizes, horizon=10)
+    train, test = family.split()
+    assert len(train) + len(test) == 30 == family.num_train_tasks + family.num_test_tasks
+    assert [update.task for update in test] == [name for name in sizes if task_side(name, 0.2) == "test"]
+    assert test[0](None).size == float(test[0].task.split()[1])
+    more = TaskFamily.from_constructors({**sizes, "size 31": Sized}, horizon=10)
+    assert set(keys(train)) <= set(keys(more.split()[0]))
+    sampler, _ = family.samplers()
+    assert sampler.n_tasks == len(train)
+    assert set(keys(sampler.sample(len(train)))) == set(keys(train))  # each once before any again
+    assert len(sampler.sample(100, with_replacement=True)) == 100
+
+
+def test_names_of_constructors_must_tell_them_apart():
+    family = TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(20)], horizon=5)
+    assert "Sized(size=3)" in family.tasks.all_tasks  # type: ignore[operator]
+    with pytest.raises(ValueError, match="names of their own.*got 'Line' twice; give a dict"):
+        TaskFamily.from_constructors([Line, Line])
+    with pytest.raises(ValueError, match="names of their own"):
+        TaskFamily.from_constructors([lambda: Line()])
+    with pytest.raises(TypeError, match="must be functions or classes"):
+        TaskFamily.from_constructors({"a": 3})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="at least one, got none"):
+        TaskFamily.from_constructors([])
+
+
+def test_a_list_of_tasks_is_split_whole():
+    tasks = [{"place": i / 10} for i in range(40)] + [{"place": 0.1}]  # one twice
+    family = TaskFamily.from_env(Line, tasks, horizon=5)
+    train, test = family.split()
+    assert len(train) + len(test) == 40
+    with pytest.raises(ValueError, match=r"Line has \d+ training and \d+ held-out tasks.*too few for num_train=60"):
+        family.split(num_train=60)
+    with pytest.raises(ValueError, match="none of the 2 tasks is a held-out task with test_share=0.001"):
+        TaskFamily.from_env(Line, tasks[:2], test_share=0.001)
+    with pytest.raises(ValueError, match="none of the 1 tasks is on the side 'test'"):
+        SplitTaskSampler(TaskFamily.from_env(Line, tasks[:1], num_train_tasks=1, num_test_tasks=0).tasks, "test", 1e-9)
+
+
+# ---------------------------------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        ({"plaze": (-1, 1)}, DataError, "unknown domain parameter of Line 'plaze'; did you mean 'place'"),
+        ({"place": (1, -1)}, ValueError, "low below high"),
+        ({"place": 3}, TypeError, r"params\['place'\] must be \(low, high\), or a distribution"),
+        ({"place": ("a", "b")}, TypeError, "two numbers"),
+        ({"place": NormalDomainParam("x", 0, 1)}, ValueError, "must be a distribution of 'place', got one of"),
+        ({}, ValueError, "at least one number that varies"),
+        (3, TypeError, "params must be a dict such as"),
+    ],
+)
+def test_bad_params_are_refused_when_the_family_is_made(params, error, message):
+    with pytest.raises(error, match=message):
+        TaskFamily.from_params(Line, params)
+
+
+def test_bad_environments_and_tasks_are_refused():
+    with pytest.raises(TypeError, match=r"ToldByReset has no sample_tasks\(num_tasks\): add it, or say what its tasks"):
+        TaskFamily.from_env(ToldByReset)
+    with pytest.raises(TypeError, match="make_env must be a class or function"):
+        TaskFamily.from_env(Line())  # type: ignore[arg-type]
+    with pytest.raises(gymnasium.error.Error, match="Pendulumm"):
+        TaskFamily.from_params("Pendulumm-v1", {"m": (0.5, 2)})
+    with pytest.raises(TypeError, match="tasks must be a list of tasks"):
+        TaskFamily.from_env(Line, 3)
+    with pytest.raises(ValueError, match="test_share must be a share"):
+        TaskFamily.from_env(Line, test_share=0)
+    short = TaskFamily.from_env(Line, lambda num, generator: [0.5], horizon=5)
+    with pytest.raises(ValueError, match=r"tasks\(64, generator\) must return 64 tasks, got 1"):
+        short.split()
+
+
+def test_too_few_different_tasks_are_told():
+    family = TaskFamily.from_env(Line, lambda num, generator: list(generator.choice(5, size=num)), horizon=5)
+    with pytest.raises(ValueError, match="no more than 5 different tasks of Line; ask for fewer"):
+        family.split(80, 20)
+    sampler, _ = family.samplers()
+    with pytest.raises(ValueError, match="no more than . different tasks on the side 'train'"):
+        sampler.sample(50)
+    assert len(sampler.sample(50, with_replacement=True)) == 50
+
+
+# -------------------------------------------------------------------------------------------------------- horizon, name
+def test_time_limits_and_ids_of_gymnasium():
+    family = TaskFamily.from_params("Pendulum-v1", {"m": (0.5, 2.0)})
+    assert (family.name, family.horizon) == ("Pendulum-v1", 200)
+    update = family.split(1, 1)[0][0]
+    assert update(None).unwrapped.m == update.task["m"]  # type: ignore[union-attr]
+    assert TaskFamily.from_env(Line).horizon is None
+
+
+def test_the_option_of_reset_can_have_any_name():
+    class Goal(ToldByReset):
+        option = "goal"
+
+    family = TaskFamily.from_env(Goal, {"place": (1, 2)}, option="goal", horizon=5)
+    update = family.split(1, 1)[0][0]
+    env = update(None)
+    env.reset()
+    assert env.unwrapped.place == update.task["place"] == env.get_task()["place"]
+    env.reset(options={"goal": {"place": 7.0}})  # what is given at the reset goes first
+    assert env.unwrapped.place == 7.0
+
+
+# ------------------------------------------------------------------------------------------------- simulated systems
+@pytest.mark.parametrize("name", [entry.short_name for entry in SIMS if entry.short_name != "2dg"])
+def test_simulated_systems_are_families_of_their_default_domains(name):
+    """specs/sampling.md 16.4"""
+    family = get_family(name)
+    assert family.horizon == sim_constructor(name)().max_steps
+    train, test = family.split(30, 5)
+    names = default_randomizer(name).names
+    env = None
+    for update in train + test:
+        env = update(env)
+        assert list(update.task) == names
+        assert {key: env.domain_param[key] for key in names} == update.task
+    assert repr(family.tasks.randomizer) == repr(default_randomizer(name))  # type: ignore[attr-defined]
+
+
+def test_tasks_of_a_simulated_system_are_stepped_as_a_batch():
+    train, _ = get_family("pend").split(3, 1)
+    plans = [RolloutPlan(i, (0, 0, i), env_update=update) for i, update in enumerate(train)]
+    assert env_kind(train[0], plans) == env_kind("pend", plans) == "batched"
+
+
+def test_ppo_learns_a_simulated_system_as_it_is():
+    system, family = (resolve("ppo", name)["algorithm"] for name in ("pend", "point-robot"))
+    assert (system["max_path_length"], system["num_train_tasks"]) == (400, None)
+    assert family["num_train_tasks"] == 80
+
+
+def test_planets_of_the_catapult():
+    """specs/sampling.md 17.7: Venus with probability 0.7"""
+    randomizer = default_randomizer(CatapultEnv(planets=True), generator=0)
+    planets = np.array([values["planet"] for values in randomizer.draw(4000)])
+    assert set(planets) == {0.0, 1.0}
+    assert planets.mean() == pytest.approx(0.7, abs=0.03)  # standard deviation 0.007
+    assert "planet" not in default_randomizer(CatapultEnv()).names

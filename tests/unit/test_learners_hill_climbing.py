@@ -1,0 +1,204 @@
+"""Hill climbing in policy parameters (specs/sampling.md 18.1): steps by hand, runs, resume, bad input."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.cli.main import main
+from metaroll.errors import InvalidValueError, ShapeError
+from metaroll.functional.parameter_noise import adapted_spread, default_population, noisy_sets
+from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
+from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
+from metaroll.seeding import torch_generator
+from metaroll.training.metrics_log import read_metrics
+from metaroll.training.policy_evaluator import PolicyEvaluator
+from metaroll.training.runner import LocalRunner
+from metaroll.types import EnvSpec
+
+CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
+PENDULUM = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+
+
+def learner_of(spec: EnvSpec = CART, **options: Any) -> HillClimbing:
+    generator = torch_generator(0)
+    if spec is CART:
+        policy: Any = CategoricalMLPPolicy(spec, (), generator=generator)
+    else:
+        policy = GaussianMLPPolicy(spec, (), learn_std=False, generator=generator)
+    return HillClimbing(spec, policy, **{"seed": 1, "evaluate_every": 0, **options})
+
+
+def returned(*scores: float) -> list[list[Any]]:
+    """One rollout per set that returns its score."""
+    return [[SimpleNamespace(rewards=np.array([score]))] for score in scores]
+
+
+def test_the_population_grows_with_the_logarithm():
+    assert [default_population(n) for n in (1, 10, 100)] == [4, 10, 17]  # 4 + int(3 ln P)
+    assert learner_of().pop_size == 4 + int(3 * np.log(10))  # 4 x 2 weights and 2 biases
+
+
+def test_sets_lie_on_the_sphere_or_spread_by_the_deviation():
+    mean = np.arange(40.0)
+    sphere = noisy_sets(mean, 0.5, 9, "sphere", 0) - mean
+    assert sphere.shape == (9, 40)
+    assert np.linalg.norm(sphere, axis=1) == pytest.approx(0.5, abs=1e-5)
+    normal = noisy_sets(mean, 0.5, 4000, "normal", 0) - mean
+    assert normal.std() == pytest.approx(0.5, rel=0.01)
+    assert abs(normal.mean()) < 0.01
+
+
+def test_the_spread_shrinks_after_a_success_and_grows_otherwise():
+    assert adapted_spread(1.0, True, 2.0, (0.01, 9.0), "normal", 0.5) == 0.25
+    assert adapted_spread(1.0, False, 2.0, (0.01, 9.0), "normal", 0.5) == 2.0
+    assert adapted_spread(1.0, True, 2.0, (0.5, 9.0), "normal", 0.7) == 0.5
+    assert adapted_spread(1.0, True, 2.0, (0.5, 9.0), "sphere", 0.7) == 0.7  # begins anew
+    assert adapted_spread(1.0, False, 2.0, (0.5, 1.5), "sphere", 0.7) == 0.7
+
+
+def test_it_moves_to_the_best_set_only_if_that_beats_the_mean():
+    learner = learner_of(pop_size=2, spread=0.5, spread_factor=2.0)
+    sets = learner.ask()
+    start = learner.policy.acting_parameters()
+    assert np.array_equal(sets[0], start)
+    found = learner.tell(returned(3.0, 3.0, 1.0))
+    assert np.array_equal(learner.policy.acting_parameters(), start)
+    assert (found["improved"], found["spread"], learner.spread) == (0.0, 0.5, 1.0)
+    sets = learner.ask()
+    found = learner.tell(returned(3.0, 2.0, 5.0))
+    assert np.array_equal(learner.policy.acting_parameters(), sets[2])
+    assert (found["improved"], found["best_return"], learner.spread) == (1.0, 5.0, 0.25)
+    learner.ask()
+    learner.tell(returned(4.0, 2.0, 3.0))
+    assert learner.best_return == 5.0
+    assert np.array_equal(learner.best_parameters, sets[2])
+
+
+def test_sets_may_be_compared_by_their_worst_rollouts():
+    learner = learner_of(pop_size=1, epsilon=0.5)
+    sets = learner.ask()
+    rollouts = [[SimpleNamespace(rewards=np.array([r])) for r in each] for each in ((4.0, 4.0), (9.0, 1.0))]
+    found = learner.tell(rollouts)
+    assert (found["score"], found["improved"]) == (4.0, 0.0)  # 1 is worse than 4, though 5 is more than 4
+    assert np.array_equal(learner.policy.acting_parameters(), sets[0])
+
+
+def test_only_weights_are_explored():
+    learner = learner_of(PENDULUM, pop_size=3)
+    sets = learner.ask()
+    same = (sets == sets[0]).all(axis=0)
+    names = learner.policy.parameter_layout().names
+    assert names[0] == "policy.log_std"
+    assert same.tolist() == [True] + [False] * 4
+
+
+def test_it_ends_when_the_returns_of_the_mean_are_alike():
+    learner = learner_of(pop_size=1, stop_std=0.1, stop_window=3)
+    for score, converged in ((1.0, False), (5.0, False), (5.0, False), (5.1, True), (6.0, False)):
+        learner.ask()
+        learner.tell(returned(score, 0.0))
+        assert learner.converged == converged
+
+
+def runner_of(folder: Any = None, num_workers: int = 1, **options: Any) -> LocalRunner:
+    learner = learner_of(**{"evaluate_every": 2, "max_path_length": 60, **options})
+    runner = LocalRunner(run_dir=folder, seed=3, num_workers=num_workers, evaluator=PolicyEvaluator(num_episodes=2))
+    runner.setup(learner, "CartPole-v1")
+    return runner
+
+
+def test_it_learns_to_balance():
+    with runner_of(max_path_length=200, evaluate_every=0) as runner:
+        runner.train(12)
+        assert runner.evaluate(runner._algo) > 150.0
+
+
+@pytest.mark.parametrize("noise", ["normal", "sphere"])
+def test_a_resumed_run_is_the_run_that_never_stopped_on_any_number_of_workers(tmp_path, noise):
+    with runner_of(tmp_path / "straight", noise=noise) as straight:
+        straight.train(4)
+        expected = straight._algo.state_dict()
+    with runner_of(tmp_path / "stopped", noise=noise) as first:
+        first.train(2)
+    with runner_of(tmp_path / "stopped", 2, noise=noise) as second:
+        second.restore(tmp_path / "stopped")
+        second.resume(4)
+        found = second._algo.state_dict()
+        assert second.total_env_steps == straight.total_env_steps
+    assert np.array_equal(found["mean"], expected["mean"])
+    assert found["generator"] == expected["generator"]
+    rows = [
+        [(row["metric"], row["value"]) for row in read_metrics(tmp_path / run) if row["phase"] != "time"]
+        for run in ("straight", "stopped")
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_it_can_be_driven_by_hand():
+    learner = learner_of(pop_size=2)
+    with ParameterExplorationSampler("CartPole-v1", learner.policy, 2, 1, 1, seed=0, max_steps=20) as sampler:
+        result = sampler.sample(learner.ask(), eval=True)
+        found = learner.tell([sample.rollouts for sample in result])
+    assert found["episodes"] == 6.0
+    assert found["score"] == pytest.approx(result[0].mean_undiscounted_return)
+
+
+def test_the_command_trains_in_random_domains(tmp_path, capsys):
+    run = str(tmp_path / "run")
+    options = ["--epochs", "2", "--pop-size", "2", "--max-path-length", "20", "--evaluate-every", "0"]
+    options += ["--randomise", "default", "--num-domains", "3", "--num-init-states-per-domain", "2"]
+    options += ["--num-test-tasks", "3", "--num-episodes", "2", "--torch-threads", "1"]
+    assert main(["train", "hill-climbing", "qcp-st", *options, "--out", run, "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert np.shape(summary["returns"]) == (3, 2)
+    episodes = [row["value"] for row in read_metrics(run, phase="train", metric="episodes")]
+    assert episodes == [3 * 6.0] * 2  # three sets in three domains with two initial states each
+    assert main(["resume", run, "--epochs", "3", "--quiet"]) == 0
+    assert main(["train", "hill-climbing", "point-robot", "--out", run + "2"]) == 2
+    assert "the family of tasks 'point-robot'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "about"),
+    [
+        ({"pop_size": 0}, ValueError, "pop_size"),
+        ({"epsilon": 0.0}, ValueError, "epsilon"),
+        ({"noise": "nromal"}, ValueError, "normal"),
+        ({"spread": 5.0}, ValueError, r"spread must lie in \[0.01, 2\]"),
+        ({"spread_factor": 0.9}, ValueError, "spread_factor"),
+        ({"num_domains": 0}, ValueError, "num_domains"),
+        ({"stop_window": 1}, ValueError, "stop_window"),
+    ],
+)
+def test_bad_arguments_are_named(options, error, about):
+    with pytest.raises(error, match=about):
+        learner_of(**options)
+
+
+def test_wrong_rollouts_change_nothing():
+    learner = learner_of(pop_size=1)
+    with pytest.raises(ValueError, match="call ask"):
+        learner.tell(returned(1.0, 2.0))
+    learner.ask()
+    before = learner.policy.acting_parameters()
+    with pytest.raises(ShapeError, match="2 sets"):
+        learner.tell(returned(1.0))
+    with pytest.raises(InvalidValueError, match="set 1"):
+        learner.tell(returned(1.0, np.inf))
+    assert np.array_equal(learner.policy.acting_parameters(), before)
+    learner.tell(returned(1.0, 2.0))
+
+
+@pytest.mark.parametrize("algo", ["hill-climbing", "distill"])
+def test_help_needs_no_environment(capsys, algo):
+    assert main(["train", algo, "--help"]) == 0
+    assert "--evaluate-every" in capsys.readouterr().out
+    assert main(["train", algo]) == 2
+    assert "the environment is missing" in capsys.readouterr().err

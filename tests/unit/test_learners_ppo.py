@@ -1,0 +1,357 @@
+"""PPO: both kinds of gradients agree, masks, normalisers, stopping rules, what it is told, and that it learns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
+from metaroll.learners.ppo import PPO
+from metaroll.learners.ppo_trainer import PPOData
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.networks import MLP
+from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.seeding import torch_generator
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.runner import LocalRunner
+from metaroll.types import EnvSpec
+
+Box = gymnasium.spaces.Box
+CONTINUOUS = EnvSpec(Box(-9, 9, (3,)), Box(-1, 1, (2,)), 10)
+DISCRETE = EnvSpec(Box(-9, 9, (3,)), gymnasium.spaces.Discrete(4), 10)
+SMALL = {"steps_per_epoch": 40, "batch_size": 16, "num_passes": 2, "seed": 0, "evaluate_every": 0}
+
+
+class TargetEnv(gymnasium.Env):
+    """Reward ``-(action - gain * target)^2``, target and noise observed; four steps, then a time limit."""
+
+    observation_space = Box(-2, 2, (2,), np.float64)
+    action_space = Box(-2, 2, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self.gain = 1.0
+        self._target, self._steps = 0.0, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._next(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(np.asarray(action, np.float32))
+        reward = -float((action[0] - self.gain * self._target) ** 2)
+        self._steps += 1
+        return self._next(), reward, False, self._steps >= 4, {}
+
+    def _next(self) -> np.ndarray:
+        self._target = float(self.np_random.uniform(-1, 1))
+        return np.array([self._target, self.np_random.uniform(-1, 1)])
+
+
+class ChoiceEnv(TargetEnv):
+    """Reward 1 for choosing the sign of the target; ends at the first mistake."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        right = bool(action) == (self._target > 0)
+        self._steps += 1
+        return self._next(), float(right), not right, self._steps >= 4, {}
+
+
+def make(spec=CONTINUOUS, kind=None, critic=None, **options):
+    kind = kind or (GaussianMLPPolicy if spec is CONTINUOUS else CategoricalMLPPolicy)
+    size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {"hidden_sizes": (8, 8)}
+    policy = kind(spec, generator=torch_generator(1), **size)
+    return PPO(spec, policy, critic, **{**SMALL, **options})
+
+
+def rollouts_of(learner, count=5, seed=0, steps=None):
+    """Rollouts as the policy could have made them, some cut off and some terminated."""
+    drawn = np.random.default_rng(seed)
+    found = []
+    for i in range(count):
+        length = int(drawn.integers(3, 11)) if steps is None else steps
+        discrete = isinstance(learner.env_spec.action_space, gymnasium.spaces.Discrete)
+        actions = drawn.integers(4, size=length) if discrete else drawn.normal(size=(length, 2)).astype(np.float32)
+        ends = np.arange(length) == length - 1
+        found.append(
+            StepSequence(
+                rewards=drawn.normal(size=length),
+                observations=drawn.normal(2.0, 3.0, size=(length + 1, 3)),
+                actions=actions,
+                terminated=ends & (i % 2 == 0),
+                truncated=ends & (i % 2 == 1),
+            )
+        )
+    return found
+
+
+def weights_of(learner):
+    modules = (learner.policy, learner.critic)
+    return {f"{type(m).__name__}.{k}": v.clone() for m in modules for k, v in m.state_dict().items()}
+
+
+@pytest.mark.parametrize("spec", [CONTINUOUS, DISCRETE], ids=["gaussian", "categorical"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"entropy_coeff": 0.1, "value_clip_range": 0.1, "clip_range": 0.05, "num_passes": 6},
+        {"max_grad_norm": None, "normalise_advantages": False, "learning_rate": 1e-2},
+        {"target_kl": 1e-5, "learning_rate": 1e-2},
+    ],
+    ids=["plain", "bonus", "free", "kl"],
+)
+def test_gradients_by_hand_lead_where_autograd_leads(spec, options):
+    learners = [make(spec, gradients=kind, **options) for kind in ("numpy", "autograd")]
+    metrics = [[learner.update(rollouts_of(learner, seed=k)) for k in range(2)][-1] for learner in learners]
+    assert [learner.gradients for learner in learners] == ["numpy", "autograd"]
+    first, second = (weights_of(learner) for learner in learners)
+    for name, value in first.items():
+        torch.testing.assert_close(value, second[name], atol=2e-5, rtol=1e-4, msg=lambda text, n=name: f"{n}: {text}")
+    assert metrics[0] == pytest.approx(metrics[1], rel=1e-3, abs=1e-4)
+
+
+def test_the_bound_of_the_deviation_stops_its_gradient():
+    for kind in ("numpy", "autograd"):
+        policy = GaussianMLPPolicy(CONTINUOUS, (8,), init_std=0.5, min_std=0.5, generator=torch_generator(1))
+        with torch.no_grad():
+            policy.log_std[0] = -3.0
+        learner = PPO(CONTINUOUS, policy, gradients=kind, **SMALL)
+        learner.update(rollouts_of(learner))
+        assert policy.log_std[0].item() == -3.0
+        assert policy.log_std[1].item() != pytest.approx(np.log(0.5), abs=1e-6)
+
+
+def test_a_fixed_deviation_stays():
+    for kind in ("numpy", "autograd"):
+        policy = GaussianMLPPolicy(CONTINUOUS, (8,), learn_std=False, generator=torch_generator(1))
+        learner = PPO(CONTINUOUS, policy, gradients=kind, **SMALL)
+        learner.update(rollouts_of(learner))
+        assert policy.log_std.tolist() == [0.0, 0.0]
+
+
+def test_the_epoch_ends_when_the_policy_has_moved_too_far():
+    learner = make(target_kl=1e-4, learning_rate=1e-2, num_passes=50)
+    metrics = learner.update(rollouts_of(learner))
+    assert metrics["whole_passes"] < 50
+    free = make(learning_rate=1e-2, num_passes=50).update(rollouts_of(learner))
+    assert free["whole_passes"] == 50
+    assert free["kl"] > metrics["kl"]
+
+
+def test_the_learning_rate_falls_linearly_to_zero():
+    learner = make(lr_decay_epochs=4, learning_rate=1e-3)
+    rates = [learner.update(rollouts_of(learner, seed=k))["learning_rate"] for k in range(6)]
+    assert rates == pytest.approx([1e-3, 0.75e-3, 0.5e-3, 0.25e-3, 0.0, 0.0])
+
+
+def test_observations_are_normalised_by_earlier_epochs():
+    """The first epoch uses its own moments; later ones those from before, so that the policy is the one that acted."""
+    learner = make()
+    first, second = rollouts_of(learner, seed=1), rollouts_of(learner, seed=2)
+    learner.update(first)
+    rows = np.concatenate([r.observations[:-1] for r in first])
+    np.testing.assert_allclose(learner.policy.obs_mean.detach(), rows.mean(axis=0), rtol=1e-5)
+    learner.update(second)
+    rows = np.concatenate([rows, *(r.observations[:-1] for r in second)])
+    np.testing.assert_allclose(learner.policy.obs_mean.detach(), rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(learner.policy.obs_scale.detach(), 1 / rows.std(axis=0), rtol=1e-5)
+
+
+def test_rewards_of_any_size_give_the_same_update():
+    small, large = make(), make()
+    rollouts = rollouts_of(small)
+    scaled = rollouts_of(large)
+    for rollout in scaled:
+        rollout.rewards *= 1000.0
+    small.update(rollouts)
+    large.update(scaled)
+    for name, value in weights_of(small).items():
+        torch.testing.assert_close(value, weights_of(large)[name], atol=1e-4, rtol=1e-3)
+    plain = make(normalise_returns=False)
+    assert plain.update(scaled)["value_loss"] > 1e3
+
+
+def test_a_recurrent_policy_sees_no_padding():
+    """The gradient of rollouts of several lengths side by side is that of each alone, weighted by its steps."""
+    learner = make(kind=GRUGaussianPolicy, normalise_advantages=False, max_grad_norm=None)
+    assert learner.gradients == "autograd"
+    trainer: Any = learner._trainer
+    drawn = np.random.default_rng(0)
+    lengths = [3, 10, 1]
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    rows = lambda *shape: drawn.normal(size=(14, *shape)).astype(np.float32)  # noqa: E731
+    obs = rows(3)
+    data = PPOData(obs, obs, rows(2), rows() - 2, rows(), rows(), rows(), bounds)
+
+    def gradient(which):
+        before = {k: v.clone() for k, v in learner.policy.state_dict().items()}
+        trainer.train_minibatch((data, np.array(which)), 0.0)
+        assert all(torch.equal(v, before[k]) for k, v in learner.policy.state_dict().items())
+        return {n: p.grad.clone() for n, p in learner.policy.named_parameters() if p.grad is not None}
+
+    together = gradient([0, 1, 2])
+    alone = [gradient([i]) for i in range(3)]
+    for name, value in together.items():
+        expected = sum(length * part[name] for length, part in zip(lengths, alone, strict=True)) / 14
+        torch.testing.assert_close(value, expected, atol=1e-6, rtol=1e-4)
+    separate = [
+        trainer.log_probs(obs[a:b], data.actions[a:b], np.array([0, b - a])) for a, b in ((0, 3), (3, 13), (13, 14))
+    ]
+    np.testing.assert_allclose(trainer.log_probs(obs, data.actions, bounds), np.concatenate(separate), atol=1e-5)
+
+
+def test_minibatches_of_a_recurrent_policy_hold_whole_rollouts():
+    learner = make(kind=GRUGaussianPolicy, batch_size=20)
+    metrics = learner.update(rollouts_of(learner, count=6, steps=10))
+    assert metrics["gradient_steps"] == 2 * 3
+
+
+@pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy])
+def test_the_critic_is_told_the_domain_and_the_policy_is_not(kind):
+    updates = [DomainParamUpdate({"gain": gain}) for gain in (0.5, 1.0, 2.0)]
+    spec = EnvSpec.from_env(TargetEnv())
+    size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {}
+    policy = kind(spec, generator=torch_generator(0), **size)
+    learner = PPO(spec, policy, task_sampler=updates, domain_params=["gain"], max_path_length=4, **SMALL)
+    runner = LocalRunner(seed=0)
+    runner.setup(learner, TargetEnv)
+    with runner:
+        runner.train(2)
+        rollouts = learner.collect(runner)
+    assert {r.rollout_info["plan"]["task"]["gain"] for r in rollouts} == {0.5, 1.0, 2.0}
+    assert learner.critic.input_dim == spec.obs_dim + 1
+    assert learner.policy.obs_dim == spec.obs_dim
+    values = learner.values_of(rollouts)
+    assert values.shape == (len(rollouts),)
+    same = [r for r in rollouts if r.rollout_info["plan"]["task"]["gain"] == 2.0][:1]
+    told_otherwise = StepSequence(
+        rewards=same[0].rewards,
+        observations=same[0].observations,
+        actions=same[0].actions,
+        rollout_info={"domain_param": {"gain": 0.5}},
+    )
+    assert learner.values_of(same)[0] != learner.values_of([told_otherwise])[0]
+    with pytest.raises(DataError, match="'gain' is not told by rollout 0"):
+        learner.update(rollouts_of_env(told_otherwise))
+
+
+def rollouts_of_env(rollout):
+    rollout.rollout_info = None
+    return [rollout]
+
+
+def test_variations_come_from_a_list_or_a_sampler():
+    updates = [DomainParamUpdate({"gain": gain}) for gain in (0.5, 2.0)]
+    spec = EnvSpec.from_env(TargetEnv())
+    for source in (updates, FixedTaskSampler(updates, generator=0)):
+        policy = GaussianMLPPolicy(spec, generator=torch_generator(0))
+        learner = PPO(spec, policy, task_sampler=source, tasks_per_epoch=6, max_path_length=4, **SMALL)
+        runner = LocalRunner(seed=0)
+        runner.setup(learner, TargetEnv)
+        with runner:
+            rollouts = learner.collect(runner)
+        assert len(rollouts) == 12  # 40 steps in 6 variations: 7 in each, two rollouts of 4
+        assert {r.rollout_info["plan"]["task"]["gain"] for r in rollouts} == {0.5, 2.0}
+
+
+@pytest.mark.parametrize(
+    ("env", "kind", "options", "better_than"),
+    [
+        (TargetEnv, GaussianMLPPolicy, {}, -0.4),
+        (TargetEnv, GRUGaussianPolicy, {"learning_rate": 1e-2, "batch_size": 100}, -0.7),
+        (ChoiceEnv, CategoricalMLPPolicy, {}, 3.7),
+    ],
+    ids=["continuous", "recurrent", "discrete"],
+)
+def test_it_learns(env, kind, options, better_than):
+    spec = EnvSpec.from_env(env())
+    recurrent = kind is GRUGaussianPolicy
+    size: dict[str, Any] = {"hidden_size": 16} if recurrent else {"hidden_sizes": (32,)}
+    if kind is not CategoricalMLPPolicy:
+        size["init_std"] = 0.5
+    policy = kind(spec, generator=torch_generator(0), **size)
+    values = {"learning_rate": 3e-3, "batch_size": 64, "discount": 0.5, **options}
+    learner = PPO(spec, policy, seed=0, max_path_length=4, steps_per_epoch=400, evaluate_every=0, **values)
+    runner = LocalRunner(seed=0)
+    runner.setup(learner, env)
+    with runner:
+        runner.train(25)
+        rollouts = runner.obtain_samples(0, num_rollouts=100, deterministic=True)
+    assert np.mean([r.rewards.sum() for r in rollouts]) > better_than
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "about"),
+    [
+        ({"clip_range": 0.0}, ValueError, "clip_range"),
+        ({"discount": 1.5}, ValueError, "discount"),
+        ({"steps_per_epoch": 0}, ValueError, "steps_per_epoch"),
+        ({"batch_size": 2.5}, TypeError, "batch_size"),
+        ({"target_kl": -1.0}, ValueError, "target_kl"),
+        ({"learning_rate": float("nan")}, ValueError, "learning_rate"),
+        ({"normalise_returns": "yes"}, TypeError, "normalise_returns"),
+        ({"gradients": "numpi"}, UnknownNameError, "did you mean 'numpy'"),
+        ({"gradients": "numpy", "kind": GRUGaussianPolicy}, ValueError, "got GRUGaussianPolicy"),
+        ({"kind": TanhGaussianMLPPolicy}, TypeError, "evaluate_actions"),
+        ({"domain_params": ["m"]}, ValueError, "task_sampler"),
+        ({"domain_params": "m", "task_sampler": [DomainParamUpdate({})]}, TypeError, "list of names"),
+        ({"task_sampler": []}, ValueError, "at least one EnvUpdate"),
+        ({"task_sampler": 3}, TypeError, "sample"),
+        ({"critic": MLP(5, 1, generator=torch_generator(0))}, ValueError, "rows of 3 numbers"),
+        ({"critic": MLP(3, 2, generator=torch_generator(0))}, ValueError, "one value per row"),
+        ({"evaluate_every": -1}, ValueError, "evaluate_every"),
+    ],
+)
+def test_bad_arguments_are_named(options, error, about):
+    with pytest.raises(error, match=about):
+        make(**options)
+
+
+def test_a_policy_for_other_spaces_is_refused():
+    with pytest.raises(ValueError, match="built for the spaces"):
+        PPO(EnvSpec(Box(-1, 1, (5,)), CONTINUOUS.action_space, 10), make().policy.policy)
+    with pytest.raises(TypeError, match="policy of metaroll"):
+        PPO(CONTINUOUS, object())
+    with pytest.raises(ValueError, match="normalise_observations must be False"):
+        PPO(CONTINUOUS, NormalisedPolicy(make().policy.policy, normalise_observations=False))
+    unlimited = EnvSpec(CONTINUOUS.observation_space, CONTINUOUS.action_space)
+    with pytest.raises(ValueError, match="max_path_length"):
+        PPO(unlimited, make().policy.policy)
+
+
+def test_weights_that_are_not_finite_end_the_run():
+    learner = make(learning_rate=1e30, max_grad_norm=None)
+    with np.errstate(all="ignore"), pytest.raises(InvalidValueError, match="learning_rate"):
+        for k in range(3):
+            learner.update(rollouts_of(learner, seed=k))
+
+
+@pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy])
+def test_a_state_brings_back_the_learner_bit_for_bit(kind):
+    one, two = make(kind=kind), make(kind=kind, seed=5)
+    one.update(rollouts_of(one, seed=1))
+    two.load_state_dict(one.state_dict())
+    assert two.seed == one.seed
+    for learner in (one, two):
+        learner.update(rollouts_of(learner, seed=2))
+    after = weights_of(two)
+    assert all(torch.equal(value, after[name]) for name, value in weights_of(one).items())
+    with pytest.raises(SnapshotError, match="moments"):
+        two.load_state_dict({"policy": {}})
+
+
+def test_fingerprints_tell_learners_apart():
+    known = make().fingerprint()
+    assert make(seed=9).fingerprint() == known
+    for other in (make(clip_range=0.1), make(gradients="autograd"), make(DISCRETE), make(kind=GRUGaussianPolicy)):
+        assert other.fingerprint() != known

@@ -1,0 +1,127 @@
+"""Policies that do not look at observations (specs/sampling.md 16.5)."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from metaroll.envs.sims.catalogue import PendulumEnv, QBallBalancerEnv
+from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.episode import rollout
+from metaroll.types import EnvSpec, Policy, RolloutPlan
+
+RECORDINGS = [np.array([[1.0], [2.0], [3.0]]), np.array([[-1.0], [-2.0]])]
+
+
+def actions_of(policy: PlaybackPolicy, max_steps: int = 4) -> list[float]:
+    return rollout(PendulumEnv(), policy, max_steps=max_steps, seed=0).actions[:, 0].tolist()
+
+
+def test_rollouts_play_the_recordings_in_turns():
+    """specs/sampling.md 16.5: cyclic, from the first on, zeros beyond the end."""
+    policy = PlaybackPolicy(PendulumEnv().env_spec, RECORDINGS)
+    assert isinstance(policy, Policy)
+    assert policy.curr_rec == -1
+    assert actions_of(policy) == [1, 2, 3, 0]
+    assert (policy.curr_rec, policy.curr_step) == (0, 3)
+    assert actions_of(policy) == [-1, -2, 0, 0]
+    assert actions_of(policy) == [1, 2, 3, 0]
+    policy.reset()
+    assert (policy.curr_rec, policy.curr_step) == (1, 0)
+
+
+def test_without_reset_it_goes_on_where_it_was():
+    policy = PlaybackPolicy(PendulumEnv().env_spec, RECORDINGS, no_reset=True)
+    assert actions_of(policy, 2) == [1, 2]
+    assert actions_of(policy, 2) == [3, 0]
+    policy.curr_rec, policy.curr_step = 1, 1
+    assert actions_of(policy, 2) == [-2, 0]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_contexts_choose_what_is_played(num_workers: int):
+    """In the engine a rollout's actions depend on its plan alone."""
+    wanted = [(0, 1), (1, 0), (0, 0), (1, 2)]
+    plans = [
+        RolloutPlan(i, seed=(0, 0, i), max_steps=3, context={"recording": np.array(k), "start": np.array(t)})
+        for i, (k, t) in enumerate(wanted)
+    ]
+    policy = PlaybackPolicy(PendulumEnv().env_spec, RECORDINGS)
+    with RolloutEngine(PendulumEnv(), policy, num_workers=num_workers) as engine:
+        found = [r.actions[:, 0].tolist() for r in engine.run(plans)]
+    assert found == [[2, 3, 0], [-1, -2, 0], [1, 2, 3], [0, 0, 0]]
+    assert policy.curr_rec == -1
+
+
+def test_rollouts_at_once_need_contexts():
+    policy = PlaybackPolicy(PendulumEnv().env_spec, RECORDINGS)
+    with pytest.raises(ValueError, match=r"RolloutPlan\(context="):
+        policy.initial_state([None, None], [np.random.default_rng()] * 2)
+    single = PlaybackPolicy(PendulumEnv().env_spec, torch.ones(1, 2, 1))
+    assert single.initial_state([None] * 3, [np.random.default_rng()] * 3)["step"].tolist() == [0, 0, 0]
+
+
+def test_recordings_of_choices():
+    spec = EnvSpec(Box(-1.0, 1.0, (2,)), Discrete(3))
+    policy = PlaybackPolicy(spec, [[2, 1]], no_reset=True)
+    state = policy.initial_state([None], [np.random.default_rng()])
+    played = []
+    for _ in range(3):
+        action, state, _ = policy.act(np.zeros((1, 2)), state, np.zeros((1, 0)))
+        played.append(action.tolist())
+    assert played == [[2], [1], [0]]
+
+
+def test_wrong_playback_inputs_are_named():
+    spec = PendulumEnv().env_spec
+    with pytest.raises(ValueError, match="act_recordings must hold at least one"):
+        PlaybackPolicy(spec, [])
+    with pytest.raises(ShapeError, match=r"act_recordings\[1\] must have shape \(T, 1\)"):
+        PlaybackPolicy(spec, [RECORDINGS[0], np.zeros(3)])
+    with pytest.raises(ValueError, match=r"act_recordings\[0\] must be finite"):
+        PlaybackPolicy(spec, [np.full((2, 1), np.nan)])
+    policy = PlaybackPolicy(spec, RECORDINGS)
+    with pytest.raises(ValueError, match="curr_rec must be an index from 0 to 1 of the 2 recordings, got 2"):
+        policy.curr_rec = 2
+    with pytest.raises(TypeError, match="curr_step must be a whole number"):
+        policy.curr_step = 0.5  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="from 0 to 2 of recording 1, which has 2 actions, got 3"):
+        policy.initial_state([{"recording": np.array(1), "start": np.array(3)}], [np.random.default_rng()])
+    with pytest.raises(UnknownNameError, match="did you mean 'recording'"):
+        policy.initial_state([{"recordings": np.array(1)}], [np.random.default_rng()])
+    with pytest.raises(DataError, match="must have 'recording'"):
+        policy.initial_state([{"start": np.array(1)}], [np.random.default_rng()])
+    assert policy.curr_rec == -1
+
+
+def test_idle_and_dummy_policies():
+    """specs/sampling.md 16.5: zeros; uniform within the bounds."""
+    env = QBallBalancerEnv(max_steps=200)
+    assert not rollout(env, IdlePolicy(env.env_spec), seed=0).actions.any()
+    actions = rollout(env, DummyPolicy(env.env_spec), seed=0, stop_on_done=False).actions
+    assert actions.shape == (200, 2)
+    assert -3.0 <= actions.min() < -2.9 and 2.9 < actions.max() <= 3.0
+    np.testing.assert_array_equal(actions, rollout(env, DummyPolicy(env.env_spec), seed=0, stop_on_done=False).actions)
+    with gymnasium.make("CartPole-v1") as discrete:
+        choices = rollout(discrete, DummyPolicy(discrete), seed=0, no_close=True).actions  # type: ignore[arg-type]
+        assert set(choices.tolist()) == {0, 1}
+        assert rollout(discrete, IdlePolicy(discrete), seed=0).actions.tolist().count(1) == 0  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must have bounded actions"):
+        DummyPolicy(EnvSpec(Box(-1.0, 1.0, (2,)), Box(-np.inf, np.inf, (2,))))
+
+
+def test_time_policy_acts_by_the_time():
+    """specs/sampling.md 16.5: t = 0, dt, 2 dt, ..."""
+    env = PendulumEnv()
+    policy = TimePolicy(env.env_spec, lambda t: [np.sin(t)], env.dt)
+    np.testing.assert_allclose(rollout(env, policy, max_steps=5, seed=0).actions[:, 0], np.sin(0.02 * np.arange(5)))
+    with pytest.raises(ShapeError, match=r"must return actions of shape \(1,\), got \(2,\) at 0.0 s"):
+        policy = TimePolicy(env.env_spec, lambda t: [t, t], env.dt)
+        policy.act(np.zeros((1, 3)), policy.initial_state([None], [np.random.default_rng()]), np.zeros((1, 0)))
+    with pytest.raises(ValueError, match="dt must be positive"):
+        TimePolicy(env.env_spec, lambda t: [t], 0.0)

@@ -1,0 +1,220 @@
+"""specs/sampling.md 0.4, 22: what holds for every sampler: same bits anywhere, survives crashes, says what failed.
+
+A sampler joins by an entry in SAMPLERS, a transport by one in TRANSPORTS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+from sampler_envs import Oscillator, Started
+
+from metaroll.data.compare import first_difference
+from metaroll.envs.sims.catalogue import PendulumEnv
+from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
+from metaroll.errors import RolloutError
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.cvar_sampler import CVaRSampler
+from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.parallel_evaluation import (
+    eval_domain_params,
+    eval_domain_params_with_segmentwise_reset,
+    eval_nominal_domain,
+    eval_randomized_domain,
+)
+from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
+from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
+from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.tasks.distributions import UniformDomainParam
+from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.types import EnvSpec
+
+TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3)]
+"""Name of the transport, number of workers."""
+
+STATES = [np.array([0.1 * i, 0.0]) for i in range(20)]
+
+
+class Troubled(Started):
+    """Fails, or kills its process, where it starts at 0.7 and is told to: by a file that holds what to do."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def step(self, action):
+        kind = self._told() if self._t == 3 else ""
+        if kind == "raise" and abs(self.start - 0.7) < 1e-9:
+            raise ArithmeticError("the spring is broken")
+        if kind == "kill":
+            with contextlib.suppress(FileNotFoundError):  # the other worker was faster
+                os.rename(self.path, self.path + ".done")
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+    def _told(self):
+        try:
+            with open(self.path, encoding="ascii") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def reset(self, *, seed=None, options=None):
+        out = super().reset(seed=seed, options=options)
+        self.start = float(self.state[0])
+        return out
+
+
+def policy_for(env):
+    return GaussianMLPPolicy(EnvSpec.from_env(env), hidden_sizes=(4,), generator=torch.Generator().manual_seed(0))
+
+
+def randomizer(env):
+    nominal = env.domain_param
+    name = next(iter(nominal))
+    return DomainRandomizer(UniformDomainParam(name, nominal[name], 0.3 * abs(nominal[name])), generator=0)
+
+
+def parallel(env, pool):
+    with ParallelRolloutSampler(
+        env, policy_for(env), pool.num_workers, min_rollouts=20, show_progress_bar=False, seed=3, pool=pool
+    ) as sampler:
+        while True:
+            yield lambda: sampler.sample(STATES)
+
+
+def cvar(env, pool):
+    inner = ParallelRolloutSampler(
+        env, policy_for(env), pool.num_workers, min_rollouts=1, show_progress_bar=False, seed=3, pool=pool
+    )
+    with CVaRSampler(inner, 0.3, min_rollouts=6) as sampler:
+        while True:
+            yield lambda: sampler.sample(STATES)
+
+
+def exploration(env, pool):
+    policy = policy_for(env)
+    flat = torch.from_numpy(policy.acting_parameters())
+    sets = torch.stack([flat, 0.5 * flat, -flat])
+    wrapped = DomainRandWrapperLive(env, randomizer(env))
+    with ParameterExplorationSampler(wrapped, policy, 10, 2, pool.num_workers, 3, pool=pool, max_steps=25) as sampler:
+        while True:
+            yield lambda: [found for sample in sampler.sample(sets, STATES) for found in sample.rollouts]
+
+
+def domain_grid(env, pool):
+    params = randomizer(env).draw(8, 0)
+    while True:
+        yield lambda: eval_domain_params(pool, env, policy_for(env), params * 2, np.array([0.7, 0.0]), seed=3)
+
+
+def nominal(env, pool):
+    while True:
+        yield lambda: eval_nominal_domain(pool, env, policy_for(env), STATES, seed=3)
+
+
+def randomized(env, pool):
+    while True:
+        yield lambda: eval_randomized_domain(pool, env, randomizer(env), policy_for(env), STATES, seed=3)
+
+
+def segmentwise(env, pool):
+    start = {"init_state": [0.7, 0.0]}
+    plain = Oscillator() if isinstance(env, Troubled) else env
+    whole = rollout(plain, policy_for(env), eval=True, max_steps=20, reset_kwargs=start, seed=1, no_close=True)
+    parts, params = [whole[:7], whole[7:14], whole[14:]], [*randomizer(env).draw(5, 0), env.domain_param]
+    call = (pool, env, policy_for(env), [parts], [params], True, False)
+    while True:
+        yield lambda: [
+            found for segment in eval_domain_params_with_segmentwise_reset(*call, seed=3)[0] for found in segment
+        ]
+
+
+SAMPLERS = {
+    "parallel": parallel,
+    "cvar": cvar,
+    "parameter exploration": exploration,
+    "domain parameters": domain_grid,
+    "nominal domain": nominal,
+    "randomized domain": randomized,
+    "segmentwise": segmentwise,
+}
+
+
+@pytest.fixture(scope="module")
+def pools():
+    running = {key: SamplerPool(key[1], transport=key[0]) for key in TRANSPORTS}
+    for pool in running.values():
+        pool.invoke_all(process_id)  # workers start here, not in a test
+    yield running
+    for pool in running.values():
+        pool.stop()
+
+
+@pytest.fixture
+def take():
+    """Calls of a sampler in turn; it is closed at the end."""
+    opened = []
+
+    def call(name, env, pool):
+        opened.append(SAMPLERS[name](env, pool))
+        return lambda: next(opened[-1])()
+
+    yield call
+    for generator in opened:
+        generator.close()
+
+
+def process_id(namespace):
+    return os.getpid()
+
+
+def same(left, right):
+    return [first_difference(a, b) for a, b in zip(left, right, strict=True)] == [None] * len(left)
+
+
+@pytest.mark.parametrize("make_env", [Started, lambda: PendulumEnv(max_steps=25)], ids=["list", "batched"])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_results_do_not_depend_on_workers(name, make_env, pools, take):
+    """specs/sampling.md 0.4, 22 no. 3: serially and with 1, 2 and 3 workers, in two calls one after the other."""
+    results = []
+    for pool in pools.values():
+        sample = take(name, make_env(), pool)
+        results.append(sample() + sample())
+    assert len(results[0]) > 10
+    for result in results[1:]:
+        assert same(result, results[0])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_killed_worker_is_replaced(name, pools, take, tmp_path):
+    """specs/sampling.md 10: its work is done again, with the same bits."""
+    path = tmp_path / "what"
+    env = Troubled(str(path))
+    expected = take(name, env, pools["serial", 1])()
+    path.write_text("kill", encoding="ascii")
+    with SamplerPool(2, transport="process") as own:
+        found = take(name, env, own)()
+    assert not path.exists()
+    assert same(found, expected)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("key", [TRANSPORTS[0], TRANSPORTS[2]], ids=["serial", "process"])
+def test_an_exception_arrives_and_the_sampler_stays_usable(name, key, pools, take, tmp_path):
+    """specs/sampling.md 10 (d): as RolloutError with the plan; no worker is left in the middle of something."""
+    path = tmp_path / "what"
+    env = Troubled(str(path))
+    sample = take(name, env, pools[key])
+    path.write_text("raise", encoding="ascii")
+    with pytest.raises(RolloutError, match="the spring is broken") as caught:
+        sample()
+    assert caught.value.plan is not None and caught.value.step == 3
+    path.unlink()
+    again = sample()
+    assert len(again) >= 6 and all(np.isfinite(found.rewards).all() for found in again)

@@ -1,0 +1,67 @@
+"""Plans with policy parameters of their own: same bits as with shared parameters, whatever shares the batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from metaroll.data.compare import first_difference
+from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.errors import RolloutError
+from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.parameter_blocks import ParameterBlocks
+from metaroll.types import EnvSpec, RolloutPlan
+
+SPEC = EnvSpec.from_env(PointRobotEnv())
+POLICIES = {
+    "gaussian": lambda: GaussianMLPPolicy(SPEC, (12,), generator=torch.Generator().manual_seed(0)),
+    "tanh": lambda: TanhGaussianMLPPolicy(SPEC, (12,), generator=torch.Generator().manual_seed(0)),
+    "gru": lambda: GRUGaussianPolicy(SPEC, 6, generator=torch.Generator().manual_seed(0)),
+}
+
+
+@pytest.mark.parametrize("slots", [None, 3, 8])
+@pytest.mark.parametrize("name", POLICIES)
+def test_own_parameters_give_the_bits_of_shared_ones(name, slots):
+    policy = POLICIES[name]()
+    flat = policy.acting_parameters()
+    noise = np.random.default_rng(0).normal(size=(7, flat.size)).astype(np.float32)
+    sets = list(flat + np.float32(0.1) * noise)
+    # 1 to 10 plans per set, of different lengths, so that slots are refilled and blocks sorted anew
+    which = [0] * 10 + [1] * 8 + [2] * 3 + [3, 4, 5, 6, 3]
+    plans = [RolloutPlan(i, (0, 0, i), parameters=sets[k], max_steps=3 + 5 * i % 11) for i, k in enumerate(which)]
+    with RolloutEngine(PointRobotEnv, policy, slots_per_unit=slots) as engine:
+        together = engine.run(plans)
+        for plan, found in zip(plans, together, strict=True):
+            alone = engine.run([plan.with_(parameters=None)], plan.parameters)[0]
+            assert first_difference(found, alone) is None
+
+
+def test_rows_are_sorted_into_blocks_of_one_set():
+    blocks = ParameterBlocks(16)
+    first, second = np.zeros(2, np.float32), np.ones(2, np.float32)
+    plans = [RolloutPlan(parameters=second if slot % 2 else first) for slot in range(11)]
+    blocks.start(range(11), plans)
+    active = np.arange(16) < 11
+    blocks.arrange(active)
+    assert blocks.sets.tolist() == [[0, 0], [1, 1]]
+    assert blocks.source is not None and blocks.source.tolist() == [0, 2, 4, 6, 8, 10, 0, 0, 1, 3, 5, 7, 9, 1, 1, 1]
+    assert blocks.place[:11].tolist() == [0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5]
+    blocks.arrange(np.arange(16) == 3)  # when half have come to their end, they are left out
+    assert blocks.sets.tolist() == [[1, 1]] and blocks.source.tolist() == [3] * 8
+    full = ParameterBlocks(16)
+    full.start(range(16), [RolloutPlan(parameters=first if slot < 8 else second) for slot in range(16)])
+    full.arrange(np.ones(16, dtype=bool))
+    assert full.source is None  # nothing to be sorted
+
+
+def test_parameters_of_the_wrong_shape_are_refused():
+    policy = POLICIES["gaussian"]()
+    flat = policy.acting_parameters()
+    with RolloutEngine(PointRobotEnv, policy) as engine:
+        for wrong, text in [(flat[:-1], "shape"), (flat[None], r"flat \(P,\), got \(1, \d+\)")]:
+            with pytest.raises(RolloutError, match=text):
+                engine.run([RolloutPlan(parameters=wrong)])

@@ -1,0 +1,478 @@
+"""Ray as the transport of a pool: the bits, errors and recoveries of processes (specs/sampling.md 10).
+
+One cluster for all tests of this module; it gets two more nodes for the test that kills one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import yaml
+from engine_envs import Drift, SetDrift, Trouble
+
+from metaroll.cli.main import main
+from metaroll.data.compare import rollouts_equal
+from metaroll.errors import RolloutError, WorkerLost
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts import ray_transport
+from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.invariance import assert_worker_invariant
+from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
+from metaroll.rollouts.replaying import replay
+from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import isolated_rng
+from metaroll.types import EnvSpec, RolloutPlan
+
+ray = pytest.importorskip("ray")
+cluster_utils = pytest.importorskip("ray.cluster_utils")
+
+OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
+SPEC = EnvSpec.from_env(Drift())
+PLANS = [
+    RolloutPlan(index=i, seed=(3, 1, i), max_steps=30, env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None)
+    for i in range(19)
+]
+
+
+def workers_alive(of=None):
+    """Actors and worker processes below the process ``of`` (default: this one)."""
+    found = []
+    for process in psutil.Process(of).children(recursive=True):
+        try:
+            if any(name in " ".join(process.cmdline()) for name in OURS) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def eventually(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left_behind():
+    """In place of that of conftest.py: the nodes live as long as the cluster, workers of stopped pools do not."""
+    before = len(workers_alive())
+    yield
+    assert eventually(lambda: len(workers_alive()) <= before), "this test left workers behind"
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    others = {process.pid for process in psutil.Process().children(recursive=True)}
+    running = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    yield running
+    running.shutdown()
+    assert eventually(lambda: {p.pid for p in psutil.Process().children(recursive=True)} <= others)
+
+
+@pytest.fixture(scope="module")
+def pool(cluster):
+    with SamplerPool(2, transport="ray", address=cluster.address, timeouts=PoolTimeouts(step_s=20.0)) as running:
+        running.invoke_all(whereabouts)
+        yield running
+
+
+def gaussian():
+    return GaussianMLPPolicy(SPEC, hidden_sizes=(8,), generator=torch.Generator().manual_seed(0))
+
+
+def whereabouts(G):
+    return os.getpid(), os.getppid()
+
+
+def remember(G, value):
+    G.value = value
+    return value
+
+
+def add(G, x):
+    return G.value + x
+
+
+def count(G, number, most):
+    return number, min(number, most)
+
+
+def once(G, marker, what):
+    """Does ``what`` to the actor of this worker, the first time."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return "done"
+    os.kill(os.getppid(), what)
+    time.sleep(60)
+
+
+def die(G, x):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def same(left, right):
+    return len(left) == len(right) and all(rollouts_equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+# -- the same as elsewhere -----------------------------------------------------------------------------------------
+
+
+def test_rollouts_have_the_bits_of_a_serial_run_and_of_replay(pool):
+    rollouts = assert_worker_invariant(Drift, gaussian(), PLANS, num_workers=[pool])
+    assert len({len(r) for r in rollouts}) > 3  # early ends and time limits both occurred
+
+
+def test_groups_and_steps_have_the_bits_of_a_serial_run(pool):
+    found = []
+    for workers in (None, pool):
+        with RolloutEngine(Drift, gaussian(), pool=workers) as engine:
+            groups = engine.run_groups([SetDrift(0.02), None], seed=5, max_steps=20, min_steps=60)
+            found.append([rollout for group in groups for rollout in group])
+    assert same(*found)
+    samples = []
+    for workers in (None, pool):
+        number = 1 if workers is None else 2
+        options = {"min_steps": 150, "seed": 4, "show_progress_bar": False, "pool": workers}
+        with ParallelRolloutSampler(Drift, gaussian(), number, **options) as sampler:
+            samples.append(sampler.sample())
+    assert same(*samples) and sum(map(len, samples[0])) >= 150
+
+
+def test_functions_maps_and_numbered_runs(pool):
+    assert pool.invoke_all(remember, 10) == [10, 10]
+    assert pool.run_map(add, range(7)) == [10, 11, 12, 13, 14, 15, 16]
+    assert pool.invoke_all_map(add, [1, 2]) == [11, 12]
+    assert pool.run_collect(20, count, 4) == ([1, 2, 3, 4, 5, 6, 7], 22)
+    large = pool.run_map(lambda G, x: x + 1, [np.arange(300_000), np.arange(300_000) + 1])
+    assert [entry[-1] for entry in large] == [300_000, 300_001]
+
+
+def test_workers_have_one_thread_and_the_folder_of_the_program(pool):
+    told = pool.invoke_all(lambda G: (torch.get_num_threads(), os.environ["OMP_NUM_THREADS"], os.getcwd()))
+    assert told == [(1, "1", os.getcwd())] * 2
+    main_thread = pool.invoke_all(lambda G: threading.current_thread() is threading.main_thread())
+    assert main_thread == [True, True]
+    status = pool.describe_workers()
+    assert [worker.phase for worker in status] == ["idle", "idle"] and all(worker.pid for worker in status)
+
+
+# -- errors and losses ---------------------------------------------------------------------------------------------
+
+
+def test_an_exception_arrives_with_traceback_and_replay_and_the_engine_goes_on(pool):
+    many = [RolloutPlan(i, (7, 2, i), env_update=SetDrift(0.01 * i), max_steps=12) for i in range(8)]
+    env = lambda: Trouble("raise", at_step=6, only_drift=0.05)  # noqa: E731
+    with RolloutEngine(env, gaussian(), pool=pool) as engine:
+        with pytest.raises(RolloutError, match=r"(?s)rollout 5.*the motor is on fire.*metaroll.replay") as caught:
+            engine.run(many)
+        assert "in _trouble" in caught.value.worker_traceback
+        with pytest.raises(RolloutError, match="rollout 5"):
+            replay(caught.value.plan, env, engine.policy)
+        assert len(engine.run(many[:4])) == 4
+    with pytest.raises(ZeroDivisionError) as failed:
+        pool.run_map(lambda G, x: 1 // x, [1, 0])
+    assert "argument 1; its traceback there" in failed.value.__notes__[0]
+
+
+def test_a_lost_worker_or_actor_is_replaced_and_knows_all_again(cluster, tmp_path, monkeypatch):
+    """A worker process that hangs or dies, an actor that is killed or stopped; and bounded retries."""
+    monkeypatch.setattr(ray_transport, "_DEAF_S", 1.0)
+    with RolloutEngine(lambda: Trouble("none"), gaussian()) as engine:
+        many = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(16)]
+        expected = engine.run(many)
+    limits = PoolTimeouts(step_s=2.0)
+    with SamplerPool(1, transport="ray", address=cluster.address, timeouts=limits, max_retries=1) as own:
+        own.keep("value", remember, 5)
+        with RolloutEngine(lambda: Trouble("hang", 5, str(tmp_path / "worker")), gaussian(), pool=own) as engine:
+            assert same(engine.run(many), expected)
+        first = own.invoke_all(whereabouts)
+        assert own.run_map(once_killed, [str(tmp_path / "killed")]) == ["done"]
+        assert own.run_map(once_stopped, [str(tmp_path / "stopped")]) == ["done"]
+        assert own.invoke_all(whereabouts) != first
+        assert own.run_map(add, [1, 2]) == [6, 7]  # what is kept was told anew
+        with pytest.raises(WorkerLost, match=r"(?s)lost 2 times.*die, argument 0: it was killed by SIGKILL"):
+            own.run_map(die, [0])
+
+
+def once_killed(G, marker):
+    return once(G, marker, signal.SIGKILL)
+
+
+def once_stopped(G, marker):
+    return once(G, marker, signal.SIGSTOP)
+
+
+def test_a_node_that_dies_in_the_middle_of_sampling_changes_no_bit(cluster, pool):
+    # The processors of the head belong to ``pool``: those of the new nodes are the only free ones.
+    with isolated_rng(0):  # it draws ports
+        nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    plans = [plan.with_(index=i, seed=(8, 0, i)) for i, plan in enumerate(PLANS * 4)]
+    with RolloutEngine(Slow, gaussian()) as engine:
+        expected = engine.run(plans)
+    killed = []
+
+    def kill_one(rollouts, steps):
+        if not killed:
+            raylet = psutil.Process(nodes[1].all_processes["raylet"][0].process.pid)
+            killed.extend(workers_alive(raylet.pid))
+            for process in [raylet, *raylet.children(recursive=True)]:  # all of it at once, as when a machine fails
+                process.kill()
+            with isolated_rng(0):
+                cluster.remove_node(nodes[1], allow_graceful=False)
+
+    try:
+        with SamplerPool(3, transport="ray", address=cluster.address) as own:
+            assert sum(node["Alive"] for node in ray.nodes()) == 3
+            with RolloutEngine(Slow, gaussian(), pool=own) as engine:
+                assert same(engine.run(plans, progress=kill_one), expected)
+            assert len(killed) >= 2 and sum(worker.restarts for worker in own.describe_workers()) >= 1
+    finally:
+        with isolated_rng(0):
+            cluster.remove_node(nodes[0])
+
+
+class Slow(Drift):
+    """The same, so slow that a node can die meanwhile."""
+
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+
+# -- connections ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent():
+    """Address of something that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    return address
+
+
+@pytest.fixture
+def web():
+    """Address of something that answers, but is not Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("silent", "does not answer (nothing within 3 s): check host and port"),
+        ("closed", "does not answer (Connection refused): check host and port"),
+        ("web", "is not a Ray cluster: check host and port"),
+    ],
+)
+def test_an_address_without_a_cluster_is_an_error_within_seconds(where, message, request):
+    address = request.getfixturevalue(where)
+    program = f"""
+        import os, time
+        from metaroll.rollouts.sampler_pool import SamplerPool
+        pool = SamplerPool(2, transport="ray", address={address!r})
+        for attempt in range(2):
+            try:
+                begun = time.monotonic()
+                pool.run_map(os.path.join, ["a"])
+            except Exception as error:
+                print(type(error).__name__, time.monotonic() - begun < 5.0, error)
+        pool.stop()
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2 and lines[0] == lines[1], done.stderr
+    assert lines[0].startswith("ClusterError True") and message in lines[0] and address in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"address": "somewhere"}, ValueError, "address must be 'HOST:PORT' of a Ray cluster"),
+        ({"address": "host:99999"}, ValueError, "got 'host:99999'"),
+        ({"address": "ray://host:10001"}, ValueError, "Ray Client is not supported"),
+        ({"address": 6379}, TypeError, "got 6379"),
+        ({"address": "host:1", "transport": "process"}, ValueError, "is for transport='ray', got transport='process'"),
+        ({"transport": "rey"}, ValueError, "'auto', 'serial', 'process' or 'ray', got 'rey'"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(options, error, message):
+    with pytest.raises(error) as caught:
+        SamplerPool(2, **{"transport": "ray", **options})
+    assert message in str(caught.value)
+    with pytest.raises(error):
+        RolloutEngine(Drift, gaussian(), num_workers=2, **{"transport": "ray", **options})
+
+
+def test_all_pools_of_a_process_share_one_cluster(pool, cluster):
+    with pytest.raises(ValueError, match="is not the Ray cluster that this process is connected to"):
+        SamplerPool(1, transport="ray", address="elsewhere:6379").invoke_all(whereabouts)
+    with SamplerPool(1, transport="ray") as other:  # no address: the one that is connected
+        other.invoke_all(remember, 1)
+        assert other.run_map(add, [1]) == [2]
+    assert ray.is_initialized() and pool.invoke_all(remember, 0) == [0, 0]
+
+
+def run_program(program, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
+    program = """
+        import os, signal, time, psutil
+        from metaroll.rollouts.sampler_pool import SamplerPool
+        signal.signal(signal.SIGTERM, handler := lambda *_: None)
+        before = dict(os.environ)
+        one, two = SamplerPool(2, transport="ray"), SamplerPool(1, transport="ray")
+        print(one.run_map(lambda G, x: 2 * x, [1, 2, 3]), two.run_map(lambda G, x: -x, [1]))
+        import ray
+        print(ray.cluster_resources()["CPU"], signal.getsignal(signal.SIGTERM) is handler)
+        one.stop()
+        print(ray.is_initialized(), two.run_map(lambda G, x: -x, [2]))
+        two.stop()
+        deadline = time.monotonic() + 10
+        while psutil.Process().children(recursive=True) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        print(ray.is_initialized(), psutil.Process().children(recursive=True), dict(os.environ) == before)
+    """
+    assert run_program(program) == ["[2, 4, 6] [-1]", "2.0 True", "True [-2]", "False [] True"]
+
+
+def test_a_program_that_has_connected_ray_keeps_its_connection(cluster):
+    program = """
+        import sys, ray
+        from metaroll.rollouts.sampler_pool import SamplerPool
+        ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+        with SamplerPool(1, transport="ray") as pool:
+            print(pool.run_map(lambda G, x: 2 * x, [1]))
+        print(ray.is_initialized())
+        with SamplerPool(1, transport="ray", address=sys.argv[1]) as pool:
+            pool.invoke_all(lambda G: None)
+            ray.shutdown()
+            try:
+                pool.invoke_all(lambda G: None)
+            except RuntimeError as error:
+                print(error)
+            print(pool.run_map(lambda G, x: 3 * x, [1]))
+        print(ray.is_initialized())
+    """
+    lines = run_program(program, cluster.address)
+    assert lines[:2] + lines[3:] == ["[2]", "True", "[3]", "False"]
+    assert lines[2].startswith("Ray was shut down while a SamplerPool used it; the next call connects anew")
+
+
+def test_ctrl_c_leaves_nothing_behind(cluster):
+    program = """
+        import sys, time
+        from metaroll.rollouts.sampler_pool import SamplerPool
+
+        def sleep(G, x):
+            time.sleep(60)
+
+        pool = SamplerPool(2, transport="ray", address=sys.argv[1])
+        pool.invoke_all(lambda G: None)
+        print("ready", flush=True)
+        pool.run_map(sleep, [1, 2])
+    """
+    before = len(workers_alive())
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), cluster.address],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None and child.stderr is not None
+        assert child.stdout.readline() == "ready\n"
+        assert len(workers_alive()) == before + 4  # two actors, two processes
+        child.send_signal(signal.SIGINT)
+        assert "KeyboardInterrupt" in child.stderr.read()
+    assert child.returncode == -signal.SIGINT
+    assert eventually(lambda: len(workers_alive()) == before)
+
+
+# -- the command line ----------------------------------------------------------------------------------------------
+
+TINY = {
+    "hidden_sizes": [8, 8],
+    "encoder_hidden_sizes": [8],
+    "num_train_tasks": 3,
+    "num_test_tasks": 4,
+    "meta_batch_size": 2,
+    "batch_size": 8,
+    "embedding_batch_size": 8,
+    "embedding_mini_batch_size": 8,
+    "num_steps_per_epoch": 2,
+    "num_tasks_sample": 1,
+    "num_initial_steps": 20,
+    "num_steps_prior": 20,
+    "num_extra_rl_steps_posterior": 20,
+    "epochs": 1,
+}
+
+
+def test_the_command_line_trains_with_the_same_result(cluster, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(TINY))
+    start = ["train", "pearl", "point-robot", "--config", "tiny.yaml", "--quiet", "--json"]
+    summaries = []
+    for folder, engine in (("a", ["serial"]), ("b", ["ray", "--ray-address", cluster.address, "--num-workers", "2"])):
+        assert main([*start, "--out", folder, "--engine", *engine]) == 0
+        summaries.append(json.loads(capsys.readouterr().out))
+    assert summaries[0]["return_after"] == summaries[1]["return_after"]
+    assert summaries[0]["adaptation_curve"] == summaries[1]["adaptation_curve"]
+    assert yaml.safe_load((tmp_path / "b" / "config.yaml").read_text())["run"]["transport"] == "ray"
+    assert main(["evaluate", "b", "--engine", "serial", "--quiet"]) == 2  # two workers in one process
+
+
+def test_the_command_line_refuses_a_cluster_that_does_not_answer(closed, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "pearl", "point-robot", "--engine", "ray", "--ray-address", closed]) == 2
+    assert f"the Ray cluster at {closed} does not answer" in " ".join(capsys.readouterr().err.split())
+    assert main(["train", "pearl", "point-robot", "--ray-address", closed]) == 2
+    assert "add --engine ray" in " ".join(capsys.readouterr().err.split())
+    assert list(tmp_path.iterdir()) == []

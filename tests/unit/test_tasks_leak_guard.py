@@ -1,0 +1,50 @@
+"""Held-out tasks that occur in training are found, and distances measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from metaroll import SetTaskUpdate, TaskFamily, check_split
+from metaroll.errors import TaskOverlapError
+from task_envs import Line
+
+
+def test_distances_by_hand():
+    """All values 0, 2, 4, 6 and 1: mean 2.6, variance (6.76 + 0.36 + 1.96 + 11.56 + 2.56) / 5 = 4.64."""
+    report = check_split([{"x": 0}, {"x": 2}, {"x": 4}, {"x": 6}], [{"x": 1.0}])
+    assert (report.num_train, report.num_test, report.overlaps, report.near) == (4, 1, (), ())
+    assert report.nearest == report.median == pytest.approx(1 / np.sqrt(4.64))
+    assert report.median_in_training == pytest.approx(2 / np.sqrt(4.64))
+    assert "4 training and 1 held-out tasks, none in both; the nearest training task is 0.46 standard" in str(report)
+
+
+def test_equal_tasks_are_refused_or_warned_of():
+    train = [SetTaskUpdate(Line, {"place": p}) for p in (0.1, 0.2)]
+    test = [{"place": 0.3}, {"place": np.float64(0.2)}]
+    with pytest.raises(TaskOverlapError, match="1 held-out task of 2 among the training tasks: held-out task 1 is train"):
+        check_split(train, test)
+    with pytest.warns(UserWarning, match="held-out task 1 is training task 1"):
+        report = check_split(train, test, overlap="warn")
+    assert report.overlaps == ((1, 1),)
+    with pytest.raises(ValueError, match="overlap must be 'refuse' or 'warn', got 'ignore'"):
+        check_split(train, test, overlap="ignore")  # type: ignore[arg-type]
+
+
+def test_tasks_that_differ_by_rounding_are_warned_of():
+    train = [{"goal": [0.1, 0.5]}, {"goal": [0.7, 0.9]}]
+    with pytest.warns(UserWarning, match="1 held-out task of 1 differ from a training task by rounding alone"):
+        report = check_split(train, [{"goal": [float(np.float32(0.1)), 0.5]}])
+    assert report.near == ((0, 0),)
+
+
+def test_tasks_without_numbers_have_no_distance():
+    report = check_split(["open-door", "reach"], ["push"])
+    assert np.isnan(report.median)
+    assert str(report) == "2 training and 1 held-out tasks, none in both"
+
+
+def test_a_hashed_split_is_fair():
+    family = TaskFamily.from_params(Line, {"place": (-1, 1)}, horizon=10)
+    report = check_split(*family.split(200, 100))
+    assert report.median == pytest.approx(report.median_in_training, rel=0.5)

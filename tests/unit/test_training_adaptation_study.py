@@ -1,0 +1,121 @@
+"""specs/meta.md 5.5: k-shot curves, per-task tables, and the baselines that tell adapting from averaging."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
+
+from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.training.adaptation_study import default_shots, oracle_of, study_adaptation
+from metaroll.training.meta_evaluator import MetaEvaluator
+
+GOALS = [1.5, 2.5, 4.0]
+
+
+def evaluator(**arguments: Any) -> MetaEvaluator:
+    sampler = FixedTaskSampler(goal_updates(GOALS))
+    return MetaEvaluator(**{"test_task_sampler": sampler, "n_exploration_traj": 3, **arguments})
+
+
+class AveragingLearner(GoalLearner):
+    """Adapts to k of three episodes by moving k thirds of the way to the goal; too far where goals are below 2."""
+
+    def adapt_policy(self, exploration_policy: GuessPolicy, exploration_trajectories: Any) -> GuessPolicy:
+        policy = super().adapt_policy(exploration_policy, exploration_trajectories)
+        assert policy.guess is not None
+        policy.guess *= len(exploration_trajectories.lengths) / 3 * (3 if policy.guess < 2 else 1)
+        return policy
+
+
+def make_averaging() -> AveragingLearner:
+    return AveragingLearner(goal_updates([1.0, 2.0]), goal_updates(GOALS))
+
+
+def test_the_curve_and_the_baselines_by_hand() -> None:
+    # Acting 0 returns -3 goal. Told k episodes: guess = goal k / 3, but k goal in the first task (goal 1.5).
+    study = study_adaptation(evaluator(), make_averaging(), shots=[0, 1, 3])
+    assert study.shots == (0, 1, 3)
+    expected = -HORIZON * np.array([[1.5, 0.0, 3.0], [2.5, 2.5 * 2 / 3, 0.0], [4.0, 4.0 * 2 / 3, 0.0]])
+    np.testing.assert_allclose(study.shot_returns[:, 0, :, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(study.k_shot_curve["mean"], expected.mean(axis=0), atol=1e-5)
+    np.testing.assert_allclose(study.per_task["no adaptation"], expected[:, 0], atol=1e-5)
+    np.testing.assert_allclose(study.per_task["adapted"], expected[:, 2], atol=1e-5)
+    assert study.worse_per_task.tolist() == [True, False, False]
+    assert study.share_worse_interval == pytest.approx((0.0615, 0.7923), abs=1e-4)  # Wilson, 1 of 3
+    gap, (low, high) = study.advantage("no adaptation")
+    assert gap == pytest.approx((4.5 + 7.5 + 12 - 9) / 3)
+    assert low < gap < high
+    assert "task oracle" not in study.baselines
+
+
+def test_random_context_is_that_of_another_task() -> None:
+    study = study_adaptation(evaluator(), make_learner())
+    returns = study.per_task["random context"]
+    # Each acts the goal of one other task, and every task's data are used once.
+    errors = np.abs(np.array(GOALS)[:, None] - GOALS)  # of the task in a row, acting the goal of a column
+    used = np.isclose(-HORIZON * errors, returns[:, None], atol=1e-5)
+    assert used.sum(axis=0).tolist() == used.sum(axis=1).tolist() == [1, 1, 1]
+    assert not used.diagonal().any()
+    assert study.advantage("random context")[0] > 0
+    one = MetaEvaluator(test_task_sampler=FixedTaskSampler(goal_updates([1.5])), n_exploration_traj=1)
+    assert "random context" not in study_adaptation(one, make_learner()).baselines
+
+
+@pytest.mark.parametrize("posterior", [False, True])
+def test_all_shots_are_the_evaluation_itself(posterior: bool) -> None:
+    judge = evaluator(n_test_rollouts=1, repetitions=2, posterior_sampling=posterior, deterministic=False)
+    study = study_adaptation(judge, make_learner())
+    assert study.shots == (0, 1, 2, 3)
+    np.testing.assert_array_equal(study.shot_returns[:, :, -1], study.result.returns[:, :, 3:])
+    plain = evaluator(n_test_rollouts=1, repetitions=2, posterior_sampling=posterior, deterministic=False)
+    np.testing.assert_array_equal(plain.evaluate(make_learner()).returns, study.result.returns)
+
+
+def test_the_oracle_of_an_environment() -> None:
+    tasks = [{"goal": np.array(goal)} for goal in ((0.5, 0.5), (-1.0, 0.2))]
+    found = oracle_of(SetTaskUpdate(PointRobotEnv, tasks[0]))
+    assert found is not None
+    policy, tell = found
+    goal = np.array([np.asarray(value) for value in (tell(tasks[0]) or {}).values()])
+    actions = policy.function(np.array([[0.0, 0.0]]), {"goal": goal})
+    np.testing.assert_allclose(actions, [[1.0, 1.0]])
+    assert oracle_of(SetTaskUpdate(GoalEnv, {"goal": 1.0})) is None
+    told = (GuessPolicy(), lambda task: {"guess": np.asarray(task["goal"], dtype=np.float32)})
+    study = study_adaptation(evaluator(), make_averaging(), oracle=told)
+    np.testing.assert_allclose(study.per_task["task oracle"], 0.0, atol=1e-6)
+    assert study.advantage("task oracle")[0] == pytest.approx(-3.0)
+
+
+def test_success_counts_all_planned_episodes_and_the_biased_rule_the_first_to_finish() -> None:
+    result = evaluator(n_test_rollouts=3, test_task_names=["near", "near", "far"]).evaluate(make_averaging())
+    # Adapted: the goal is missed in the first task and hit at every step of the other two.
+    first = result.success_steps
+    assert first is not None
+    assert first[:, 0, 3:].tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 1]]
+    assert result.success_rate == pytest.approx(6 / 9)
+    assert result.success_interval == pytest.approx((0.3542, 0.8794), abs=1e-4)
+    # "near": three successes of one step each finish before the first failure of three steps.
+    assert result.first_finished_success_rate(2) == 1.0
+    assert [row["success_rate"] for _, row in result.per_task()] == [0.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match="run at least 5"):
+        result.first_finished_success_rate(5)
+
+
+def test_interquartile_means_leave_outliers_out() -> None:
+    result = evaluator(repetitions=2).evaluate(make_averaging())  # returns -9, 0, 0, twice
+    assert result.return_after_iqm == pytest.approx(-9 / 4)  # of 6 scores one is left out at either end
+    assert result.return_after_iqm_interval == (pytest.approx(-9 / 4), pytest.approx(-9 / 4))
+    assert np.isnan(evaluator().evaluate(make_averaging()).return_after_iqm_interval.low)
+
+
+def test_shots_that_there_are_not() -> None:
+    assert default_shots(3) == [0, 1, 2, 3]
+    assert default_shots(30) == [0, 1, 2, 3, 4, 5, 10, 20, 30]
+    for shots in ([4], [-1], [True], []):
+        with pytest.raises(ValueError, match="from 0 to n_exploration_traj=3"):
+            study_adaptation(evaluator(), make_learner(), shots=shots)

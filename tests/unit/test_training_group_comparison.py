@@ -1,0 +1,56 @@
+"""Groups of runs over their seeds: values by hand, pairs, and what a single run cannot say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metaroll.errors import ShapeError
+from metaroll.training.group_comparison import compare_groups, summarise_group
+from metaroll.training.group_plots import plot_groups
+
+X = np.array([[1.0, 4.0], [2.0, 6.0], [3.0, 8.0]])
+
+
+def test_a_group_by_hand() -> None:
+    summary = summarise_group(X)
+    assert summary.mean == 4.0
+    assert summary.iqm == pytest.approx((2 + 3 + 4 + 6) / 4)  # of six scores one is left out at either end
+    assert summary.mean_interval.low < 4.0 < summary.mean_interval.high
+    assert np.isnan(summarise_group(X[:1]).mean_interval).all()
+
+
+def test_pairs_see_what_the_spread_over_seeds_hides() -> None:
+    # Seeds differ by much, X is better by 0.1 in every pair.
+    y = X - 0.1
+    paired, apart = compare_groups(X, y, paired=True), compare_groups(X, y, paired=False)
+    assert paired.difference == apart.difference == pytest.approx(0.1)
+    assert paired.difference_interval == pytest.approx((0.1, 0.1))
+    assert paired.improvement == 1.0
+    # Not paired: of 9 pairs of runs X wins 6 (3 with itself less 0.1, and 3 above the diagonal), in both tasks.
+    assert apart.improvement == pytest.approx(6 / 9)
+    assert apart.difference_interval.low < 0 < apart.difference_interval.high
+
+
+def test_single_runs_have_no_intervals_and_shapes_must_fit() -> None:
+    found = compare_groups([1.0], [0.5, 2.0], paired=False)
+    assert (found.difference, found.improvement) == (-0.25, 0.5)
+    assert np.isnan(found.difference_interval).all()
+    with pytest.raises(ShapeError, match="pairs of runs"):
+        compare_groups([1.0], [0.5, 2.0], paired=True)
+    with pytest.raises(ShapeError, match="same tasks"):
+        compare_groups(X, [1.0], paired=False)
+
+
+def test_the_picture_of_groups(tmp_path: Path) -> None:
+    steps = np.arange(1, 6) * 1000.0
+    curves = {
+        "a": [np.stack([steps, -20 + steps / 500 + seed], axis=1) for seed in range(3)],
+        "b": [np.stack([steps[:3], -20 + steps[:3] / 1000], axis=1)],
+    }
+    path = plot_groups(curves, tmp_path / "groups.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="at least one group"):
+        plot_groups({}, path)

@@ -1,0 +1,142 @@
+"""PPO in a runner: a resumed run is the run that never stopped; evaluations of a policy that does not adapt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.learners.ppo import PPO
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.seeding import torch_generator
+from metaroll.tasks.distributions import UniformDomainParam
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.files import save_tree
+from metaroll.training.metrics_log import read_metrics
+from metaroll.training.policy_evaluator import PolicyEvaluator
+from metaroll.training.runner import LocalRunner
+from metaroll.types import EnvSpec
+
+SPEC = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+SMALL: dict[str, Any] = {"steps_per_epoch": 60, "num_passes": 2, "max_path_length": 20, "evaluate_every": 2}
+
+
+def make_runner(run_dir: Path | None, kind: str = "mlp", num_workers: int = 1, **options: Any) -> LocalRunner:
+    generator = torch_generator(0)
+    recurrent = kind == "gru"
+    policy = (
+        GRUGaussianPolicy(SPEC, 8, generator=generator)
+        if recurrent
+        else GaussianMLPPolicy(SPEC, (8,), generator=generator)
+    )
+    if kind == "domain":
+        randomizer = DomainRandomizer(UniformDomainParam("m", 1.0, 0.5))
+        options = {"task_sampler": randomizer, "domain_params": ["m"], **options}
+    learner = PPO(SPEC, policy, seed=1, **{**SMALL, **options})
+    runner = LocalRunner(
+        run_dir=run_dir, seed=3, num_workers=num_workers, evaluator=PolicyEvaluator(num_episodes=3, seed=5)
+    )
+    runner.setup(learner, "Pendulum-v1")
+    return runner
+
+
+def state_of(runner: LocalRunner, folder: Path) -> dict[str, Any]:
+    folder.mkdir()
+    save_tree(folder, "algorithm", runner._algo.state_dict())
+    rows = [json.dumps(row) for row in read_metrics(runner.run_dir) if row["phase"] != "time"]
+    return {"metrics": rows, **{path.name: path.read_bytes() for path in folder.iterdir()}}
+
+
+@pytest.mark.parametrize("kind", ["mlp", "gru", "domain"])
+def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, kind):
+    with make_runner(tmp_path / "straight", kind) as straight:
+        straight.train(4)
+        expected = state_of(straight, tmp_path / "a")
+    with make_runner(tmp_path / "stopped", kind) as first:
+        first.train(2)
+    with make_runner(tmp_path / "stopped", kind) as second:
+        second.restore(tmp_path / "stopped")
+        second.resume(4)
+        assert state_of(second, tmp_path / "b") == expected
+
+
+def test_the_number_of_workers_changes_nothing(tmp_path):
+    states = []
+    for workers in (1, 2):
+        with make_runner(tmp_path / f"run{workers}", num_workers=workers) as runner:
+            runner.train(2)
+            states.append(state_of(runner, tmp_path / f"state{workers}"))
+    assert states[0] == states[1]
+
+
+def test_a_snapshot_of_other_hyperparameters_is_refused(tmp_path):
+    with make_runner(tmp_path / "run") as runner:
+        runner.train(1)
+    with make_runner(tmp_path / "run", clip_range=0.1) as other, pytest.raises(SnapshotError, match="hyperparameters"):
+        other.restore(tmp_path / "run")
+
+
+def test_evaluations_are_logged_with_intervals(tmp_path):
+    with make_runner(tmp_path / "run") as runner:
+        returned = runner.train(2)
+        found = runner.last_evaluation
+    rows = {row["metric"]: row["value"] for row in read_metrics(tmp_path / "run", phase="Evaluation")}
+    assert found.returns.shape == (1, 3)
+    assert returned == pytest.approx(found.returns.mean())
+    assert rows["return_mean"] == pytest.approx(returned)
+    assert rows["return_mean_ci_low"] <= returned <= rows["return_mean_ci_high"]
+    assert rows["env_steps_of_evaluation"] == 60
+    assert {row["task"] for row in read_metrics(tmp_path / "run", phase="Evaluation")} == {None}
+
+
+def test_evaluations_do_not_depend_on_the_noise_and_leave_training_as_it_is(tmp_path):
+    with make_runner(None, evaluate_every=0) as silent, make_runner(None, evaluate_every=1) as evaluated:
+        silent.train(2)
+        evaluated.train(2)
+        flat = [runner._algo.policy.acting_parameters() for runner in (silent, evaluated)]
+        assert np.array_equal(*flat)
+        again = [evaluated.evaluate(evaluated._algo) for _ in range(2)]
+        assert again[0] == again[1]
+
+
+def test_held_out_variations_are_evaluated_one_by_one(tmp_path):
+    updates = [DomainParamUpdate({"m": mass}) for mass in (0.5, 1.0, 2.0)]
+    with make_runner(tmp_path / "run", test_env_sampler=FixedTaskSampler(updates)) as runner:
+        runner.train(2)
+        found = runner.last_evaluation
+    assert found.returns.shape == (3, 3)
+    assert found.return_interval.low < found.return_mean < found.return_interval.high
+    rows = read_metrics(tmp_path / "run", phase="Evaluation", metric="return_mean")
+    by_task = {row["task"]: row["value"] for row in rows}
+    assert by_task["task 2"] == pytest.approx(found.returns[2].mean())
+    assert found.to_dict()["n_test_tasks"] == 3
+
+
+def test_a_training_variation_is_no_test(tmp_path):
+    class Told:
+        train_tasks = ({"m": 1.0},)
+
+    evaluator = PolicyEvaluator("Pendulum-v1", test_task_sampler=FixedTaskSampler([DomainParamUpdate({"m": 1.0})]))
+    with pytest.raises(TaskOverlapError, match="test task 0"):
+        evaluator.prepare(Told())
+
+
+def test_an_evaluator_works_without_a_runner():
+    learner = PPO(SPEC, GaussianMLPPolicy(SPEC, (8,), generator=torch_generator(0)), seed=1, **SMALL)
+    evaluator = PolicyEvaluator("Pendulum-v1", num_episodes=4)
+    first = evaluator.evaluate(learner)
+    assert first.returns.shape == (1, 4)
+    assert np.array_equal(evaluator.evaluate(learner).returns, first.returns)
+    evaluator.close()
+    with pytest.raises(ValueError, match="env is missing"):
+        PolicyEvaluator().evaluate(learner)
+    with pytest.raises(ValueError, match="num_episodes"):
+        PolicyEvaluator(num_episodes=0)

@@ -1,0 +1,162 @@
+"""Robustness maps: the return over a grid of domain parameters, as numbers, files and pictures; bad input."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.cli.main import main
+from metaroll.envs.sims.randomisation import default_randomizer
+from metaroll.errors import DataError
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.seeding import torch_generator
+from metaroll.training.evaluation_metrics import interval_of_mean
+from metaroll.training.robustness import RobustnessMap, robustness_map
+from metaroll.training.robustness_plots import plot_robustness
+from metaroll.types import EnvSpec
+
+
+class Scale(gymnasium.Env):
+    """Each of three steps returns ``a * b`` and noise that its seed decides."""
+
+    observation_space = action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self.a, self.b = 1.0, 2.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._time = 0
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._time += 1
+        noise = float(self.np_random.normal())
+        return np.zeros(1, dtype=np.float32), self.a * self.b + noise, self._time == 3, False, {}
+
+
+POLICY = GaussianMLPPolicy(EnvSpec.from_env(Scale()), (4,), generator=torch_generator(0))
+
+
+def test_every_point_is_run_with_its_parameters_and_the_same_seeds():
+    result = robustness_map(POLICY, Scale, {"b": [3.0, 1.0], "a": [0.0, 1.0, 2.0]}, num_episodes=6, seed=0)
+    assert result.grid["b"].tolist() == [1.0, 3.0]
+    assert result.returns.shape == (2, 3, 6)
+    noise = result.returns[0, 0]
+    expected = 3.0 * np.array([[0.0, 1.0, 2.0], [0.0, 3.0, 6.0]])
+    assert np.allclose(result.returns, expected[..., None] + noise)
+    assert result.nominal == {"b": 2.0, "a": 1.0}
+    low, high = result.interval
+    assert (low[1, 2], high[1, 2]) == pytest.approx(tuple(interval_of_mean(result.returns[1, 2])))
+    again = robustness_map(POLICY, Scale, {"b": [1.0, 3.0], "a": [0.0, 1.0, 2.0]}, num_episodes=6, seed=0)
+    assert np.array_equal(again.returns, result.returns)
+
+
+def test_the_number_of_workers_changes_nothing():
+    results = []
+    for workers in (1, 2):
+        with SamplerPool(workers) as pool:
+            grid = {"pole_length": np.linspace(0.5, 1.5, 3)}
+            results.append(
+                robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=9, seed=1, pool=pool)
+            )
+    assert np.array_equal(results[0].returns, results[1].returns)
+
+
+def policy_of(env: str) -> Any:
+    from metaroll.envs.slot_factory import make_env
+
+    return GaussianMLPPolicy(EnvSpec.from_env(make_env(env)), (4,), generator=torch_generator(0))
+
+
+def test_the_range_of_training_is_that_of_most_draws():
+    randomizer = default_randomizer("pend")
+    grid = {"pole_mass": [1.0], "pole_length": [0.9, 1.1]}
+    result = robustness_map(policy_of("pend"), "pend", grid, num_episodes=1, max_steps=2, training=randomizer, seed=0)
+    low, high = result.training_range["pole_mass"]
+    nominal = result.nominal["pole_mass"]
+    # 95 % of a normal distribution with a deviation of a tenth of the nominal value.
+    assert (low, high) == pytest.approx((nominal * (1 - 0.196), nominal * (1 + 0.196)), rel=0.02)
+    assert np.isnan(result.interval[0]).all()  # a single episode says nothing about the spread
+
+
+def test_files_hold_all_numbers(tmp_path):
+    result = robustness_map(POLICY, Scale, {"a": [1.0, 2.0]}, num_episodes=4, seed=0, training={"a": (0.5, 1.5)})
+    json_path, csv_path = result.write(tmp_path / "deep" / "map.png")
+    told = json.loads(json_path.read_text())
+    assert np.array_equal(told["returns"], result.returns)
+    assert told["training_range"] == {"a": [0.5, 1.5]}
+    assert told["nominal"] == {"a": 1.0}
+    rows = list(csv.DictReader(csv_path.read_text().splitlines()))
+    assert [float(row["a"]) for row in rows] == [1.0, 2.0]
+    assert [float(row["return_mean"]) for row in rows] == pytest.approx(result.mean.tolist())
+    assert float(rows[0]["ci_low"]) < result.mean[0] < float(rows[0]["ci_high"])
+
+
+@pytest.mark.parametrize("episodes", [1, 5])
+@pytest.mark.parametrize("sizes", [(1,), (4,), (3, 2), (1, 1), (12, 12)])
+def test_pictures_are_drawn_of_any_grid(tmp_path, sizes, episodes):
+    names = ("length", "mass")[: len(sizes)]
+    returns = np.random.default_rng(0).normal(size=(*sizes, episodes))
+    result = RobustnessMap(
+        grid={name: np.linspace(0.5, 1.5, size) for name, size in zip(names, sizes, strict=True)},
+        returns=returns,
+        nominal={name: 1.0 for name in names},
+        training_range={"length": (0.8, 1.2)},
+    )
+    path = plot_robustness(result, tmp_path / "map.png")
+    assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.mark.parametrize(
+    ("grid", "error", "about"),
+    [
+        ({}, ValueError, "one or two"),
+        ({"pole_mass": []}, ValueError, "at least one value"),
+        ({"pole_mass": [0.5, float("nan")]}, ValueError, "finite"),
+        ({"pole_mass": [1.0, 1.0]}, ValueError, "different values"),
+        ({"pole_mass": ["heavy"]}, TypeError, "numbers"),
+        ({"pole_mas": [1.0]}, DataError, "did you mean 'pole_mass'"),
+        ({"pole_mass": [0.5, 0.0]}, ValueError, "must be positive, got 0.0"),
+        ([("pole_mass", [1.0])], TypeError, "dict"),
+        ({"pole_mass": [1.0], "pole_length": [1.0], "gravity_const": [9.8]}, ValueError, "one or two"),
+    ],
+)
+def test_wrong_grids_are_named_before_anything_is_run(grid, error, about):
+    with pytest.raises(error, match=about):
+        robustness_map(policy_of("pend"), "pend", grid, num_episodes=2, max_steps=5)
+
+
+def test_the_command_measures_a_run(tmp_path, capsys):
+    run = str(tmp_path / "run")
+    small = ["--epochs", "1", "--steps-per-epoch", "60", "--max-path-length", "20", "--evaluate-every", "0"]
+    small += ["--num-episodes", "2", "--randomise", "default", "--num-test-tasks", "2", "--torch-threads", "1"]
+    teacher = ["--domain-params", "pole_mass", "--privileged"]
+    assert main(["train", "ppo", "pend", *small, *teacher, "--out", run, "--quiet"]) == 0
+    grid = ["--param", "pole_mass", "0.8:1.2:3", "--param", "pole_length", "0.9,1.1"]
+    assert main(["robustness", run, *grid, "--episodes", "2", "--json", "--quiet"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert np.shape(told["returns"]) == (3, 2, 2)
+    assert set(told["training_range"]) == {"pole_mass", "pole_length"}
+    assert [path.rsplit(".", 1)[1] for path in told["files"]] == ["png", "json", "csv"]
+    for arguments, about in (
+        ([], "once or twice"),
+        (["--param", "pole_mass", "1:0:3"], "FROM must not be above TO"),
+        (["--param", "pole_mass", "a:b:c"], "FROM:TO:COUNT"),
+        (["--param", "pole_mas", "1:2:3"], "did you mean 'pole_mass'"),
+    ):
+        assert main(["robustness", run, *arguments]) == 2
+        assert about in capsys.readouterr().err
+    # The policy of that run is privileged: a teacher.
+    student, options = str(tmp_path / "student"), [*small[:8], "--num-test-tasks", "2", "--torch-threads", "1"]
+    assert main(["train", "distill", "pend", "--teacher", run, *options, "--out", student, "--json", "--quiet"]) == 0
+    assert np.shape(json.loads(capsys.readouterr().out)["returns"])[0] == 2
+    assert main(["resume", student, "--epochs", "2", "--quiet"]) == 0
+    assert main(["train", "distill", "pend", "--teacher", student, "--out", run + "3"]) == 2
+    assert "is one of distill" in capsys.readouterr().err
