@@ -3,12 +3,12 @@
     python benchmarks/mujoco_throughput.py
     python benchmarks/mujoco_throughput.py --envs HalfCheetah-v5 --slots 64 --repeats 7 --seconds 4
 
-Ours are whole calls of ``RolloutEngine.run`` up to the recorded ``StepSequence`` objects, in two ways: ``threads`` steps
-all slots in this process, with two threads; ``processes`` shares them between two worker processes. ``peer=floor`` is
-bare physics: two threads that do nothing but ``mj_step`` (and ``mj_rnePostConstraint``, where the environment reads
-forces of contacts) on data of their own, through the very steps of rollouts of ours. Every contestant has the same
-number of environments. All is warmed up first; windows of ours and of a peer alternate, a ratio is that of two
-neighbouring windows, and reported is the median over the repetitions with its range. ``peer=none`` are ours against
+Ours are whole calls of ``RolloutEngine.run`` up to the recorded ``StepSequence`` objects, in two ways: ``threads``
+steps all slots in this process, with two threads; ``processes`` shares them between two worker processes.
+``peer=floor`` is bare physics: two threads that do nothing but ``mj_step`` (and ``mj_rnePostConstraint``, where the
+environment reads forces of contacts) on data of their own, through the very steps of rollouts of ours. Every contestant
+has the same number of environments. All is warmed up first; windows of ours and of a peer alternate, a ratio is that of
+two neighbouring windows, and reported is the median over the repetitions with its range. ``peer=none`` are ours against
 ours: a model for every slot against one for all, and what it costs to set the tasks of 40 slots.
 """
 

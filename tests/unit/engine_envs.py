@@ -86,6 +86,14 @@ class Trouble(Drift):
             time.sleep(600)
 
 
+class Slow(Drift):
+    """The same, so slow that a node can die meanwhile."""
+
+    def step(self, action):
+        time.sleep(0.002)
+        return super().step(action)
+
+
 class SetDrift(EnvUpdate):
     """Sets the drift of whatever environment it gets."""
 

@@ -30,7 +30,7 @@ def test_version(capsys):
 def test_help_names_all_commands_and_tuned_environments(capsys, arguments):
     status, out, err = run(capsys, *arguments)
     assert (status, err) == (0, "")
-    commands = ("demo", "train ALGO ENV", "resume RUN", "evaluate RUN", "list [WHAT]", "doctor")
+    commands = ("demo", "train ALGO ENV", "resume RUN", "evaluate RUN", "check ENV", "list [WHAT]", "doctor")
     for word in (*commands, "cheetah-vel", "sparse-point-robot"):
         assert word in out
 
@@ -44,7 +44,7 @@ def test_help_does_not_wait_for_torch():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("command", ["demo", "resume", "evaluate", "list", "doctor"])
+@pytest.mark.parametrize("command", ["demo", "resume", "evaluate", "check", "list", "doctor"])
 def test_every_command_has_help(capsys, command):
     status, out, _ = run(capsys, command, "--help")
     assert status == 0

@@ -96,12 +96,19 @@ def test_a_policy_with_memory():
     assert experiment.algo.gradients == "autograd"
 
 
+def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
+    options = ["--max-path-length", "20", "--epochs", "1", "--steps-per-epoch", "40", "--num-passes", "1", "--json"]
+    assert main(["train", "ppo", "CliffWalking-v1", *options, "--num-episodes", "2", "--out", str(tmp_path / "r")]) == 0
+    assert "return" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "about"),
     [
         (["Pendulm-v1"], "Pendulum-v1"),
         (["CartPole-v1", "--clip-range", "0"], "clip_range"),
-        (["CartPole-v1", "--network", "gru"], "Box action space"),
+        (["CartPole-v1", "--network", "gru"], "use --network mlp"),
+        (["CliffWalking-v1"], "no time limit: give one with --max-path-length"),
         (["point-robot", "--randomise", "default"], "simulated system"),
         (["CartPole-v1", "--randomise", "default"], "no default spreads"),
         (["CartPole-v1", "--init-std", "-1"], "init_std"),

@@ -7,6 +7,7 @@ import functools
 import gymnasium
 import numpy as np
 import pytest
+from task_envs import Line, Sized, ToldByReset, make_line
 
 from metaroll import (
     DomainRandomizer,
@@ -28,7 +29,6 @@ from metaroll.policies.playback import DummyPolicy
 from metaroll.tasks.hashed_split import task_side
 from metaroll.tasks.updates import task_key
 from metaroll.types import EnvSpec
-from task_envs import Line, Sized, ToldByReset, make_line
 
 
 def keys(updates) -> list:
@@ -134,7 +134,7 @@ def test_constructors_are_tasks_by_name():
 def test_names_of_constructors_must_tell_them_apart():
     family = TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(20)], horizon=5)
     assert "Sized(size=3)" in family.tasks.all_tasks  # type: ignore[operator]
-    with pytest.raises(ValueError, match="names of their own.*got 'Line' twice; give a dict"):
+    with pytest.raises(ValueError, match=r"names of their own.*got 'Line' twice; give a dict"):
         TaskFamily.from_constructors([Line, Line])
     with pytest.raises(ValueError, match="names of their own"):
         TaskFamily.from_constructors([lambda: Line()])
@@ -151,7 +151,7 @@ def test_a_list_of_tasks_is_split_whole():
     assert len(train) + len(test) == 40
     with pytest.raises(ValueError, match=r"Line has \d+ training and \d+ held-out tasks.*too few for num_train=60"):
         family.split(num_train=60)
-    with pytest.raises(ValueError, match="none of the 2 tasks is a held-out task with test_share=0.001"):
+    with pytest.raises(ValueError, match=r"none of the 2 tasks is a held-out task with test_share=0\.001"):
         TaskFamily.from_env(Line, tasks[:2], test_share=0.001)
     with pytest.raises(ValueError, match="none of the 1 tasks is on the side 'test'"):
         SplitTaskSampler(TaskFamily.from_env(Line, tasks[:1], num_train_tasks=1, num_test_tasks=0).tasks, "test", 1e-9)
@@ -196,7 +196,7 @@ def test_too_few_different_tasks_are_told():
     with pytest.raises(ValueError, match="no more than 5 different tasks of Line; ask for fewer"):
         family.split(80, 20)
     sampler, _ = family.samplers()
-    with pytest.raises(ValueError, match="no more than . different tasks on the side 'train'"):
+    with pytest.raises(ValueError, match=r"no more than . different tasks on the side 'train'"):
         sampler.sample(50)
     assert len(sampler.sample(50, with_replacement=True)) == 50
 

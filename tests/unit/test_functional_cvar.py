@@ -68,6 +68,9 @@ def test_bad_counts(function):
             function(3, epsilon)
     with pytest.raises(TypeError, match="epsilon must be a number"):
         function(3, None)
+    for epsilon in ("0.5", True):
+        with pytest.raises(TypeError, match="epsilon must be a number"):
+            function(3, epsilon)
 
 
 def test_bad_returns():

@@ -139,6 +139,25 @@ def test_a_fixed_deviation_stays():
         assert policy.log_std.tolist() == [0.0, 0.0]
 
 
+def test_frozen_weights_stay():
+    policy = GaussianMLPPolicy(CONTINUOUS, (8, 8), generator=torch_generator(1))
+    policy.net.layers[0].requires_grad_(False)
+    before = [parameter.detach().clone() for parameter in policy.net.parameters()]
+    learner = PPO(CONTINUOUS, policy, **SMALL)
+    assert learner.gradients == "autograd"
+    learner.update(rollouts_of(learner))
+    same = [torch.equal(old, new) for old, new in zip(before, policy.net.parameters(), strict=True)]
+    assert same == [True, True, False, False, False, False]
+
+
+def test_a_device_that_gradients_by_hand_do_not_know_changes_nothing():
+    learner = make()
+    with pytest.raises(ValueError, match="got device 'meta'"):
+        learner.to("meta")
+    assert all(parameter.device.type == "cpu" for parameter in learner.policy.parameters())
+    learner.update(rollouts_of(learner))
+
+
 def test_the_epoch_ends_when_the_policy_has_moved_too_far():
     learner = make(target_kl=1e-4, learning_rate=1e-2, num_passes=50)
     metrics = learner.update(rollouts_of(learner))

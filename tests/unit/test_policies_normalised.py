@@ -51,6 +51,24 @@ def test_actions_stay_in_the_space():
     assert action.max(axis=0).tolist() == [2.0, 10.0]
 
 
+def test_rounding_leads_no_action_out_of_the_space():
+    space = Box(np.array([-1.38, -2.98, -0.1], np.float32), np.array([0.82, 1.9, 0.3], np.float32))
+    inner = GaussianMLPPolicy(EnvSpec(Box(-1, 1, (1,)), space), generator=torch_generator(0))
+    for sign in (-5, 5):
+        action, _, _ = NormalisedPolicy(inner).act(np.zeros((2, 1)), {}, np.full((2, 3), sign, np.float32))
+        assert action.tolist() == [(space.low if sign < 0 else space.high).tolist()] * 2
+
+
+def test_entries_with_one_bound_are_clipped_and_those_without_left_alone():
+    most = np.finfo(np.float32).max  # a usual way to write that there is no bound
+    space = Box(np.array([0, -np.inf, -most, -4], np.float32), np.array([np.inf, 3, most, 4], np.float32))
+    inner = GaussianMLPPolicy(EnvSpec(Box(-1, 1, (1,)), space), generator=torch_generator(0))
+    inner.net.layers[-1].weight.data.zero_()
+    action, _, infos = NormalisedPolicy(inner).act(np.zeros((2, 1)), {}, np.array([[-5] * 4, [5] * 4], np.float32))
+    assert action.tolist() == [[0, -5, -5, -4], [5, 3, 5, 4]]
+    assert infos["raw_action"].tolist() == [[-5] * 4, [5] * 4]
+
+
 @pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy])
 def test_flat_and_stacked_parameters_act_as_the_live_ones(kind):
     policy, _ = make(kind)

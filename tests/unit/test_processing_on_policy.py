@@ -86,6 +86,9 @@ def test_domain_parameters_come_from_the_rollout_or_from_its_plan():
         domain_rows([told], ["l"])
     with pytest.raises(DataError, match="none"):
         domain_rows([make([1], True)], ["g"])
+    for value, about in (([1.0, 2.0], "must be one number"), (None, "must be one number"), (np.nan, "must be finite")):
+        with pytest.raises(DataError, match=f"'g' of rollout 0 {about}"):
+            domain_rows([make([1], True, rollout_info={"domain_param": {"g": value}})], ["g"])
 
 
 def test_rollouts_side_by_side():

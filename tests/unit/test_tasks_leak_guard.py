@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from task_envs import Line
 
 from metaroll import SetTaskUpdate, TaskFamily, check_split
 from metaroll.errors import TaskOverlapError
-from task_envs import Line
 
 
 def test_distances_by_hand():
@@ -22,7 +22,9 @@ def test_distances_by_hand():
 def test_equal_tasks_are_refused_or_warned_of():
     train = [SetTaskUpdate(Line, {"place": p}) for p in (0.1, 0.2)]
     test = [{"place": 0.3}, {"place": np.float64(0.2)}]
-    with pytest.raises(TaskOverlapError, match="1 held-out task of 2 among the training tasks: held-out task 1 is train"):
+    with pytest.raises(
+        TaskOverlapError, match="1 held-out task of 2 among the training tasks: held-out task 1 is train"
+    ):
         check_split(train, test)
     with pytest.warns(UserWarning, match="held-out task 1 is training task 1"):
         report = check_split(train, test, overlap="warn")

@@ -188,8 +188,6 @@ def resolve(
     if missing:
         flags = ", ".join(option.flag for option in missing)
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
-    if algo != "pearl" and values["max_path_length"] is None:
-        raise ValueError(f"{env} has no time limit: give one with --max-path-length")
     require_at_least({name: values[name] for name in ("num_train_tasks", "num_test_tasks") if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
@@ -214,6 +212,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         run_dir: Folder of the run; ``None`` writes nothing.
         callbacks: Objects that the runner tells about epochs and evaluations.
     """
+    if config["algorithm"].get("max_path_length", 0) is None:  # not in resolve, which also tells defaults for --help
+        raise ValueError(f"{config['env']} has no time limit: give one with --max-path-length")
     train_tasks, test_tasks = split_tasks(config)
     kind = KINDS[config["algo"]]
     env = kind.env(config, train_tasks)

@@ -167,6 +167,8 @@ def own_arguments(kind: type, config: Mapping[str, Any]) -> dict[str, Any]:
 def _policy(spec: EnvSpec, setup: PPOSetup, sizes: tuple[int, ...], init: str, generator: Any) -> Any:
     continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
     if setup.network == "gru":
+        if not continuous:
+            raise ValueError(f"network 'gru' is for a Box action space, got {spec.action_space}: use --network mlp")
         return GRUGaussianPolicy(spec, sizes[0], init_std=setup.init_std, init=init, generator=generator)
     if continuous:
         return GaussianMLPPolicy(

@@ -50,12 +50,14 @@ _POINT_ROBOT: dict[str, Any] = {
 # Those of Stable-Baselines3 (its defaults); observations and returns are normalised.
 _PPO: dict[str, Any] = {"hidden_sizes": (64, 64), "init": "orthogonal", "epochs": 100}
 
-# 15,000 rollouts, the last third of the epochs with the worst tenth alone.
+# 15,000 rollouts; in the last two thirds of the epochs the worst tenth alone counts.
 _EPOPT: dict[str, Any] = {
     **_PPO,
     "epochs": 150,
-    "batch_size": 500,
-    "learning_rate": 1e-3,
+    "warm_up_epochs": 50,
+    "lr_decay_epochs": 150,
+    "batch_size": 250,
+    "discount": 0.98,
     "randomise": "default",
 }
 

@@ -10,7 +10,7 @@ from metaroll.envs.own_names import OwnNameError, is_own_name, own_value
 from metaroll.envs.point_robot import PointRobotEnv, SparsePointRobotEnv
 from metaroll.envs.sims.families import sim_families
 from metaroll.envs.sims.registration import sim_constructor
-from metaroll.envs.small_families import small_families
+from metaroll.envs.small_families import point_and_tabular_families
 from metaroll.envs.task_family import TaskFamily
 from metaroll.errors import MetarollError, unknown_name
 from metaroll.tasks.updates import layer_with
@@ -37,7 +37,7 @@ _FAMILIES = {
             "a point in the plane; goals on the unit half circle, sparse reward in the context",
         ),
         *mujoco_families(),
-        *small_families(),
+        *point_and_tabular_families(),
         *sim_families(),
     )
 }

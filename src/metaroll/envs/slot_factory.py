@@ -104,7 +104,7 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         return "physics" if all(setting.accepts_update(update) for update in updates) else "list"
     if not is_batched(env) or not all(unguarded(env).accepts_update(update) for update in updates):
         return "list"
-    return _kind_of_batch(env.unwrapped)
+    return _kind_of_batch(getattr(env, "unwrapped", env))
 
 
 def _kind_of_batch(env: Any) -> Literal["batched", "physics"]:

@@ -14,13 +14,16 @@ from metaroll.envs.point_navigation import PointNavigationEnv
 from metaroll.envs.random_mdp import RandomMDPEnv
 from metaroll.envs.task_family import TaskFamily
 
-__all__ = ["small_families"]
+__all__ = ["point_and_tabular_families"]
 
 _TEST_SHARE = 0.2
 _CORNERS = {
     "point-corners": (PointCornersEnv, "a point that looks for one of four corners, sparse reward"),
     "point-corners-dense": (DensePointCornersEnv, "a point that looks for one of four corners, minus its distance"),
-    "point-corners-dense-squared": (DenseSquaredPointCornersEnv, "a point that looks for one of four corners, minus its squared distance"),
+    "point-corners-dense-squared": (
+        DenseSquaredPointCornersEnv,
+        "a point that looks for one of four corners, minus its squared distance",
+    ),
     "point-momentum": (PointMomentumEnv, "a point with momentum that looks for one of four corners, sparse reward"),
 }
 _DRAWN = {
@@ -32,7 +35,7 @@ _DRAWN = {
 }
 
 
-def small_families() -> list[TaskFamily]:
+def point_and_tabular_families() -> list[TaskFamily]:
     """The families; of the four corners, of which there are no more, one is held out."""
     corners = [TaskFamily(name, kind, 3, 1, 100, text) for name, (kind, text) in _CORNERS.items()]
     drawn = [

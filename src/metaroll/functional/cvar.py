@@ -26,10 +26,9 @@ _TOLERANCE = 1e-9
 
 def check_epsilon(epsilon: Any) -> float:
     """``epsilon``, the share that is kept, as a float, if it lies in (0, 1]."""
-    try:
-        number = float(epsilon)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"epsilon must be a number in (0, 1], got {epsilon!r}") from error
+    if isinstance(epsilon, bool | np.bool_) or not isinstance(epsilon, int | float | np.integer | np.floating):
+        raise TypeError(f"epsilon must be a number in (0, 1], got {epsilon!r}")
+    number = float(epsilon)
     if not 0.0 < number <= 1.0:  # true for NaN too
         raise ValueError(f"epsilon must lie in (0, 1], got {epsilon!r}; 1 keeps everything")
     return number

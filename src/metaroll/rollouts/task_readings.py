@@ -219,7 +219,9 @@ def _transitions(spec: EnvSpec, trial: Trial) -> np.ndarray:
 
 def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> np.ndarray:
     """Shares ``(K, K)`` of held-out rollouts of either task that the model of their own task predicts better."""
-    scale = np.concatenate([table for task in tables for table in task]).std(axis=0)
+    everything = np.concatenate([table for task in tables for table in task])
+    scale = everything.std(axis=0)
+    scale[scale <= 1e-9 * np.abs(everything).max(axis=0)] = 0.0  # constant but for rounding
     models = [TransitionModel(task[:-_TEST_ROLLOUTS], num_inputs, scale) for task in tables]
     tests = [task[-_TEST_ROLLOUTS:] for task in tables]
     errors = np.array([[[model.errors(table) for table in task] for model in models] for task in tests])

@@ -246,8 +246,8 @@ def _compare(name: str, together: np.ndarray, alone: np.ndarray) -> None:
             f"{alone} alone; use axis=1 in sums and means"
         )
     warnings.warn(
-        f"{name} gives other last bits for a simulation alone than for several together, so rollouts depend on how many "
-        "are stepped together; write products of matrices as (a * b).sum(axis=1) or np.vecdot(a, b)",
+        f"{name} gives other last bits for a simulation alone than for several together, so rollouts depend on how "
+        "many are stepped together; write products of matrices as (a * b).sum(axis=1) or np.vecdot(a, b)",
         stacklevel=5,
     )
 

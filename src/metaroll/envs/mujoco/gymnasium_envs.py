@@ -77,7 +77,7 @@ def checked_step(env: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     are not MuJoCo's keep their ``step``.
     """
     inner = getattr(env, "unwrapped", None)
-    data = getattr(inner, "data", None)
+    data: Any = getattr(inner, "data", None)
     if type(data).__module__.partition(".")[0] != "mujoco":
         return step
     counts = data.warning.number

@@ -26,7 +26,7 @@ class GymnasiumRules(Rules):
         self.hides_position = getattr(env, "_exclude_current_positions_from_observation", False)
         self.healthy_reward = getattr(env, "_healthy_reward", 0.0)
         self.ends_unhealthy = getattr(env, "_terminate_when_unhealthy", False)
-        self.healthy_z = getattr(env, "_healthy_z_range", None)
+        self.healthy_z: tuple[float, float] = getattr(env, "_healthy_z_range", (-np.inf, np.inf))
         self.init_height = env.init_qpos[1] if env.init_qpos.size > 1 else 0.0
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,8 +173,9 @@ class HumanoidRules(GymnasiumRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         count = len(now["qpos"])
         parts = [now["qpos"][:, 2 if self.hides_position else 0 :], now["qvel"]]
-        for name in self.shown:  # the world is left out, and the six numbers of the free joint
-            parts.append(now[name][:, 6 if name == "qfrc_actuator" else 1 :].reshape(count, -1))
+        # The world is left out, and the six numbers of the free joint.
+        skipped = {name: 6 if name == "qfrc_actuator" else 1 for name in self.shown}
+        parts += [now[name][:, skip:].reshape(count, -1) for name, skip in skipped.items()]
         return np.concatenate(parts, axis=1)
 
     def judge(self, step: Step) -> Outcome:

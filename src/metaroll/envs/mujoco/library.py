@@ -62,4 +62,4 @@ def unstable(counts: np.ndarray) -> np.ndarray:
     """
     kinds = load_mujoco().mjtWarning
     bad = [int(kinds.mjWARN_BADQPOS), int(kinds.mjWARN_BADQVEL), int(kinds.mjWARN_BADQACC)]
-    return counts[:, bad].any(axis=1)
+    return (counts[:, bad] != 0).any(axis=1)

@@ -46,7 +46,7 @@ class MujocoSetting:
     init_qvel: np.ndarray
     limit: int | None = None
     task: Any = None
-    task_type: Callable[[], Any] | None = None
+    task_type: Callable[..., Any] | None = None
     name: str = field(default="MujocoSlots")
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
@@ -129,10 +129,9 @@ class MujocoSlots:
         active = np.asarray(active, dtype=bool)
         simulations, rules = self._simulations, self._rules
         controls = rules.controls(actions)
-        before = simulations.now
         simulations.step(np.flatnonzero(active).tolist(), controls)
         now = simulations.now
-        step = Step(before, now, actions, controls, simulations.constants, self._task)
+        step = Step(simulations.before, now, actions, controls, simulations.constants, self._task)
         rewards, terminated, infos = rules.judge(step)
         observations = rules.observe(now, self._task)
         unstable = simulations.unstable()

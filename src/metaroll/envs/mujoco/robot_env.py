@@ -49,7 +49,7 @@ class RobotEnv(gymnasium.Env):
         env_spec: EnvSpec,
         *,
         task: Any = None,
-        task_type: Callable[[], Any] | None = None,
+        task_type: Callable[..., Any] | None = None,
         render_mode: str | None = None,
         camera: Mapping[str, Any] | None = None,
     ) -> None:

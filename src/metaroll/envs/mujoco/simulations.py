@@ -15,6 +15,8 @@ from metaroll.envs.mujoco.threads import PhysicsThreads
 
 __all__ = ["Simulations"]
 
+Failures = list[tuple[int, Exception]]
+
 
 class Simulations:
     """E simulations of one model.
@@ -34,14 +36,21 @@ class Simulations:
         self._own: list[_OwnModel | None] = [None] * count
         self._datas = [mujoco.MjData(model) for _ in range(count)]
         self._controls = [data.ctrl for data in self._datas]
-        self._loop_of = _looper(mujoco, rules)
+        self._mj_step, self._mj_rne = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._threads = PhysicsThreads(threads)
         # Views into MuJoCo's memory; asking for them anew costs more than reading them.
         views = [{"qpos": d.qpos, "qvel": d.qvel, **rules.quantities(model, d)} for d in self._datas]
-        self._views = {name: [view[name] for view in views] for name in views[0]}
+        buffers = [{name: np.stack([view[name] for view in views]) for name in views[0]} for _ in range(2)]
+        pairs = [
+            [[(buffer[name][slot, ...], view[name]) for name in view] for slot, view in enumerate(views)]
+            for buffer in buffers
+        ]
+        self.now, self._copies = buffers[0], pairs[0]
+        """Quantities of all simulations, and what copies them from each; every step takes the other two of each."""
+        self.before, self._other_copies = buffers[1], pairs[1]
         self._warnings = [data.warning.number for data in self._datas]
-        self.now = self._read()
-        """Quantities of all simulations; other arrays after every step, changed in place by ``start``."""
+        self._quiet = bytes(self._warnings[0].nbytes)
+        self._alarms: set[int] = set()
         told = {**rules.constants(model), "dt": self._seconds(model)}
         self.constants = {name: np.stack([np.asarray(value)] * count) for name, value in told.items()}
 
@@ -69,8 +78,9 @@ class Simulations:
         if model.na == 0:
             data.act[:] = None  # as Gymnasium does
         self._forward(model, data)
-        for name, views in self._views.items():
-            self.now[name][slot] = views[slot]
+        self._alarms.discard(slot)
+        for row, view in self._copies[slot]:
+            row[...] = view
 
     def step(self, slots: Sequence[int], controls: np.ndarray) -> None:
         """Step ``slots`` with their rows of ``controls (E, nu)``.
@@ -78,9 +88,15 @@ class Simulations:
         An exception inside MuJoCo passes through, with the number of its slot in the attribute ``_metaroll_slot``,
         when all others have been stepped.
         """
+        self.before, self.now = self.now, self.before
+        self._other_copies, self._copies = self._copies, self._other_copies
         failures: list[tuple[int, Exception]] = []
-        self._threads.run(self._loop_of(self._models, self._datas, self._controls, list(controls), failures), slots)
-        self.now = self._read()
+        self._threads.run(self._loop(list(controls), failures), slots)
+        if len(slots) < len(self._datas):
+            idle = np.ones(len(self._datas), dtype=bool)
+            idle[list(slots)] = False
+            for name, values in self.now.items():
+                values[idle] = self.before[name][idle]
         if failures:
             slot, error = min(failures, key=lambda failure: failure[0])
             error._metaroll_slot = slot  # type: ignore[attr-defined]
@@ -91,12 +107,37 @@ class Simulations:
 
         MuJoCo starts them again from the reference position without a word but a warning.
         """
-        counts = np.concatenate(self._warnings)
-        return unstable(counts.reshape(len(self._warnings), -1)) if counts.any() else None
+        if not self._alarms:
+            return None
+        return unstable(np.stack(self._warnings))
 
-    def _read(self) -> dict[str, np.ndarray]:
-        count = len(self._datas)
-        return {name: np.concatenate(views).reshape(count, *views[0].shape) for name, views in self._views.items()}
+    def _loop(self, rows: list[np.ndarray], failures: Failures) -> Callable[[Callable[[], int]], None]:
+        """What steps slots until none is left, in one of the threads."""
+        mj_step, mj_rne, frames, contacts = self._mj_step, self._mj_rne, self._rules.frame_skip, self._rules.contacts
+        models, datas, targets, copies = self._models, self._datas, self._controls, self._copies
+        warnings, quiet, alarms = self._warnings, self._quiet, self._alarms
+
+        def loop(take: Callable[[], int]) -> None:
+            while True:
+                try:
+                    slot = take()
+                except IndexError:
+                    return
+                try:
+                    targets[slot][:] = rows[slot]
+                    model, data = models[slot], datas[slot]
+                    mj_step(model, data, frames)
+                    if contacts:
+                        mj_rne(model, data)
+                    # At once, while they are in the processor's cache, and while other threads compute.
+                    for row, view in copies[slot]:
+                        row[...] = view
+                    if warnings[slot].tobytes() != quiet:
+                        alarms.add(slot)
+                except Exception as error:
+                    failures.append((slot, error))
+
+        return loop
 
     def _use(self, slot: int, model: Any) -> None:
         changed = model is not self._models[slot] or model is not self._model
@@ -121,33 +162,3 @@ class _OwnModel:
     def __init__(self, model: Any, kind: str) -> None:
         self.model = model
         self.kind = kind
-
-
-Failures = list[tuple[int, Exception]]
-
-
-def _looper(mujoco: Any, rules: Rules) -> Callable[..., Callable[[Callable[[], int]], None]]:
-    """What makes the loop that steps slots until none is left."""
-    mj_step, mj_rne, frames, contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint, rules.frame_skip, rules.contacts
-
-    def loop_of(
-        models: list[Any], datas: list[Any], targets: list[np.ndarray], rows: list[np.ndarray], failures: Failures
-    ) -> Callable[[Callable[[], int]], None]:
-        def loop(take: Callable[[], int]) -> None:
-            while True:
-                try:
-                    slot = take()
-                except IndexError:
-                    return
-                try:
-                    targets[slot][:] = rows[slot]
-                    model, data = models[slot], datas[slot]
-                    mj_step(model, data, frames)
-                    if contacts:
-                        mj_rne(model, data)
-                except Exception as error:
-                    failures.append((slot, error))
-
-        return loop
-
-    return loop_of

@@ -1,0 +1,79 @@
+"""``metaroll check``: the report on the screen and as JSON, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from metaroll.cli.main import main
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    status = main(["check", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, " ".join(captured.err.split())
+
+
+def test_a_good_family_passes(capsys):
+    status, out, err = run(capsys, "point-robot", "--quick")
+    assert (status, err) == (0, "")
+    assert "point-robot is a family of tasks as it should be" in out
+    assert "worker" not in out
+
+
+def test_a_failure_has_status_1_and_its_cure(capsys):
+    status, out, _ = run(capsys, "task_envs:SetsNothing", "--quick")
+    assert status == 1
+    assert "let set_task keep the task" in out
+    assert "task_envs:SetsNothing is not ready: setting a task failed" in " ".join(out.split())
+
+
+def test_warnings_count_if_asked_for(capsys):
+    assert run(capsys, "task_envs:Line", "--quick")[0] == 0  # no time limit: a warning
+    assert run(capsys, "task_envs:Line", "--quick", "--strict")[0] == 1
+
+
+def test_json_is_all_there_is(capsys):
+    status, out, err = run(capsys, "task_envs:ShowsThePlace", "--quick", "--json", "--seed", "3", "--num-steps", "30")
+    document = json.loads(out)
+    assert (status, err, document["name"], document["ok"]) == (1, "", "task_envs:ShowsThePlace", False)
+    (leak,) = [check for check in document["checks"] if check["name"] == "first observation"]
+    assert leak["status"] == "fail" and leak["numbers"]["r_squared place"] > 0.99
+    assert set(leak) == {"name", "status", "value", "cure", "numbers"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the environment is missing"),
+        (["point-robt"], "did you mean 'point-robot'"),
+        (["no_such_file:Env"], "no module 'no_such_file'"),
+        (["task_envs:ToldByReset"], "has no sample_tasks(num_tasks): add it"),
+        (["task_envs:no_licence"], "RuntimeError: no licence"),
+        (["point-robot", "--num-steps", "0"], "--num-steps must be at least 1, got 0"),
+        (["point-robot", "--quik"], "did you mean --quick"),
+    ],
+)
+def test_bad_input_has_status_2(capsys, arguments, message):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_files_of_the_current_folder_are_found(tmp_path):
+    """By the program as it is installed, and by its workers."""
+    (tmp_path / "my_env.py").write_text("from metaroll import get_family\nrobot = get_family('point-robot')\n")
+    program = "import sys; from metaroll.cli.main import main; sys.path.remove(''); sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "check", "my_env:robot"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "my_env:robot is a family of tasks as it should be" in done.stdout
+    assert "the same rollouts there" in " ".join(done.stdout.split())

@@ -1,0 +1,83 @@
+"""``module:attribute`` names environments and families of one's own."""
+
+from __future__ import annotations
+
+import pytest
+from task_envs import Line, ToldByReset
+
+from metaroll import RolloutEngine, RolloutPlan, TaskFamily, get_family, make_slots
+from metaroll.envs.own_names import OwnNameError, is_own_name
+from metaroll.envs.registry import family_names, has_family, is_varied
+from metaroll.envs.sources import make_env
+from metaroll.errors import UnknownNameError
+from metaroll.policies.playback import DummyPolicy
+from metaroll.types import EnvSpec
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("task_envs:Line", True),
+        ("package.module:Outer.inner", True),
+        ("Pendulum-v1", False),
+        ("package:Env-v0", False),
+        ("metaroll/Pendulum-v0", False),
+        ("file.py:", False),
+        (":Line", False),
+    ],
+)
+def test_which_names_are_of_this_form(name, own):
+    assert is_own_name(name) is own
+
+
+def test_an_environment_with_tasks_is_a_family():
+    family = get_family("task_envs:Line")
+    assert (family.name, family.env_constructor) == ("task_envs:Line", Line)
+    assert has_family("task_envs:Line") and is_varied("task_envs:Line")
+    assert get_family("task_envs:Line") is family
+    assert "task_envs:Line" not in family_names()
+    assert isinstance(make_env("task_envs:Line"), Line)
+    assert isinstance(get_family("task_envs:make_line").env_constructor(), Line)
+
+
+def test_a_function_may_make_the_family():
+    assert isinstance(get_family("task_envs:locked"), TaskFamily)
+    assert isinstance(make_env("task_envs:locked"), Line)
+
+
+def test_an_environment_without_tasks_is_an_environment():
+    assert not has_family("task_envs:ToldByReset")
+    assert isinstance(make_env("task_envs:ToldByReset"), ToldByReset)
+    slots = make_slots("task_envs:ToldByReset", 2)
+    slots.close()
+    with pytest.raises(TypeError, match="ToldByReset has no sample_tasks"):
+        get_family("task_envs:ToldByReset")
+
+
+def test_workers_know_the_name():
+    plans = [RolloutPlan(i, (0, 0, i), max_steps=3) for i in range(2)]
+    with RolloutEngine("task_envs:Line", DummyPolicy(EnvSpec.from_env(Line())), num_workers=2) as engine:
+        assert [len(rollout) for rollout in engine.run(plans)] == [3, 3]
+
+
+def test_mistakes_are_told():
+    with pytest.raises(UnknownNameError, match="no module 'no_such_file' in the current folder"):
+        get_family("no_such_file:Line")
+    with pytest.raises(UnknownNameError, match="unknown name in task_envs 'Lime'; did you mean 'Line'"):
+        get_family("task_envs:Lime")
+    with pytest.raises(OwnNameError, match="environment cannot be made: RuntimeError: no licence"):
+        get_family("task_envs:no_licence")
+    with pytest.raises(TypeError, match="must be a TaskFamily, a class or function"):
+        get_family("math:pi")
+    with pytest.raises(UnknownNameError, match="unknown environment 'task_envs:Line-v0'"):
+        make_env("task_envs:Line-v0")
+
+
+def test_a_module_that_fails_says_how(tmp_path, monkeypatch):
+    (tmp_path / "broken_module.py").write_text("import no_such_package\n")
+    (tmp_path / "crashing_module.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OwnNameError, match=r"broken_module cannot be imported.*No module named 'no_such_package'"):
+        get_family("broken_module:Env")
+    with pytest.raises(OwnNameError, match="ZeroDivisionError: division by zero"):
+        get_family("crashing_module:Env")

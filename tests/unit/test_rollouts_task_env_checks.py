@@ -1,0 +1,146 @@
+"""``check_task_env`` finds each planted mistake, and nothing in environments that are as they should be."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import pytest
+import task_envs
+from task_envs import Line, Sized, ToldByReset
+
+from metaroll import TaskEnvReport, TaskFamily, check_task_env
+from metaroll.cli.outcome import to_plain
+
+PLACES = {"place": (-1, 1)}
+
+
+def look(env, **options) -> TaskEnvReport:
+    family = env if isinstance(env, TaskFamily) else TaskFamily.from_env(env, horizon=50)
+    return check_task_env(family, workers=False, **options)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        TaskFamily.from_env(Line, horizon=50),
+        TaskFamily.from_params(Line, PLACES, horizon=50),
+        TaskFamily.from_env(ToldByReset, PLACES, horizon=50),
+        TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(1, 30)], horizon=50),
+        "point-robot",
+        "sparse-point-robot",
+        "pend",
+    ],
+    ids=["set_task", "params", "reset", "constructors", "point-robot", "sparse-point-robot", "pend"],
+)
+def test_nothing_is_found_where_nothing_is_wrong(family):
+    report = check_task_env(family, workers=False)
+    assert (report.failed, report.warned) == ([], [])
+    assert report.ok and report.verdict.endswith("is a family of tasks as it should be")
+    assert all(check.status == "ok" and not check.cure for check in report.checks)
+
+
+@pytest.mark.parametrize(
+    ("env", "failed", "message"),
+    [
+        ("SetsNothing", "setting a task", "setting a task changes nothing: 6 tasks give the same"),
+        ("ResetDrawsATask", "keeping the task", "reset forgets the task that was set"),
+        ("SecondResetForgets", "keeping the task", "a second reset forgets the task"),
+        ("Drifts", "changing the task", "tasks give another rollout after other tasks than in a new environment"),
+        ("DrawsGlobally", "reset(seed)", "differ at the reset: it draws from global generators"),
+        ("DrawsByItself", "reset(seed)", "draws from a generator that reset(seed) leaves alone"),
+        ("ShowsThePlace", "first observation", "the whole task can be read: it tells place (100%, from entry 1)"),
+        ("SamplesAnew", "tasks", "the same seed gives other tasks"),
+        ("OldStep", "reset(seed)", "step must return (observation, reward, terminated, truncated, info), got a tuple"),
+        ("NaNReward", "reward", "it is NaN or infinite"),
+    ],
+)
+def test_each_mistake_is_found_with_its_cure(env, failed, message):
+    report = look(getattr(task_envs, env))
+    assert failed in report.failed and not report.ok
+    assert message in report[failed].value
+    assert report[failed].cure
+    assert f"{env} is not ready" in report.verdict
+
+
+def test_one_mistake_is_one_failure():
+    """What follows from a failure is skipped, or only a warning."""
+    for env in (task_envs.SetsNothing, task_envs.ResetDrawsATask, task_envs.Drifts, task_envs.ShowsThePlace):
+        assert len(look(env).failed) == 1, env
+
+
+def test_half_a_leak_is_a_warning():
+    report = look(task_envs.ShowsHalf)
+    assert report.warned == ["first observation"]
+    found = report["first observation"]
+    assert found.value == "tells place (100%, from entry 1)"
+    assert found.numbers["r_squared place"] > 0.99 > 0.4 > found.numbers["r_squared tilt"]
+
+
+def test_what_cannot_be_sent_is_found_in_a_real_worker():
+    report = check_task_env(task_envs.locked)
+    assert report.failed == ["worker"]
+    assert report["worker"].value == "a task cannot be sent to another process: cannot pickle '_thread.lock' object"
+    good = check_task_env(TaskFamily.from_env(Line, horizon=50))
+    assert good["worker"].value == "tasks can be sent to another process, the same rollouts there"
+
+
+def test_an_environment_that_cannot_be_made():
+    report = look(TaskFamily("none", task_envs.no_licence, 3, 2, 10))
+    assert report.failed == ["environment"]
+    assert report["environment"].value == "RuntimeError: no licence"
+    assert {check.status for check in report.checks[1:]} == {"skip"}
+
+
+def test_tasks_that_are_hard_to_tell_apart_are_a_warning():
+    """Places far away: rewards differ by a constant, which a model of one task learns; nearly equal places do not."""
+    far = look(TaskFamily.from_params(Line, {"place": (5, 50)}, horizon=50))
+    near = look(TaskFamily.from_params(Line, {"place": (0.5, 0.5 + 1e-9)}, horizon=50))
+    assert far["telling apart"].numbers["accuracy"] == 1.0
+    assert near["telling apart"].status == "warn"
+    assert near["telling apart"].numbers["accuracy"] < 0.75
+
+
+def test_size_of_rewards():
+    class Large(Line):
+        def step(self, action):
+            shown, reward, *rest = super().step(action)
+            return shown, 1e5 * reward, *rest  # type: ignore[return-value]
+
+    class Never(Line):
+        def step(self, action):
+            shown, _, *rest = super().step(action)
+            return shown, 0.0, *rest  # type: ignore[return-value]
+
+    large, never = look(Large)["reward"], look(Never)["reward"]
+    assert large.status == "warn" and "scale them by about 1e-05" in large.cure
+    assert never.status == "warn" and never.value == "always 0 with random actions"
+
+
+def test_an_environment_itself_or_with_a_list_of_tasks_will_do():
+    assert check_task_env(Line(), workers=False).failed == []
+    tasks = [{"place": float(p)} for p in np.linspace(-1, 1, 40)]
+    report = check_task_env(ToldByReset, tasks, workers=False, num_steps=20)
+    assert report.failed == []
+    with pytest.raises(ValueError, match="num_steps must be a whole number of at least 1, got 0"):
+        check_task_env(Line, num_steps=0)
+    with pytest.raises(KeyError, match="there are environment, tasks"):
+        report["speed"]
+
+
+def test_the_report_is_text_and_plain_data():
+    report = look(task_envs.SetsNothing)
+    lines = str(report).splitlines()
+    assert lines[0].startswith("ok    environment        observations Box(1,), actions Box(1,), episodes of 50 steps")
+    assert any(line.startswith("fail  setting a task     setting a task changes nothing") for line in lines)
+    assert any(line.startswith(" " * 25 + "-> let set_task keep the task") for line in lines)
+    assert lines[-1] == "SetsNothing is not ready: setting a task failed"
+    document = json.loads(json.dumps(to_plain(report.to_dict())))
+    assert document["ok"] is False
+    assert [check["name"] for check in document["checks"]] == [check.name for check in report.checks]
+
+
+def test_the_same_seed_gives_the_same_report():
+    family = TaskFamily.from_env(Line, horizon=50)
+    assert look(family, seed=3) == look(family, seed=3)
