@@ -215,7 +215,7 @@ def test_mistakes_in_a_file_name_the_file(place, capsys, line, message):
 def test_an_unknown_environment_is_refused_with_the_nearest_name(place, capsys):
     status, _, err = run(capsys, "train", "pearl", "chetah-vel")
     assert status == 2
-    assert "did you mean 'cheetah-vel'?" in err
+    assert "did you mean 'cheetah-vel'" in err
 
 
 def test_an_existing_run_is_never_overwritten_and_both_cures_are_named(place, capsys):

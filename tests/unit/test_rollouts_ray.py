@@ -264,6 +264,11 @@ def test_an_address_without_a_cluster_is_an_error_within_seconds(where, message,
     assert message in str(caught.value) and address in str(caught.value)
 
 
+def test_an_address_that_no_name_can_be_is_an_error():
+    with pytest.raises(ClusterError, match=r"at head..example:6379 cannot be found"):
+        check_cluster("head..example:6379")
+
+
 def test_a_pool_at_an_address_without_a_cluster_stays_usable(closed):
     program = """
         import os, sys

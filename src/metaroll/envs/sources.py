@@ -29,10 +29,10 @@ def env_source(env: Any) -> Callable[[], Any]:
     """A picklable callable that makes environments as ``env`` says.
 
     Args:
-        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered environment, a class or
-            function without arguments, or an environment, of which a copy is kept and copies are made. A
-            ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one is used
-            itself.
+        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered
+            environment, a class or function without arguments, or an environment, of which a copy is kept and copies
+            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one
+            is used itself.
     """
     if isinstance(env, str):
         return _NamedSource(env)

@@ -36,8 +36,8 @@ class NormalisedPolicy(ActingPolicy):
     into snapshots, and stand still in evaluations. A learner sets them (``set_observation_moments``).
 
     Entries of actions with two bounds are mapped from [-1, 1] to these, and all entries are clipped to the bounds that
-    they have; in infos, ``raw_action`` is what ``policy`` chose, with the log-density that it gives. Actions without any
-    bound, and choices, are left as they are.
+    they have; in infos, ``raw_action`` is what ``policy`` chose, with the log-density that it gives. Actions without
+    any bound, and choices, are left as they are.
 
     A privileged policy is told ``domain_params`` beside each observation, ``obs`` above then being both side by side.
     The engine reads them when a rollout starts, from the environment or (where it does not tell them) from the plan.

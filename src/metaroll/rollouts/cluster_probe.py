@@ -22,6 +22,8 @@ _DATA, _HEADERS, _SETTINGS = 0, 1, 4
 _END_STREAM, _END_HEADERS = 0x1, 0x4
 _STATUS_200 = 0x88
 """The first header of every answer of a gRPC server, in HPACK's code."""
+_LONGEST = 126
+"""Bytes of a text whose length HPACK writes in one byte."""
 
 
 def check_address(address: Any) -> None:
@@ -57,6 +59,8 @@ def check_answer(address: str) -> None:
                 return  # the question would have to be encrypted
             connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0) + _question(address))
             is_ray = _answers(connection)
+    except UnicodeError as error:  # an empty or overlong part of the name
+        raise ClusterError(f"the Ray cluster at {address} cannot be found ({error}): {_CURE}") from error
     except OSError as error:
         reason = f"nothing within {_ANSWER_S:g} s" if isinstance(error, TimeoutError) else error.strerror or error
         raise ClusterError(f"the Ray cluster at {address} does not answer ({reason}): {_CURE}") from error
@@ -70,7 +74,7 @@ def _question(address: str) -> bytes:
         ":method": "POST",
         ":scheme": "http",
         ":path": "/ray.rpc.NodeInfoGcsService/CheckAlive",
-        ":authority": address,
+        ":authority": address[-_LONGEST:],
         "content-type": "application/grpc",
         "te": "trailers",
     }

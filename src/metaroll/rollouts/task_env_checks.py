@@ -12,11 +12,11 @@ import gymnasium
 from metaroll.envs.registry import family_of, get_family
 from metaroll.envs.sources import env_source, is_env_instance
 from metaroll.envs.task_family import TaskFamily
+from metaroll.envs.task_trials import Trial, close_env, play, random_actions, trial_in_worker
 from metaroll.errors import NotPicklableError
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.rollouts.task_env_report import TaskCheck, TaskEnvReport
 from metaroll.rollouts.task_readings import TaskReadings
-from metaroll.rollouts.task_trials import Trial, close_env, play, random_actions, trial_in_worker
 from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.leak_guard import check_split
 from metaroll.tasks.updates import task_key

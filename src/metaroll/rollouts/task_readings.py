@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.envs.task_trials import Trial, close_env, flat_rows, play, random_actions
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbour_accuracy, read_values
 from metaroll.rollouts.task_env_report import TaskCheck
-from metaroll.rollouts.task_trials import Trial, close_env, flat_rows, play, random_actions
 from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.hashed_split import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
