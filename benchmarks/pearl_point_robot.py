@@ -51,9 +51,17 @@ _SPARSE: dict[str, Any] = {
 }
 # The sparse reward alone does not get small networks going in so little time: who does not know the goal yet goes to
 # the middle of the half circle, where no goal is near enough to be rewarded. So, as meta-training has the dense reward
-# anyway, the agent first infers its task from that one, and from the sparse one in the second stage. Nothing but the
-# networks is carried over. The second stage collects as the agent is tested: few episodes, most of them under the
-# posterior.
+# anyway, the agent first infers its task from that one, and from the sparse one in the later stages. Nothing but the
+# networks is carried over. The later stages collect as the agent is tested: few episodes, most of them under the
+# posterior. The last one has smaller steps: before, the gain swings between 1 and 4 from one evaluation to the next.
+_SPARSE_CONTEXT: dict[str, Any] = {
+    **_SPARSE,
+    "num_tasks_sample": 40,
+    "num_steps_prior": 40,
+    "num_steps_posterior": 160,
+    "meta_batch_size": 16,
+    "kl_lambda": 0.2,
+}
 SPARSE: tuple[dict[str, Any], ...] = (
     {
         **_SPARSE,
@@ -65,17 +73,15 @@ SPARSE: tuple[dict[str, Any], ...] = (
         "num_steps_posterior": 100,
     },
     {
-        **_SPARSE,
-        "epochs": 40,
-        "num_tasks_sample": 40,
-        "num_steps_prior": 40,
-        "num_steps_posterior": 160,
-        "meta_batch_size": 16,
-        "kl_lambda": 0.2,
-        "policy_lr": 3e-4,
-        "qf_lr": 3e-4,
-        "vf_lr": 3e-4,
+        **_SPARSE_CONTEXT,
+        "epochs": 50,
+        **dict.fromkeys(("policy_lr", "qf_lr", "vf_lr"), 3e-4),
         "context_lr": 5e-4,
+    },
+    {
+        **_SPARSE_CONTEXT,
+        "epochs": 30,
+        **dict.fromkeys(("policy_lr", "qf_lr", "vf_lr", "context_lr"), 6e-5),
     },
 )
 STAGES: dict[str, tuple[dict[str, Any], ...]] = {"dense": (DENSE,), "sparse": SPARSE}
