@@ -129,7 +129,8 @@ def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_tasks_show_their_goal() -> None:
-    metaworld = pytest.importorskip("metaworld")
+    import metaworld
+
     from metaroll.envs.metaworld.tasks import as_task
 
     reach = metaworld.env_dict.ALL_V3_ENVIRONMENTS["reach-v3"]

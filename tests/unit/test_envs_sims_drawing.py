@@ -49,7 +49,6 @@ def test_states_that_are_not_finite_are_left_out(name: str):
 
 
 def test_record_video_films_a_simulator(tmp_path: Path):
-    pytest.importorskip("moviepy")
     env = gymnasium.make("metaroll/QQubeSwingUp-v0", render_mode="rgb_array", max_steps=10)
     with RecordVideo(
         env, str(tmp_path / "videos"), episode_trigger=lambda episode: True, disable_logger=True

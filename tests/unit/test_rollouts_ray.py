@@ -20,10 +20,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import ray
 import torch
 import yaml
 from engine_envs import Drift, SetDrift, Slow, Trouble
 from pool_functions import add, count, die, once_killed, once_silent, once_stopped, remember, whereabouts
+from ray import cluster_utils
 
 from metaroll.cli.main import main
 from metaroll.data.compare import rollouts_equal
@@ -38,9 +40,6 @@ from metaroll.rollouts.replaying import replay
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan
-
-ray = pytest.importorskip("ray")
-cluster_utils = pytest.importorskip("ray.cluster_utils")
 
 OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
 SPEC = EnvSpec.from_env(Drift())

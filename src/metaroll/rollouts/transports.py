@@ -308,10 +308,16 @@ def _child_environment() -> dict[str, str]:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] in (b"T", b"t")
+        # A plain descriptor: Ctrl-C may come between open and with, and a file object would warn that it was not closed.
+        status = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
         return False  # no such file system, or the process is gone
+    try:
+        return os.read(status, 4096).rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+    finally:
+        os.close(status)
 
 
 def _exit_text(code: int) -> str:
