@@ -308,7 +308,7 @@ def _child_environment() -> dict[str, str]:
 
 def _is_stopped(pid: int) -> bool:
     try:
-        # A plain descriptor: Ctrl-C may come between open and with, and a file object would warn that it was not closed.
+        # A plain descriptor: Ctrl-C may come between open and with, and a file object would warn of being left open.
         status = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
     except OSError:
         return False  # no such file system, or the process is gone
