@@ -18,8 +18,8 @@ from metaroll.training.cell_policies import adapt_policies, fresh_policies
 from metaroll.training.engine_policy import context_of, run_with_policies
 from metaroll.training.evaluation_metrics import episode_outcomes, episode_returns, log_performance, provenance_of
 from metaroll.training.evaluation_result import Cell, EvaluationResult
-from metaroll.training.files import is_tree
-from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap, with_tasks
+from metaroll.training.evaluator_state import EvaluatorState
+from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
 __all__ = ["MetaEvaluator"]
@@ -27,7 +27,7 @@ __all__ = ["MetaEvaluator"]
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
 
 
-class MetaEvaluator:
+class MetaEvaluator(EvaluatorState):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
     Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
@@ -222,31 +222,6 @@ class MetaEvaluator:
         contexts = [None if contexts_of_task is None else contexts_of_task(task) for task in tasks]
         episodes = range(self.n_exploration_traj + num_adapted)
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
-
-    def close(self) -> None:
-        """End the engine that the evaluator made for itself."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Seed, counter and test tasks (where they are plain data)."""
-        tasks = None if self._updates is None else [update.task for update in self._updates]
-        return {
-            "seed": self.seed,
-            "num_evaluations": self._num_evaluations,
-            "tasks": tasks if tasks is not None and is_tree(tasks) else None,
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on as the evaluator that gave ``state_dict`` would have: with its seed and test tasks."""
-        self.seed = tree["seed"]
-        self._num_evaluations = tree["num_evaluations"]
-        if tree["tasks"] is not None and self.test_task_sampler is not None:
-            self._updates = with_tasks(self.test_task_sampler.sample(len(tree["tasks"])), tree["tasks"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None}
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from metaroll.rollouts.engine import RolloutEngine
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.engine_policy import use_policy
 from metaroll.training.evaluation_metrics import Interval, episode_returns, intervals_of_means, log_performance
-from metaroll.training.files import is_tree
-from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap, with_tasks
+from metaroll.training.evaluator_state import EvaluatorState
+from metaroll.training.held_out_tasks import draw_held_out, refuse_overlap
 from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["PolicyEvaluation", "PolicyEvaluator"]
@@ -102,7 +102,7 @@ class PolicyEvaluation:
         }
 
 
-class PolicyEvaluator:
+class PolicyEvaluator(EvaluatorState):
     """Measures the return of an algorithm's ``policy``.
 
     Every episode has a seed, which is the same at every evaluation, so that differences come from the policy.
@@ -221,31 +221,6 @@ class PolicyEvaluator:
             ),
             prefix=self.prefix,
         )
-
-    def close(self) -> None:
-        """End the engine that the evaluator made for itself."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Seed, counter and test tasks (where they are plain data)."""
-        tasks = None if self._updates is None else [update.task for update in self._updates]
-        return {
-            "seed": self.seed,
-            "num_evaluations": self._num_evaluations,
-            "tasks": tasks if tasks is not None and is_tree(tasks) else None,
-        }
-
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Go on as the evaluator that gave ``state_dict`` would have: with its seed and test tasks."""
-        self.seed = tree["seed"]
-        self._num_evaluations = tree["num_evaluations"]
-        if tree["tasks"] is not None and self.test_task_sampler is not None:
-            self._updates = with_tasks(self.test_task_sampler.sample(len(tree["tasks"])), tree["tasks"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_engine": None}
 
     def _step_limit(self, algo: Any) -> int | None:
         limit = getattr(algo, "max_path_length", None) if self.max_path_length is None else self.max_path_length
