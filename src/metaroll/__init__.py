@@ -103,7 +103,7 @@ _MODULES = {
     "envs.wrappers.observations": ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"],
     "envs.wrappers.transforms": ["DomainParamTransformWrapper"],
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
-    "policies.gru": ["GRUGaussianPolicy"],
+    "policies.gru": ["CategoricalGRUPolicy", "GRUGaussianPolicy"],
     "policies.last_action": ["LastActionPolicy"],
     "policies.normalised": ["NormalisedPolicy"],
     "policies.networks": ["MLPEncoder", "QFunction"],
@@ -146,6 +146,11 @@ _MODULES = {
     "training.robustness": ["RobustnessMap", "robustness_map"],
     "training.robustness_plots": ["plot_robustness"],
     "training.snapshots": ["SnapshotConfig", "Snapshotter"],
+    "training.tensorboard_logger": ["TensorBoardLogger"],
+    "training.wandb_logger": ["WandbLogger"],
+    "training.demonstration": ["film_agent"],
+    "training.video": ["write_video"],
+    "training.report": ["write_report"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -236,7 +236,8 @@ class Policy(Protocol):
     """What acts. All that differs between slots lives in ``state`` (one row per slot), never in the policy.
 
     ``noise_dim`` numbers per slot and step are drawn for the policy from the generator of the rollout's plan: standard
-    normal or uniform on [0, 1), as ``noise_kind`` says. ``width_independent`` promises that a row of the result does
+    normal or uniform on [0, 1), as ``noise_kind`` says; none for rollouts that act deterministically, whose rows are
+    zeros. ``width_independent`` promises that a row of the result does
     not depend on how many rows there are; otherwise the engine calls the policy with blocks of fixed width. A policy
     with a true attribute ``parameter_blocks`` also takes parameters ``(N / 8, P)``, one set for every eight consecutive
     rows; the engine then sorts rows by their parameters.

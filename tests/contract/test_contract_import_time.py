@@ -23,6 +23,8 @@ BEHIND_A_DOOR = {
     "onnx",
     "envpool",
     "imageio",
+    "imageio_ffmpeg",
+    "tensorboard",
     "pandas",
     "pyarrow",
 }

@@ -79,4 +79,4 @@ def test_changelog_speaks_of_this_version() -> None:
 
 def test_every_extra_of_the_design_is_declared() -> None:
     expected = {"fast", "mujoco", "metaworld", "sbi", "ray", "plot", "tables", "tensorboard", "wandb", "minari", "onnx"}
-    assert expected | {"envpool", "dev", "all"} == set(PROJECT["optional-dependencies"])
+    assert expected | {"envpool", "video", "dev", "all"} == set(PROJECT["optional-dependencies"])

@@ -10,7 +10,7 @@ import torch
 from metaroll.functional.linear import block_linear
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.gru import GRUCell, GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUCell, GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
@@ -67,6 +67,19 @@ def test_gru_policy_acts_as_its_torch_forward_over_a_sequence(rng: np.random.Gen
     for t in range(6):
         action, state, _ = policy.act(obs[:, t], state, np.zeros((3, 3)), True)
         np.testing.assert_allclose(action, out.mean[:, t].detach().numpy(), **CLOSE)
+    np.testing.assert_allclose(state["hidden"], out.hidden.detach().numpy(), **CLOSE)
+
+
+def test_categorical_gru_acts_as_its_torch_forward_over_a_sequence(rng: np.random.Generator):
+    spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (5,)), gymnasium.spaces.Discrete(4))
+    policy = CategoricalGRUPolicy(spec, hidden_size=9, generator=torch_generator(2))
+    obs = rng.standard_normal((3, 6, 5)).astype(np.float32)
+    out = policy(torch.from_numpy(obs))
+    state = policy.initial_state([None] * 3, [rng] * 3)
+    for t in range(6):
+        action, state, info = policy.act(obs[:, t], state, np.zeros((3, 1)), True)
+        np.testing.assert_allclose(info["prob"], out.log_probs[:, t].detach().exp().numpy(), **CLOSE)
+        np.testing.assert_array_equal(action, out.log_probs[:, t].argmax(dim=-1).numpy())
     np.testing.assert_allclose(state["hidden"], out.hidden.detach().numpy(), **CLOSE)
 
 

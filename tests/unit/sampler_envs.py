@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
@@ -64,6 +68,36 @@ class Started(Oscillator):
     """Says that it can be started in any state."""
 
     init_space = Box(-1.0, 1.0, (2,), np.float64)
+
+
+class Troubled(Started):
+    """Fails, or kills its process, where it starts at 0.7 and is told to: by a file that holds what to do."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def step(self, action):
+        kind = self._told() if self._t == 3 else ""
+        if kind == "raise" and abs(self.start - 0.7) < 1e-9:
+            raise ArithmeticError("the spring is broken")
+        if kind == "kill":
+            with contextlib.suppress(FileNotFoundError):  # the other worker was faster
+                os.rename(self.path, self.path + ".done")
+                os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+    def _told(self):
+        try:
+            with open(self.path, encoding="ascii") as file:
+                return file.read()
+        except FileNotFoundError:
+            return ""
+
+    def reset(self, *, seed=None, options=None):
+        out = super().reset(seed=seed, options=options)
+        self.start = float(self.state[0])
+        return out
 
 
 class Deaf(Oscillator):

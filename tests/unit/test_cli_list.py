@@ -164,8 +164,26 @@ def test_runs_are_finished_or_interrupted(capsys, tmp_path):
         "newest_return": -3.0,
         "newest_return_epoch": 3,
         "problem": "",
+        "ended_early": False,
     }
     assert (found["fresh"]["epochs_done"], found["fresh"]["newest_return"]) == (0, None)
+
+
+def test_a_run_that_ended_by_itself_is_finished(capsys, tmp_path):
+    folder = make_run(tmp_path / "a", 3)
+    summary = folder / "summary.json"
+    for text, state in (
+        ('{"epochs": 3, "ended_early": true}', "finished"),
+        ('{"epochs": 3}', "interrupted"),  # before it was told to go on
+        ('{"epochs": 2, "ended_early": true}', "interrupted"),  # before it was trained from a snapshot on
+        ('{"epochs": 3, "ended_ea', "interrupted"),
+    ):
+        summary.write_text(text)
+        entry = states(capsys, tmp_path)["a"]
+        assert (entry["state"], entry["ended_early"]) == (state, state == "finished")
+    summary.write_text('{"epochs": 3, "ended_early": true}')
+    assert main(["list", "runs", "--runs", str(tmp_path)]) == 0
+    assert "finished early" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_that_a_process_holds_is_running_and_is_not_disturbed(capsys, tmp_path):

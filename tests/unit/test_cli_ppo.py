@@ -8,7 +8,7 @@ import pytest
 
 from metaroll.cli.experiments import build, resolve, split_tasks
 from metaroll.cli.main import main
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.training.metrics_log import read_metrics
 
 SMALL = (
@@ -29,14 +29,20 @@ def config_of(env, **values):
     return resolve("ppo", env, [("the test", {"steps_per_epoch": 60, "epochs": 1, **values})])
 
 
-def test_a_run_is_trained_resumed_and_evaluated(tmp_path, capsys):
+@pytest.mark.parametrize("network", ["mlp", "gru"])
+def test_a_run_is_trained_resumed_and_evaluated(network, tmp_path, capsys):
     straight, stopped = str(tmp_path / "straight"), str(tmp_path / "stopped")
-    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--out", straight, "--json"]) == 0
+    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--network", network, "--out", straight, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["algo"] == "ppo"
     assert len(summary["returns"][0]) == 2
     assert summary["return_mean"] == pytest.approx(sum(summary["returns"][0]) / 2)
-    assert main(["train", "ppo", "CartPole-v1", *SMALL, "--epochs", "1", "--out", stopped, "--quiet"]) == 0
+    assert (
+        main(
+            ["train", "ppo", "CartPole-v1", *SMALL, "--network", network, "--epochs", "1", "--out", stopped, "--quiet"]
+        )
+        == 0
+    )
     assert main(["resume", stopped, "--epochs", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["returns"] == summary["returns"]
     rows = [
@@ -90,9 +96,11 @@ def test_domain_parameters_vary_and_held_out_ones_are_evaluated():
         assert experiment.algo.critic.input_dim == experiment.algo.env_spec.obs_dim + 2
 
 
-def test_a_policy_with_memory():
-    experiment = build(config_of("Pendulum-v1", network="gru", hidden_sizes=(8,)))
-    assert isinstance(experiment.algo.policy.policy, GRUGaussianPolicy)
+@pytest.mark.parametrize(("env", "kind"), [("Pendulum-v1", GRUGaussianPolicy), ("CartPole-v1", CategoricalGRUPolicy)])
+def test_a_policy_with_memory(env, kind):
+    experiment = build(config_of(env, network="gru", hidden_sizes=(8,)))
+    policy = experiment.algo.policy.policy
+    assert type(policy) is kind and policy.hidden_size == 8
     assert experiment.algo.gradients == "autograd"
 
 
@@ -107,7 +115,7 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
     [
         (["Pendulm-v1"], "Pendulum-v1"),
         (["CartPole-v1", "--clip-range", "0"], "clip_range"),
-        (["CartPole-v1", "--network", "gru"], "use --network mlp"),
+        (["CartPole-v1", "--network", "gru", "--hidden-sizes"], "hidden_sizes must name the width of the gru"),
         (["CliffWalking-v1"], "no time limit: give one with --max-path-length"),
         (["point-robot", "--randomise", "default"], "simulated system"),
         (["CartPole-v1", "--randomise", "default"], "no default spreads"),

@@ -23,7 +23,8 @@ def test_every_value_names_an_option_and_fits_it(algo, env):
 
 def test_presets_of_pearl_are_for_families_and_those_of_the_publication_have_one():
     assert set(preset_names("pearl")) <= set(family_names())
-    assert {"cheetah-vel", "point-robot", "sparse-point-robot"} <= set(preset_names("pearl"))
+    published = {"cheetah-vel", "cheetah-dir", "ant-dir", "ant-goal", "humanoid-dir", "hopper-rand-params"}
+    assert published | {"walker-rand-params", "point-robot", "sparse-point-robot"} == set(preset_names("pearl"))
 
 
 def test_a_family_without_a_preset_brings_its_sizes():
@@ -45,7 +46,13 @@ def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
     ("env", "expected"),
     [
         # train, test, meta batch, init, prior, post, extra, grad steps, tasks, emb, T, discount, reward scale, kl
+        ("cheetah-dir", (2, 2, 4, 2000, 1000, 0, 1000, 2000, 5, 256, 200, 0.99, 5, 0.1)),
         ("cheetah-vel", (100, 30, 16, 2000, 400, 0, 600, 2000, 5, 100, 200, 0.99, 5, 0.1)),
+        ("ant-dir", (2, 2, 4, 2000, 400, 0, 600, 4000, 5, 256, 200, 0.99, 5, 0.1)),
+        ("ant-goal", (150, 30, 10, 2000, 400, 0, 600, 4000, 5, 256, 200, 0.99, 5, 1.0)),
+        ("humanoid-dir", (100, 30, 16, 2000, 400, 0, 600, 4000, 5, 256, 200, 0.99, 5, 0.1)),
+        ("hopper-rand-params", (40, 10, 10, 2000, 400, 0, 600, 4000, 5, 100, 200, 0.99, 5, 0.1)),
+        ("walker-rand-params", (40, 10, 10, 2000, 400, 0, 600, 4000, 5, 100, 200, 0.99, 5, 0.1)),
         ("point-robot", (80, 20, 16, 200, 200, 0, 200, 1000, 5, 64, 20, 0.99, 100, 0.1)),
         ("sparse-point-robot", (80, 20, 16, 200, 100, 900, 0, 1000, 10, 1024, 20, 0.9, 100, 1.0)),
     ],
@@ -75,12 +82,15 @@ def test_values_of_the_reference_configurations(env, expected):
     assert (algorithm["batch_size"], algorithm["soft_target_tau"], algorithm["update_post_train"]) == (256, 0.005, 1)
     assert {algorithm[f"{kind}_lr"] for kind in ("policy", "qf", "vf", "context")} == {3e-4}
     assert (run["hidden_sizes"], run["epochs"]) == ((300, 300, 300), 500)
-    # Evaluation steps per task and repetition: 600, 60 and 400 in episodes of T steps, the last one counts.
-    steps = {"cheetah-vel": 600, "point-robot": 60, "sparse-point-robot": 400}[env]
+    # Evaluation steps per task and repetition: 60 and 400, of robots 600, in episodes of T steps, the last one counts.
+    steps = {"point-robot": 60, "sparse-point-robot": 400}.get(env, 600)
     episodes = evaluation["n_exploration_traj"] + evaluation["n_test_rollouts"]
     assert episodes * algorithm["max_path_length"] == steps
-    prior = {"cheetah-vel": 2, "point-robot": 1, "sparse-point-robot": 5}[env]
+    prior = {"point-robot": 1, "sparse-point-robot": 5}.get(env, 2)
     assert (evaluation["posterior_sampling"], evaluation["num_prior_episodes"]) == (True, prior)
+    repetitions = {"cheetah-dir": 4, "ant-dir": 4, "ant-goal": 1, "humanoid-dir": 1, "cheetah-vel": 1}.get(env, 2)
+    assert evaluation["repetitions"] == repetitions
+    assert algorithm["use_next_obs_in_context"] == env.endswith("-rand-params")
 
 
 def test_sparse_rewards_are_in_the_context_and_in_the_score_only():

@@ -88,7 +88,8 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(place, capsys):
 def test_a_run_that_was_killed_before_its_first_snapshot_starts_anew(place, capsys):
     whole = json.loads(train(capsys, "--epochs", "1", "--out", "whole", "--json")[1])
     (place / "early").mkdir()
-    (place / "early" / "config.yaml").write_bytes((place / "whole" / "config.yaml").read_bytes())
+    for name in ("config.yaml", "task_split.json"):
+        (place / "early" / name).write_bytes((place / "whole" / name).read_bytes())
     status, out, _ = run(capsys, "resume", "early", "--json")
     assert status == 0
     assert {**json.loads(out), "seconds": 0} == {**whole, "seconds": 0}

@@ -158,7 +158,7 @@ def test_published_floor_and_oracle() -> None:
     [
         (lambda: PointRobotEnv(goal=(1, 2, 3)), ShapeError, r"goal must have shape \(2,\), got \(3,\)"),
         (lambda: PointRobotEnv(goal=(np.nan, 0)), ValueError, "goal must be finite"),
-        (lambda: PointRobotEnv(render_mode="human"), ValueError, "render_mode must be None"),
+        (lambda: PointRobotEnv(render_mode="human"), ValueError, "render_mode must be None or 'rgb_array'"),
         (lambda: PointRobotEnv().set_task((0, 1)), ValueError, "task must be a mapping with 'goal'"),
         (lambda: PointRobotEnv().step(np.zeros(2)), gymnasium.error.ResetNeeded, "reset"),
         (lambda: BatchedSlots(0, PointRobotEnv()), ValueError, "num_slots must be at least 1"),

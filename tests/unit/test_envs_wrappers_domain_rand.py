@@ -149,6 +149,15 @@ def test_buffer_is_a_ring_by_hand():
         assert (twin.ring_idx, twin.buffer) == (2, env.buffer)
     env.buffer = [{"mass": 3.0}]
     assert env.ring_idx == 0 and env.reset()[1]["domain_param"]["mass"] == 3.0
+    env.buffer = [{"mass": 3.0}, {"mass": 4.0}]
+    env.ring_idx = np.int64(1)
+    for wrong in (2, -1, 0.5, True, None):
+        with pytest.raises((ValueError, TypeError), match=r"ring_idx must be .*, got"):
+            env.ring_idx = wrong
+    assert env.reset()[1]["domain_param"]["mass"] == 4.0 and env.ring_idx == 0
+    with pytest.raises(ValueError, match="fill the buffer first"):
+        DomainRandWrapperBuffer(Oscillator(), masses()).ring_idx = 1
+    env.buffer = [{"mass": 3.0}]
     for wrong in ([], {"mass": 1.0}, [{"mas": 1.0}], 3):
         with pytest.raises((ValueError, TypeError, KeyError), match=r"buffer must|did you mean 'mass'"):
             env.buffer = wrong

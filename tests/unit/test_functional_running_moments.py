@@ -34,7 +34,7 @@ def test_without_rows_the_variance_is_one_and_nothing_is_added():
 
 def test_a_snapshot_brings_them_back():
     moments = add_rows(no_moments(2), np.arange(6.0).reshape(3, 2))
-    again = Moments.from_dict(moments.to_dict())
+    again = Moments.from_dict(moments.to_dict(), len(moments.mean))
     assert again.num_rows == 3
     assert np.array_equal(again.mean, moments.mean)
     assert np.array_equal(again.squares, moments.squares)

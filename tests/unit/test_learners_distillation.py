@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.errors import DataError
+from metaroll.errors import DataError, SnapshotError
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.distillation_data import LabelledRollouts
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalised import NormalisedPolicy, widened_spec
 from metaroll.processing.labelling import label_actions
@@ -168,15 +168,17 @@ def test_the_memory_forgets_whole_rollouts():
     assert memory.bounds.tolist() == [0, 9]
 
 
-@pytest.mark.parametrize("kind", ["recurrent", "choices"])
+@pytest.mark.parametrize("kind", ["recurrent", "choices", "recurrent choices"])
 def test_a_resumed_distillation_is_the_one_that_never_stopped(tmp_path, kind):
     def runner_of(folder):
         if kind == "recurrent":
             learner, env = learner_of(evaluate_every=1, num_passes=1), Rudder
         else:
             spec = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
-            policies = [CategoricalMLPPolicy(spec, (8,), generator=torch_generator(i)) for i in range(2)]
-            learner = Distillation(spec, *policies, steps_per_epoch=60, evaluate_every=0, seed=1)
+            teacher, student = (CategoricalMLPPolicy(spec, (8,), generator=torch_generator(i)) for i in range(2))
+            if kind == "recurrent choices":
+                student = CategoricalGRUPolicy(spec, 8, generator=torch_generator(1))
+            learner = Distillation(spec, teacher, student, steps_per_epoch=60, evaluate_every=0, seed=1)
             env = "CartPole-v1"
         runner = LocalRunner(run_dir=folder, seed=3, evaluator=PolicyEvaluator(num_episodes=2))
         runner.setup(learner, env)
@@ -192,6 +194,29 @@ def test_a_resumed_distillation_is_the_one_that_never_stopped(tmp_path, kind):
         second.resume(3)
         found = second._algo.state_dict()["student"]
     assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    learner, other = learner_of(), learner_of(student=student_of(seed=4), seed=2)
+    before = learner.state_dict()
+    state = {**other.state_dict(), "moments": {"num_rows": 1, "mean": np.zeros(3), "squares": np.zeros(3)}}
+    with pytest.raises(SnapshotError, match=r"nothing was changed .*shape \(1,\), got \(3,\)"):
+        learner.load_state_dict(state)
+    assert repr(learner.state_dict()) == repr(before)
+
+
+def test_a_student_that_knows_moments_goes_on_from_them():
+    """They count for ten epochs of 480 steps: with 480 new rows the mean moves by a share of 1 / 11."""
+    student = NormalisedPolicy(student_of())
+    student.set_observation_moments(np.array([11.0]), np.array([2.0]))
+    learner = learner_of(student=student, num_passes=1)
+    with LocalRunner(seed=3) as runner:
+        runner.setup(learner, Rudder)
+        rollouts = learner.collect(runner)
+    learner.update(rollouts)
+    rows = np.concatenate([rollout.observations[:-1] for rollout in rollouts])
+    assert len(rows) == 480
+    assert student.obs_mean.item() == pytest.approx((10 * 11.0 + rows.mean()) / 11, rel=1e-5)
 
 
 def test_a_privileged_policy_of_ppo_is_told_what_its_critic_is_told():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from metaroll.cli.main import main
-from metaroll.errors import InvalidValueError, ShapeError
+from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.parameter_noise import adapted_spread, default_population, noisy_sets
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
@@ -163,6 +163,33 @@ def test_the_command_trains_in_random_domains(tmp_path, capsys):
     assert main(["resume", run, "--epochs", "3", "--quiet"]) == 0
     assert main(["train", "hill-climbing", "point-robot", "--out", run + "2"]) == 2
     assert "the family of tasks 'point-robot'" in capsys.readouterr().err
+
+
+def test_a_run_that_ends_early_is_listed_as_finished(tmp_path, capsys):
+    run = str(tmp_path / "run")
+    options = ["--epochs", "6", "--pop-size", "1", "--max-path-length", "5", "--evaluate-every", "0"]
+    options += ["--num-episodes", "2", "--stop-window", "3", "--stop-std", "1.0"]  # all returns are 5
+    assert main(["train", "hill-climbing", "CartPole-v1", *options, "--out", run, "--json", "--quiet"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["epochs"], summary["ended_early"]) == (3, True)
+    for more in ([], ["--epochs", "9"]):  # nothing is left to do, with more epochs neither
+        assert main(["resume", run, *more, "--quiet"]) == 0
+        capsys.readouterr()
+        assert main(["list", "runs", "--runs", str(tmp_path), "--json"]) == 0
+        (entry,) = json.loads(capsys.readouterr().out)["runs"]
+        assert (entry["state"], entry["ended_early"], entry["epochs_done"]) == ("finished", True, 3)
+
+
+def test_a_state_that_does_not_fit_changes_nothing():
+    learner = learner_of(pop_size=2)
+    asked, before = learner.ask(), learner.state_dict()
+    state = learner.state_dict()
+    state["mean"], state["best"] = np.ones_like(state["mean"]), {"parameters": np.zeros(3), "return": 1.0}
+    with pytest.raises(SnapshotError, match=r"nothing was changed .*shape \(10,\), got \(3,\)"):
+        learner.load_state_dict(state)
+    assert repr(learner.state_dict()) == repr(before)
+    learner.tell(returned(1.0, 2.0, 0.0))
+    assert np.array_equal(learner.policy.acting_parameters(), asked[1])
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from metaroll.errors import DataError, InvalidValueError, SnapshotError, Unknown
 from metaroll.learners.ppo import PPO
 from metaroll.learners.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalised import NormalisedPolicy
 from metaroll.seeding import torch_generator
@@ -26,6 +26,7 @@ from metaroll.types import EnvSpec
 Box = gymnasium.spaces.Box
 CONTINUOUS = EnvSpec(Box(-9, 9, (3,)), Box(-1, 1, (2,)), 10)
 DISCRETE = EnvSpec(Box(-9, 9, (3,)), gymnasium.spaces.Discrete(4), 10)
+RECURRENT = (GRUGaussianPolicy, CategoricalGRUPolicy)
 SMALL = {"steps_per_epoch": 40, "batch_size": 16, "num_passes": 2, "seed": 0, "evaluate_every": 0}
 
 
@@ -68,7 +69,7 @@ class ChoiceEnv(TargetEnv):
 
 def make(spec=CONTINUOUS, kind=None, critic=None, **options):
     kind = kind or (GaussianMLPPolicy if spec is CONTINUOUS else CategoricalMLPPolicy)
-    size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {"hidden_sizes": (8, 8)}
+    size = {"hidden_size": 8} if kind in RECURRENT else {"hidden_sizes": (8, 8)}
     policy = kind(spec, generator=torch_generator(1), **size)
     return PPO(spec, policy, critic, **{**SMALL, **options})
 
@@ -289,14 +290,14 @@ def test_variations_come_from_a_list_or_a_sampler():
         (TargetEnv, GaussianMLPPolicy, {}, -0.4),
         (TargetEnv, GRUGaussianPolicy, {"learning_rate": 1e-2, "batch_size": 100}, -0.7),
         (ChoiceEnv, CategoricalMLPPolicy, {}, 3.7),
+        (ChoiceEnv, CategoricalGRUPolicy, {"learning_rate": 1e-2, "batch_size": 100}, 3.5),
     ],
-    ids=["continuous", "recurrent", "discrete"],
+    ids=["continuous", "recurrent", "discrete", "recurrent discrete"],
 )
 def test_it_learns(env, kind, options, better_than):
     spec = EnvSpec.from_env(env())
-    recurrent = kind is GRUGaussianPolicy
-    size: dict[str, Any] = {"hidden_size": 16} if recurrent else {"hidden_sizes": (32,)}
-    if kind is not CategoricalMLPPolicy:
+    size: dict[str, Any] = {"hidden_size": 16} if kind in RECURRENT else {"hidden_sizes": (32,)}
+    if env is not ChoiceEnv:
         size["init_std"] = 0.5
     policy = kind(spec, generator=torch_generator(0), **size)
     values = {"learning_rate": 3e-3, "batch_size": 64, "discount": 0.5, **options}
@@ -355,9 +356,10 @@ def test_weights_that_are_not_finite_end_the_run():
             learner.update(rollouts_of(learner, seed=k))
 
 
-@pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy])
+@pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy, CategoricalGRUPolicy])
 def test_a_state_brings_back_the_learner_bit_for_bit(kind):
-    one, two = make(kind=kind), make(kind=kind, seed=5)
+    spec = DISCRETE if kind is CategoricalGRUPolicy else CONTINUOUS
+    one, two = make(spec, kind=kind), make(spec, kind=kind, seed=5)
     one.update(rollouts_of(one, seed=1))
     two.load_state_dict(one.state_dict())
     assert two.seed == one.seed
@@ -367,6 +369,68 @@ def test_a_state_brings_back_the_learner_bit_for_bit(kind):
     assert all(torch.equal(value, after[name]) for name, value in weights_of(one).items())
     with pytest.raises(SnapshotError, match="moments"):
         two.load_state_dict({"policy": {}})
+
+
+BROKEN: dict[str, Any] = {
+    "critic": {},
+    "optimiser": {"state": {}},
+    "moments": {"observations": {"num_rows": 3, "mean": np.zeros(2), "squares": np.zeros(2)}},
+    "batches": {"bit_generator": "PCG64", "state": {"state": "x"}},
+    "counters": {"seed": 3, "epochs": None},
+}
+
+
+@pytest.mark.parametrize("gradients", ["numpy", "autograd"])
+@pytest.mark.parametrize("part", BROKEN)
+def test_a_state_that_does_not_fit_changes_nothing(part, gradients):
+    learner, other = make(gradients=gradients), make(gradients=gradients, seed=5)
+    for each, seed in ((learner, 1), (other, 2)):
+        each.update(rollouts_of(each, seed=seed))
+    before, twin = learner.state_dict(), make(gradients=gradients)
+    twin.load_state_dict(before)
+    state = other.state_dict()
+    state[part] = {**state[part], **BROKEN[part]} if part in ("moments", "counters") else BROKEN[part]
+    with pytest.raises(SnapshotError, match="nothing was changed"):
+        learner.load_state_dict(state)
+    assert tree_texts(learner.state_dict()) == tree_texts(before)
+    for each in (learner, twin):
+        each.update(rollouts_of(each, seed=3))
+    assert tree_texts(learner.state_dict()) == tree_texts(twin.state_dict())
+
+
+def test_moments_of_an_optimiser_must_fit_its_weights():
+    learner = make(gradients="autograd")
+    learner.update(rollouts_of(learner))
+    state = learner.state_dict()
+    state["optimiser"]["state"]["0"]["exp_avg"] = torch.zeros(3)
+    with pytest.raises(SnapshotError, match=r"exp_avg of parameter 0 must have shape \(.*\), got \(3,\)"):
+        learner.load_state_dict(state)
+
+
+def tree_texts(tree):
+    """All leaves of a state with all their digits."""
+    if isinstance(tree, dict):
+        return {name: tree_texts(child) for name, child in tree.items()}
+    return tree.tolist() if isinstance(tree, torch.Tensor | np.ndarray) else repr(tree)
+
+
+def test_a_policy_that_knows_moments_goes_on_from_them():
+    """They count for ten epochs of 40 steps: with n new rows of mean m the mean is (400 * old + n * m) / (400 + n)."""
+    first = make()
+    first.update(rollouts_of(first, seed=1))
+    pretrained = first.policy
+    mean, scale = (part.detach().double().numpy() for part in (pretrained.obs_mean, pretrained.obs_scale))
+    again = PPO(CONTINUOUS, pretrained, **SMALL)
+    assert np.array_equal(pretrained.normalised(mean[None]), np.zeros((1, 3)))
+    rollouts = rollouts_of(again, seed=2)
+    rows = np.concatenate([rollout.observations[:-1] for rollout in rollouts])
+    metrics = again.update(rollouts)
+    assert metrics["kl"] < 1.0
+    n = len(rows)
+    found = (400 * mean + n * rows.mean(axis=0)) / (400 + n)
+    squares = (400 * (scale**-2 + mean**2) + n * (rows**2).mean(axis=0)) / (400 + n)
+    np.testing.assert_allclose(pretrained.obs_mean.numpy(), found, rtol=1e-5)
+    np.testing.assert_allclose(pretrained.obs_scale.numpy(), (squares - found**2) ** -0.5, rtol=1e-5)
 
 
 def test_fingerprints_tell_learners_apart():

@@ -13,7 +13,7 @@ import torch
 
 from metaroll.errors import ShapeError
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, Policy
 
@@ -30,6 +30,7 @@ def _all_policies() -> list[Any]:
         TanhGaussianMLPPolicy(SPEC, (16,), generator=torch_generator(0)),
         CategoricalMLPPolicy(DISCRETE, generator=torch_generator(0)),
         GRUGaussianPolicy(SPEC, 8, generator=torch_generator(0)),
+        CategoricalGRUPolicy(DISCRETE, 8, generator=torch_generator(0)),
     ]
 
 
@@ -193,12 +194,13 @@ def test_tanh_log_std_lies_in_its_bounds():
     np.testing.assert_array_equal(info["log_std"], torch_log_std)
 
 
-def test_categorical_inverts_the_distribution_function():
+@pytest.mark.parametrize("kind", [CategoricalMLPPolicy, CategoricalGRUPolicy])
+def test_categorical_inverts_the_distribution_function(kind: Any):
     # Zero weights: three equal actions 0, 1, 2, so uniform numbers in thirds choose them in order.
-    policy = CategoricalMLPPolicy(DISCRETE, generator=torch_generator(0))
+    policy = kind(DISCRETE, generator=torch_generator(0))
     policy.set_param_values(np.zeros_like(policy.get_param_values()))
     noise = np.array([[0.0], [0.3], [0.34], [0.6], [0.7], [1.0 - 2**-53]])
-    action, _, info = policy.act(OBS, {}, noise)
+    action, _, info = policy.act(OBS, policy.initial_state([None] * 6, []), noise)
     np.testing.assert_array_equal(action, [0, 0, 1, 1, 2, 2])
     assert action.dtype == np.int64
     np.testing.assert_allclose(info["prob"], 1 / 3, rtol=1e-6)
@@ -217,15 +219,39 @@ def test_categorical_never_chooses_an_action_of_probability_zero():
     np.testing.assert_array_equal(action, [1, 1])
 
 
-def test_gru_remembers_and_forgets():
-    policy = GRUGaussianPolicy(SPEC, 8, generator=torch_generator(0))
+@pytest.mark.parametrize(
+    ("kind", "spec", "told"), [(GRUGaussianPolicy, SPEC, "mean"), (CategoricalGRUPolicy, DISCRETE, "prob")]
+)
+def test_gru_remembers_and_forgets(kind: Any, spec: EnvSpec, told: str):
+    policy = kind(spec, 8, generator=torch_generator(0))
     state = policy.initial_state([None] * 6, [np.random.default_rng(0)] * 6)
-    first, later, _ = policy.act(OBS, state, NOISE, True)
-    second, _, _ = policy.act(OBS, later, NOISE, True)
-    assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(policy.act(OBS, state, NOISE, True)[0], first)
+    noise = NOISE[:, : policy.noise_dim]
+    _, later, first = policy.act(OBS, state, noise, True)
+    _, _, second = policy.act(OBS, later, noise, True)
+    assert not np.array_equal(first[told], second[told])
+    np.testing.assert_array_equal(policy.act(OBS, state, noise, True)[2][told], first[told])
     with pytest.raises(TypeError, match="call act"):
         policy.get_action(OBS[0])
+
+
+def test_categorical_gru_of_several_choices_knows_their_probabilities():
+    spec = EnvSpec(BOX(-1, 1, (4,)), gymnasium.spaces.MultiDiscrete([2, 3]))
+    policy = CategoricalGRUPolicy(spec, 8, generator=torch_generator(0))
+    rng = np.random.default_rng(3)
+    obs, state = rng.standard_normal((6, 5, 4)), policy.initial_state([None] * 6, [rng] * 6)
+    actions, expected = np.empty((6, 5, 2), dtype=np.int64), np.empty((6, 5))
+    for t in range(5):
+        actions[:, t], state, info = policy.act(obs[:, t], state, rng.random((6, 2)))
+        prob = info["prob"]
+        np.testing.assert_allclose([prob[:, :2].sum(1), prob[:, 2:].sum(1)], 1.0, rtol=1e-6)
+        rows = np.arange(6)
+        expected[:, t] = np.log(prob[rows, actions[:, t, 0]] * prob[rows, 2 + actions[:, t, 1]])
+    assert set(actions[..., 0].flat) == {0, 1} and set(actions[..., 1].flat) == {0, 1, 2}
+    sequence, taken = torch.as_tensor(obs, dtype=torch.float32), torch.from_numpy(actions)
+    evaluated, entropy = policy.evaluate_actions(sequence, taken)
+    for log_prob in (evaluated, policy.log_prob(sequence, taken)):
+        np.testing.assert_allclose(log_prob.detach().numpy(), expected, atol=1e-5)
+    assert (entropy > 0).all() and (entropy <= math.log(6) + 1e-6).all()
 
 
 def test_get_action_takes_one_observation():
@@ -254,7 +280,10 @@ def test_wrong_action_spaces_are_named():
     for policy_class in (GaussianMLPPolicy, TanhGaussianMLPPolicy, GRUGaussianPolicy):
         with pytest.raises(TypeError, match="Box action space"):
             policy_class(DISCRETE)
-    with pytest.raises(TypeError, match="Discrete action space"):
-        CategoricalMLPPolicy(SPEC)
+    for policy_class, instead in ((CategoricalMLPPolicy, "GaussianMLPPolicy"), (CategoricalGRUPolicy, "GRUGaussian")):
+        with pytest.raises(TypeError, match=f"{policy_class.__name__} needs a Discrete .* see {instead}"):
+            policy_class(SPEC)
+    with pytest.raises(ValueError, match="hidden_size must be at least 1, got 0"):
+        CategoricalGRUPolicy(DISCRETE, 0)
     with pytest.raises(ValueError, match="min_std"):
         GaussianMLPPolicy(SPEC, init_std=0.1, min_std=1.0)

@@ -1,18 +1,19 @@
 """specs/sampling.md 0.4, 22: what holds for every sampler: same bits anywhere, survives crashes, says what failed.
 
-A sampler joins by an entry in SAMPLERS, a transport by one in TRANSPORTS.
+A sampler joins by an entry in SAMPLERS, a transport by one in TRANSPORTS. What workers run lies in modules that are
+imported quickly (``pool_functions``, ``sampler_envs``), since each of them imports it anew.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
+import time
 
 import numpy as np
+import psutil
 import pytest
 import torch
-from sampler_envs import Oscillator, Started
+from pool_functions import whereabouts
+from sampler_envs import Oscillator, Started, Troubled
 
 from metaroll.data.compare import first_difference
 from metaroll.envs.sims.catalogue import PendulumEnv
@@ -34,40 +35,15 @@ from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import EnvSpec
 
-TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3)]
+TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3), ("ray", 2)]
 """Name of the transport, number of workers."""
 
+OTHER_PROCESSES = TRANSPORTS[2], TRANSPORTS[4]
+OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
+MOST_WORKERS = sum({"serial": 0, "process": 1, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
+"""Processes of all pools together; a worker on Ray is an actor with a process beside it."""
+
 STATES = [np.array([0.1 * i, 0.0]) for i in range(20)]
-
-
-class Troubled(Started):
-    """Fails, or kills its process, where it starts at 0.7 and is told to: by a file that holds what to do."""
-
-    def __init__(self, path):
-        super().__init__()
-        self.path = path
-
-    def step(self, action):
-        kind = self._told() if self._t == 3 else ""
-        if kind == "raise" and abs(self.start - 0.7) < 1e-9:
-            raise ArithmeticError("the spring is broken")
-        if kind == "kill":
-            with contextlib.suppress(FileNotFoundError):  # the other worker was faster
-                os.rename(self.path, self.path + ".done")
-                os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-    def _told(self):
-        try:
-            with open(self.path, encoding="ascii") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
-
-    def reset(self, *, seed=None, options=None):
-        out = super().reset(seed=seed, options=options)
-        self.start = float(self.state[0])
-        return out
 
 
 def policy_for(env):
@@ -148,12 +124,43 @@ SAMPLERS = {
 
 @pytest.fixture(scope="module")
 def pools():
-    running = {key: SamplerPool(key[1], transport=key[0]) for key in TRANSPORTS}
+    others = {process.pid for process in psutil.Process().children(recursive=True)}
+    running = {name_of(key): SamplerPool(key[1], transport=key[0]) for key in TRANSPORTS}
     for pool in running.values():
-        pool.invoke_all(process_id)  # workers start here, not in a test
+        pool.invoke_all(whereabouts)  # workers start here, not in a test
     yield running
     for pool in running.values():
         pool.stop()
+    assert eventually(lambda: {process.pid for process in psutil.Process().children(recursive=True)} <= others)
+
+
+def name_of(key):
+    return f"{key[0]}, {key[1]}"
+
+
+def eventually(condition, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def workers_alive():
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if any(name in " ".join(process.cmdline()) for name in OURS) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left_behind():
+    """In place of that of conftest.py: workers that were killed are replaced by others, and Ray has its own ways."""
+    yield
+    assert eventually(lambda: len(workers_alive()) <= MOST_WORKERS), "this test left workers behind"
 
 
 @pytest.fixture
@@ -170,10 +177,6 @@ def take():
         generator.close()
 
 
-def process_id(namespace):
-    return os.getpid()
-
-
 def same(left, right):
     return [first_difference(a, b) for a, b in zip(left, right, strict=True)] == [None] * len(left)
 
@@ -181,7 +184,7 @@ def same(left, right):
 @pytest.mark.parametrize("make_env", [Started, lambda: PendulumEnv(max_steps=25)], ids=["list", "batched"])
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_results_do_not_depend_on_workers(name, make_env, pools, take):
-    """specs/sampling.md 0.4, 22 no. 3: serially and with 1, 2 and 3 workers, in two calls one after the other."""
+    """specs/sampling.md 0.4, 22 no. 3: serially, in 1 to 3 processes, and on Ray, in two calls in turn."""
     results = []
     for pool in pools.values():
         sample = take(name, make_env(), pool)
@@ -192,25 +195,27 @@ def test_results_do_not_depend_on_workers(name, make_env, pools, take):
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_killed_worker_is_replaced(name, pools, take, tmp_path):
+@pytest.mark.parametrize("where", [name_of(key) for key in OTHER_PROCESSES])
+def test_a_killed_worker_is_replaced(name, where, pools, take, tmp_path):
     """specs/sampling.md 10: its work is done again, with the same bits."""
     path = tmp_path / "what"
     env = Troubled(str(path))
-    expected = take(name, env, pools["serial", 1])()
+    expected = take(name, env, pools["serial, 1"])()
     path.write_text("kill", encoding="ascii")
-    with SamplerPool(2, transport="process") as own:
-        found = take(name, env, own)()
+    restarts = sum(worker.restarts for worker in pools[where].describe_workers())
+    found = take(name, env, pools[where])()
     assert not path.exists()
+    assert sum(worker.restarts for worker in pools[where].describe_workers()) > restarts
     assert same(found, expected)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@pytest.mark.parametrize("key", [TRANSPORTS[0], TRANSPORTS[2]], ids=["serial", "process"])
-def test_an_exception_arrives_and_the_sampler_stays_usable(name, key, pools, take, tmp_path):
+@pytest.mark.parametrize("where", [name_of(key) for key in (TRANSPORTS[0], *OTHER_PROCESSES)])
+def test_an_exception_arrives_and_the_sampler_stays_usable(name, where, pools, take, tmp_path):
     """specs/sampling.md 10 (d): as RolloutError with the plan; no worker is left in the middle of something."""
     path = tmp_path / "what"
     env = Troubled(str(path))
-    sample = take(name, env, pools[key])
+    sample = take(name, env, pools[where])
     path.write_text("raise", encoding="ascii")
     with pytest.raises(RolloutError, match="the spring is broken") as caught:
         sample()

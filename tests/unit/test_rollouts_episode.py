@@ -286,7 +286,7 @@ def test_an_environment_made_from_an_id_can_render():
     finally:
         del gymnasium.registry["Screen-v0"]
     with pytest.raises(ValueError, match="draws nothing"):
-        rollout("point-robot", lambda obs: obs, max_steps=2, render_mode=RenderMode(video=True))
+        rollout("bandit-5", lambda obs: 0, max_steps=2, render_mode=RenderMode(video=True))
 
 
 @pytest.mark.parametrize(("mode", "cure"), [(RenderMode(video=True), "rgb_array"), (RenderMode(render=True), "human")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -10,16 +11,18 @@ from metaroll.data.compare import first_difference
 from metaroll.envs.point_robot import PointRobotEnv
 from metaroll.errors import RolloutError
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.parameter_blocks import ParameterBlocks
 from metaroll.types import EnvSpec, RolloutPlan
 
 SPEC = EnvSpec.from_env(PointRobotEnv())
+CHOICES = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 POLICIES = {
     "gaussian": lambda: GaussianMLPPolicy(SPEC, (12,), generator=torch.Generator().manual_seed(0)),
     "tanh": lambda: TanhGaussianMLPPolicy(SPEC, (12,), generator=torch.Generator().manual_seed(0)),
     "gru": lambda: GRUGaussianPolicy(SPEC, 6, generator=torch.Generator().manual_seed(0)),
+    "categorical gru": lambda: CategoricalGRUPolicy(CHOICES, 6, generator=torch.Generator().manual_seed(0)),
 }
 
 
@@ -33,7 +36,8 @@ def test_own_parameters_give_the_bits_of_shared_ones(name, slots):
     # 1 to 10 plans per set, of different lengths, so that slots are refilled and blocks sorted anew
     which = [0] * 10 + [1] * 8 + [2] * 3 + [3, 4, 5, 6, 3]
     plans = [RolloutPlan(i, (0, 0, i), parameters=sets[k], max_steps=3 + 5 * i % 11) for i, k in enumerate(which)]
-    with RolloutEngine(PointRobotEnv, policy, slots_per_unit=slots) as engine:
+    env = PointRobotEnv if policy.env_spec == SPEC else "CartPole-v1"
+    with RolloutEngine(env, policy, slots_per_unit=slots) as engine:
         together = engine.run(plans)
         for plan, found in zip(plans, together, strict=True):
             alone = engine.run([plan.with_(parameters=None)], plan.parameters)[0]

@@ -29,7 +29,8 @@ def test_equal_tasks_are_refused_or_warned_of():
     with pytest.warns(UserWarning, match="held-out task 1 is training task 1"):
         report = check_split(train, test, overlap="warn")
     assert report.overlaps == ((1, 1),)
-    with pytest.raises(ValueError, match="overlap must be 'refuse' or 'warn', got 'ignore'"):
+    assert check_split(train, test, overlap="accept") == report  # without a warning: warnings are errors here
+    with pytest.raises(ValueError, match="overlap must be 'refuse', 'warn' or 'accept', got 'ignore'"):
         check_split(train, test, overlap="ignore")  # type: ignore[arg-type]
 
 
@@ -38,6 +39,7 @@ def test_tasks_that_differ_by_rounding_are_warned_of():
     with pytest.warns(UserWarning, match="1 held-out task of 1 differ from a training task by rounding alone"):
         report = check_split(train, [{"goal": [float(np.float32(0.1)), 0.5]}])
     assert report.near == ((0, 0),)
+    assert report.to_dict()["near"] == ((0, 0),)
 
 
 def test_tasks_without_numbers_have_no_distance():

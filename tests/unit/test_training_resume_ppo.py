@@ -13,7 +13,7 @@ import pytest
 from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import torch_generator
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -26,25 +26,27 @@ from metaroll.training.runner import LocalRunner
 from metaroll.types import EnvSpec
 
 SPEC = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+CHOICES = EnvSpec.from_env(gymnasium.make("CartPole-v1"))
 SMALL: dict[str, Any] = {"steps_per_epoch": 60, "num_passes": 2, "max_path_length": 20, "evaluate_every": 2}
 
 
 def make_runner(run_dir: Path | None, kind: str = "mlp", num_workers: int = 1, **options: Any) -> LocalRunner:
     generator = torch_generator(0)
-    recurrent = kind == "gru"
-    policy = (
-        GRUGaussianPolicy(SPEC, 8, generator=generator)
-        if recurrent
-        else GaussianMLPPolicy(SPEC, (8,), generator=generator)
-    )
+    spec = CHOICES if kind == "choices, gru" else SPEC
+    if kind == "choices, gru":
+        policy = CategoricalGRUPolicy(spec, 8, generator=generator)
+    elif kind == "gru":
+        policy = GRUGaussianPolicy(spec, 8, generator=generator)
+    else:
+        policy = GaussianMLPPolicy(spec, (8,), generator=generator)
     if kind == "domain":
         randomizer = DomainRandomizer(UniformDomainParam("m", 1.0, 0.5))
         options = {"task_sampler": randomizer, "domain_params": ["m"], **options}
-    learner = PPO(SPEC, policy, seed=1, **{**SMALL, **options})
+    learner = PPO(spec, policy, seed=1, **{**SMALL, **options})
     runner = LocalRunner(
         run_dir=run_dir, seed=3, num_workers=num_workers, evaluator=PolicyEvaluator(num_episodes=3, seed=5)
     )
-    runner.setup(learner, "Pendulum-v1")
+    runner.setup(learner, "Pendulum-v1" if spec is SPEC else "CartPole-v1")
     return runner
 
 
@@ -55,7 +57,7 @@ def state_of(runner: LocalRunner, folder: Path) -> dict[str, Any]:
     return {"metrics": rows, **{path.name: path.read_bytes() for path in folder.iterdir()}}
 
 
-@pytest.mark.parametrize("kind", ["mlp", "gru", "domain"])
+@pytest.mark.parametrize("kind", ["mlp", "gru", "choices, gru", "domain"])
 def test_a_resumed_run_is_the_run_that_never_stopped(tmp_path, kind):
     with make_runner(tmp_path / "straight", kind) as straight:
         straight.train(4)

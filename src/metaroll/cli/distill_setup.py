@@ -14,7 +14,7 @@ from metaroll.cli.run_folder import find_run, read_config
 from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.distillation import Distillation
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalised import NormalisedPolicy, widened_spec
 from metaroll.seeding import mix_seed, torch_generator
@@ -34,9 +34,8 @@ class DistillSetup:
 
     Args:
         teacher: Folder of the run of the teacher: PPO or EPOpt, which may be privileged.
-        network: Student with or without memory (gru or mlp; gru is for continuous actions, and as wide as the first of
-            hidden_sizes).
-        last_action: Whether a student with memory sees its last action beside each observation.
+        network: Student with or without memory (gru or mlp; gru is as wide as the first of hidden_sizes).
+        last_action: Whether a student with memory sees its last action, of a Box, beside each observation.
         hidden_nonlinearity: Activation of the hidden layers of a student without memory.
         init_std: Standard deviation of the student's actions in training, where they lie in [-1, 1].
         randomise: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher
@@ -126,6 +125,10 @@ def _student(spec: EnvSpec, setup: DistillSetup, run: Mapping[str, Any]) -> Any:
     if setup.network == "gru":
         if not sizes:
             raise ValueError("hidden_sizes must name the width of the gru, got none: --hidden-sizes 64, say")
+        if not isinstance(spec.action_space, gymnasium.spaces.Box):
+            if setup.last_action:
+                raise ValueError(f"last_action is for a Box of actions, got {spec.action_space}: use --no-last-action")
+            return CategoricalGRUPolicy(spec, sizes[0], **options)
         options |= {"learn_std": False, "init_std": setup.init_std}
         if not setup.last_action:
             return GRUGaussianPolicy(spec, sizes[0], **options)

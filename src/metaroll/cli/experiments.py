@@ -24,10 +24,13 @@ from metaroll.rollouts.ray_session import check_cluster, require_ray
 from metaroll.rollouts.sampler_pool import PoolTimeouts
 from metaroll.seeding import mix_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.loggers import MetricLogger
 from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.policy_evaluator import PolicyEvaluator
 from metaroll.training.runner import LocalRunner
 from metaroll.training.snapshots import SnapshotConfig, SnapshotMode
+from metaroll.training.tensorboard_logger import TensorBoardLogger, require_tensorboard
+from metaroll.training.wandb_logger import WandbLogger, require_wandb
 from metaroll.types import EnvUpdate
 
 __all__ = [
@@ -74,6 +77,8 @@ class RunOptions:
             other busy programs one thread is much faster.
         snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
         snapshot_gap: Epochs between snapshots, for the modes with a gap.
+        tensorboard: Write the numbers for TensorBoard, too, into the folder tensorboard of the run.
+        wandb: Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here).
     """
 
     seed: int = 0
@@ -90,6 +95,8 @@ class RunOptions:
     torch_threads: int | None = None
     snapshot_mode: SnapshotMode = "last"
     snapshot_gap: int = 1
+    tensorboard: bool = False
+    wandb: str | None = None
 
     def __post_init__(self) -> None:
         require_at_least({"seed": self.seed, "task_seed": self.task_seed}, 0)
@@ -115,6 +122,10 @@ class RunOptions:
             )
         if self.transport == "ray":
             require_ray()
+        if self.tensorboard:
+            require_tensorboard()
+        if self.wandb is not None:
+            require_wandb()
         PoolTimeouts(step_s=self.step_timeout, reset_s=self.reset_timeout)  # says what is wrong with them
         _check_device(self.device)
 
@@ -234,9 +245,16 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks=tuple(callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
+        loggers=_loggers(config) if run_dir else (),
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
+
+
+def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:
+    run = config["run"]
+    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
+    return loggers if run["wandb"] is None else [*loggers, WandbLogger(run["wandb"], config)]
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,9 @@ _USE_OF_EXTRA = {
     "mujoco": "cheetah-vel and Gymnasium's MuJoCo environments need it",
     "metaworld": "Meta-World's benchmarks need it",
     "plot": "runs have no pictures without it",
+    "tensorboard": "--tensorboard needs it",
+    "video": "videos are GIFs without it",
+    "wandb": "--wandb needs it",
 }
 _LITTLE_MEMORY = 2 * 2**30
 _LITTLE_SPACE = 2**30

@@ -199,7 +199,7 @@ def _show_runs(console: Console, entries: Sequence[dict[str, Any]]) -> None:
             escape(entry["algo"] or "?"),
             escape(entry["env"] or "-"),
             f"{entry['epochs_done']}/{'?' if total is None else total}",
-            Text(entry["state"], style=_STATES[entry["state"]]),
+            Text(entry["state"] + " early" * entry["ended_early"], style=_STATES[entry["state"]]),
             "-" if value is None else f"{value:.1f}",
         )
     console.print(table)

@@ -20,6 +20,8 @@ _COMMANDS = {
     "train ALGO ENV": "train an algorithm in a family of tasks",
     "resume RUN": "continue a run where it stopped, bit for bit",
     "evaluate RUN": "adapt the newest snapshot of a run to held-out tasks",
+    "watch RUN": "a video of held-out tasks: before and after adaptation, side by side",
+    "report RUN": "one page with everything about a run: curves, tasks, configuration, pictures",
     "robustness RUN": "return of a run's policy over one or two domain parameters, as a picture and numbers",
     "compare RUN ...": "groups of runs over their seeds: returns, differences, probability of improvement",
     "plot RUN ...": "learning curves of groups of runs, as a picture",
@@ -30,6 +32,8 @@ _COMMANDS = {
 # Where a command is, unless in cli/commands.py under its own name: module and function.
 _ELSEWHERE = {
     "robustness": ("robustness_command", "robustness"),
+    "watch": ("watch_command", "watch"),
+    "report": ("report_command", "report"),
     "compare": ("compare_command", "compare"),
     "plot": ("compare_command", "plot"),
     "check": ("check_command", "check"),

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from metaroll.cli.live import duration
+from metaroll.training.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.files import to_plain
 from metaroll.training.policy_evaluator import PolicyEvaluation
@@ -57,8 +58,9 @@ def draw_pictures(
     console: Console,
     references: Mapping[str, float] | None = None,
     learning_of: Path | None = None,
+    study: AdaptationStudy | None = None,
 ) -> list[Path]:
-    """Draw the adaptation curve (and the learning curve of a run); where that fails say so and go on.
+    """Draw the adaptation curve (and the learning curve of a run, the k-shot curve); where that fails say so and go on.
 
     Args:
         adaptation: Picture to write.
@@ -66,7 +68,9 @@ def draw_pictures(
         console: Where to say that there is no matplotlib.
         references: Summary entries, of which ``return_floor`` and ``return_oracle`` are drawn as lines.
         learning_of: Folder of the run whose learning curve is drawn, too.
+        study: Its k-shot curve is drawn, too, as ``k_shot_curve.png`` beside the first picture.
     """
+    from metaroll.training.k_shot_plots import plot_k_shot_curve
     from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
 
     entries = references or {}
@@ -77,8 +81,10 @@ def draw_pictures(
             pictures.append(plot_adaptation_curve(result, adaptation, references=lines))
         if learning_of is not None:
             pictures.append(plot_learning_curve(learning_of))
+        if study is not None:
+            pictures.append(plot_k_shot_curve(study, adaptation.with_name("k_shot_curve.png")))
     except (ImportError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
-        what = "no learning curve" if pictures else "no pictures"
+        what = "no pictures" if not pictures else "no learning curve" if study is None else "no k-shot curve"
         console.print(f"[yellow]{what}:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
     return pictures
 
@@ -92,7 +98,8 @@ def print_json(values: Mapping[str, Any]) -> None:
 def _interval(summary: Mapping[str, Any]) -> str:
     """The interval of the gain in words; a single task has none."""
     low, high = summary["gain_ci_low"], summary["gain_ci_high"]
-    tasks = _count(summary["n_test_tasks"], "held-out task")
+    trained_on = summary.get("task_split", {}).get("overlaps")
+    tasks = _count(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
     if not (math.isfinite(low) and math.isfinite(high)):
         return f" on {tasks} (too few for an interval)"
     return f"{escape(f'[{low:.1f}, {high:.1f}]')}  on {tasks} (95 % bootstrap)"
@@ -132,6 +139,6 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path
         ]
     if "seconds" in summary:
         lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
-    lines += [f"picture  {escape(str(picture))}" for picture in pictures[:1]]
+    lines += [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
     lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
     return Panel("\n".join(lines), title="what it learned", title_align="left", expand=False)

@@ -16,7 +16,7 @@ from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalised import widened_spec
 from metaroll.seeding import mix_seed, torch_generator
@@ -50,8 +50,7 @@ class PPOSetup:
     """What PPO and EPOpt are told beside the arguments of their constructors.
 
     Args:
-        network: Policy without or with memory (mlp or gru; gru is for continuous actions, and as wide as the first of
-            hidden_sizes).
+        network: Policy without or with memory (mlp or gru; gru is as wide as the first of hidden_sizes).
         hidden_nonlinearity: Activation of the hidden layers.
         init_std: Standard deviation of the actions at first, where they lie in [-1, 1].
         randomise: Train in, and evaluate on, random domain parameters of a simulated system.
@@ -167,8 +166,10 @@ def own_arguments(kind: type, config: Mapping[str, Any]) -> dict[str, Any]:
 def _policy(spec: EnvSpec, setup: PPOSetup, sizes: tuple[int, ...], init: str, generator: Any) -> Any:
     continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
     if setup.network == "gru":
+        if not sizes:
+            raise ValueError("hidden_sizes must name the width of the gru, got none: --hidden-sizes 64, say")
         if not continuous:
-            raise ValueError(f"network 'gru' is for a Box action space, got {spec.action_space}: use --network mlp")
+            return CategoricalGRUPolicy(spec, sizes[0], init=init, generator=generator)
         return GRUGaussianPolicy(spec, sizes[0], init_std=setup.init_std, init=init, generator=generator)
     if continuous:
         return GaussianMLPPolicy(

@@ -47,6 +47,43 @@ _POINT_ROBOT: dict[str, Any] = {
     "repetitions": 2,
 }
 
+# Robots of MuJoCo. 600 evaluation steps of 200 per episode: two under the prior, then one under the posterior.
+_ROBOT: dict[str, Any] = {
+    **_PEARL,
+    "num_initial_steps": 2000,
+    "num_steps_prior": 400,
+    "num_extra_rl_steps_posterior": 600,
+    "num_steps_per_epoch": 4000,
+    "num_tasks_sample": 5,
+    "embedding_batch_size": 256,
+    "embedding_mini_batch_size": 256,
+    "max_path_length": 200,
+    "reward_scale": 5.0,
+    "n_exploration_traj": 2,
+    "num_prior_episodes": 2,
+    "repetitions": 1,
+}
+
+_TWO_DIRECTIONS: dict[str, Any] = {
+    **_ROBOT,
+    "num_train_tasks": 2,
+    "num_test_tasks": 2,
+    "meta_batch_size": 4,
+    "repetitions": 4,
+}
+
+# What the body is like shows in how it moves, so the context holds next observations, too.
+_RANDOM_BODIES: dict[str, Any] = {
+    **_ROBOT,
+    "num_train_tasks": 40,
+    "num_test_tasks": 10,
+    "meta_batch_size": 10,
+    "embedding_batch_size": 100,
+    "embedding_mini_batch_size": 100,
+    "use_next_obs_in_context": True,
+    "repetitions": 2,
+}
+
 # Those of Stable-Baselines3 (its defaults); observations and returns are normalised.
 _PPO: dict[str, Any] = {"hidden_sizes": (64, 64), "init": "orthogonal", "epochs": 100}
 
@@ -101,23 +138,30 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "num_prior_episodes": 5,
     },
     ("pearl", "cheetah-vel"): {
-        **_PEARL,
+        **_ROBOT,
         "num_train_tasks": 100,
         "num_test_tasks": 30,
-        "num_initial_steps": 2000,
-        "num_steps_prior": 400,
-        "num_extra_rl_steps_posterior": 600,
         "num_steps_per_epoch": 2000,
-        "num_tasks_sample": 5,
         "embedding_batch_size": 100,
         "embedding_mini_batch_size": 100,
-        "max_path_length": 200,
-        "reward_scale": 5.0,
-        # 600 evaluation steps of 200 per episode: two under the prior, then one under the posterior.
-        "n_exploration_traj": 2,
-        "num_prior_episodes": 2,
-        "repetitions": 1,
     },
+    ("pearl", "cheetah-dir"): {
+        **_TWO_DIRECTIONS,
+        "num_steps_per_epoch": 2000,
+        "num_steps_prior": 1000,
+        "num_extra_rl_steps_posterior": 1000,
+    },
+    ("pearl", "ant-dir"): _TWO_DIRECTIONS,
+    ("pearl", "ant-goal"): {
+        **_ROBOT,
+        "num_train_tasks": 150,
+        "num_test_tasks": 30,
+        "meta_batch_size": 10,
+        "kl_lambda": 1.0,
+    },
+    ("pearl", "humanoid-dir"): {**_ROBOT, "num_train_tasks": 100, "num_test_tasks": 30},
+    ("pearl", "hopper-rand-params"): _RANDOM_BODIES,
+    ("pearl", "walker-rand-params"): _RANDOM_BODIES,
 }
 """Effective values of the reference configurations (Rakelly et al. 2019, arXiv:1903.08254, code "oyster")."""
 

@@ -41,6 +41,11 @@ _OWN_FILES = (
     "summary.json",
     "evaluation.json",
     "evaluation.png",
+    "k_shot_curve.png",
+    "watch.mp4",
+    "watch.gif",
+    "report.html",
+    "task_split.json",
     "metrics.jsonl",
     CONFIG_FILE,
 )

@@ -36,6 +36,7 @@ class RunReport:
         folder: Where it lies.
         state: ``running`` (a process holds its lock), ``finished``, ``interrupted`` (can be resumed), ``stopped`` (it
             was started from Python, so that nobody but its script knows how long it goes) or ``damaged``.
+        ended_early: Whether it has finished before its last epoch, as the algorithm saw no more to gain.
         algo: Name of the algorithm.
         env: Name of the environment; ``None`` for runs from Python.
         seed: Seed of the run.
@@ -58,6 +59,7 @@ class RunReport:
     newest_return: float | None = None
     newest_return_epoch: int | None = None
     problem: str = ""
+    ended_early: bool = False
 
 
 def find_runs(root: Path, depth: int = _DEPTH) -> list[Path]:
@@ -95,7 +97,19 @@ def read_run(folder: Path) -> RunReport:
             continue
         found["epochs_done"] = max(facts.get("epochs_done", 0), found.get("epochs_done", 0))
         facts = {**found, **facts, "epochs_done": found["epochs_done"]}
-    return RunReport(folder=folder, state=_state(facts, running, problems), problem="; ".join(problems[:1]), **facts)
+    state = _state(facts, running, problems)
+    ended_early = state == "interrupted" and _ended_early(folder, facts["epochs_done"])
+    state = "finished" if ended_early else state
+    return RunReport(folder=folder, state=state, problem="; ".join(problems[:1]), ended_early=ended_early, **facts)
+
+
+def _ended_early(folder: Path, epochs_done: int) -> bool:
+    """Whether the run says of itself that it ended after these epochs, and not that of an earlier time."""
+    try:
+        summary = json.loads((folder / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("ended_early") is True and summary.get("epochs") == epochs_done
 
 
 def _state(facts: Mapping[str, Any], running: bool, problems: Sequence[str]) -> State:

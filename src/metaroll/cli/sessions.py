@@ -26,7 +26,9 @@ from metaroll.cli.run_folder import (
     refuse_existing,
     write_config,
 )
+from metaroll.cli.task_split import describe_split, split_of, write_split
 from metaroll.errors import SnapshotError
+from metaroll.tasks.leak_guard import SplitReport
 from metaroll.training.adaptation_study import study_adaptation
 from metaroll.training.files import write_json
 from metaroll.training.meta_evaluator import MetaEvaluator
@@ -59,17 +61,19 @@ def _start(
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
             experiment = experiments.build(config, folder, callbacks=(display,))
+            split = split_of(experiment.algo, experiment.evaluator)
             stack.enter_context(claim(folder))
             if prepare is not None:
                 prepare(folder, config["command"])
             write_config(folder, config)
+            write_split(folder, split)
         stack.enter_context(_resumable(folder))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
-        _announce(config, experiment.algo, folder, console)
+        _announce(config, experiment.algo, folder, console, split)
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
-        _finish(config, experiment, folder, display, console, as_json)
+        _finish(config, experiment, folder, display, console, as_json, split)
 
 
 def continue_run(
@@ -96,6 +100,7 @@ def continue_run(
         stack.enter_context(experiments.torch_threads(config))
         with blame_input():
             experiment.runner.restore(folder, done)
+            split = split_of(experiment.algo, experiment.evaluator)
             write_config(folder, config)
         if done >= epochs:
             console.print(
@@ -106,7 +111,7 @@ def continue_run(
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
             experiment.runner.resume(n_epochs=epochs)
-        _finish(config, experiment, folder, display, console, as_json)
+        _finish(config, experiment, folder, display, console, as_json, split)
 
 
 def evaluate_run(
@@ -124,6 +129,7 @@ def evaluate_run(
         _, test_tasks = experiments.split_tasks(config, num_tasks)
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
+        split = split_of(experiment.algo, evaluator)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
             epoch = _restore_newest(config, experiment, folder, from_epoch)
@@ -136,12 +142,13 @@ def evaluate_run(
         **evaluation_values(result),
         **({} if study is None else study.to_dict()),
         **success,
+        **({} if split is None else {"task_split": split.to_dict()}),
         "versions": package_versions(),
     }
     write_json(folder / "evaluation.json", summary)
     if study is not None:
         show_study(console, study, success)
-    pictures = draw_pictures(folder / "evaluation.png", result, console)
+    pictures = draw_pictures(folder / "evaluation.png", result, console, study=study)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
     if as_json:
         print_json(summary)
@@ -203,9 +210,9 @@ def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=config["algo"] == "pearl")
 
 
-def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console) -> None:
+def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console, split: SplitReport | None) -> None:
     algorithm = config["algorithm"]
-    if config["algo"] != "pearl":
+    if split is None:
         num_tasks = algorithm["num_test_tasks"]
         where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
         if algorithm["randomise"] != "none":
@@ -217,11 +224,11 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
         )
         return
     gibibytes = algo.memory_when_full / 2**30
+    where = "test tasks" if split.overlaps else "held-out tasks"
     console.print(
-        f"{config['algo']} on {config['env']}: {algorithm['num_train_tasks']} training tasks, "
-        f"{algorithm['num_test_tasks']} held-out ones; replay data grow to at most {gibibytes:.1f} GiB\n"
-        f"run folder {escape(str(folder))}\n"
-        "return: on held-out tasks, before adaptation -> after it [95 % interval]\n",
+        f"{config['algo']} on {config['env']}: {describe_split(split)}\n"
+        f"run folder {escape(str(folder))}; replay data grow to at most {gibibytes:.1f} GiB\n"
+        f"return: on {where}, before adaptation -> after it [95 % interval]\n",
         soft_wrap=True,
     )
 
@@ -264,6 +271,7 @@ def _finish(
     display: TrainingDisplay,
     console: Console,
     as_json: bool,
+    split: SplitReport | None,
 ) -> None:
     """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
     result, references = display.result_of(config["run"]["epochs"]), {}
@@ -275,15 +283,17 @@ def _finish(
             references = demo.compare_with_references(result, evaluator, spec, config["run"]["seed"])
     elif result is None:  # nothing was left to train, or the last epoch was not evaluated
         result = experiment.evaluator.evaluate(experiment.algo)
-    epochs = config["run"]["epochs"]
-    if getattr(experiment.algo, "converged", False):
-        epochs = experiment.algo.num_epochs
+    epochs, ending = config["run"]["epochs"], {}
+    if getattr(experiment.algo, "converged", False) and experiment.algo.num_epochs < epochs:
+        epochs, ending = experiment.algo.num_epochs, {"ended_early": True}
         console.print(f"ended after {epochs} epochs: the last returns are all alike (--stop-std)")
     summary = {
         **_identity(config),
         "epochs": epochs,
+        **ending,
         **evaluation_values(result),
         **references,
+        **({} if split is None else {"task_split": split.to_dict()}),
         "env_steps": int(experiment.runner.total_env_steps),
         "seconds": round(display.seconds, 2),
         "versions": package_versions(),

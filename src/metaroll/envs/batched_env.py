@@ -45,7 +45,7 @@ class BatchedEnv(gymnasium.Env, ABC):
     Args:
         env_spec: Its spaces and labels.
         task: The task in force before the first ``set_task``.
-        render_mode: Only ``None``.
+        render_mode: ``None``, or one of those in ``metadata`` (here there are none).
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own declaration)
@@ -55,9 +55,12 @@ class BatchedEnv(gymnasium.Env, ABC):
     """Random numbers that a step needs."""
 
     def __init__(self, env_spec: EnvSpec, task: Mapping[str, Any], render_mode: str | None = None) -> None:
-        if render_mode is not None:
-            raise ValueError(f"render_mode must be None, {type(self).__name__} draws nothing, got {render_mode!r}")
-        self.render_mode = None
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            drawn = " or ".join(map(repr, modes))
+            expected = f"None or {drawn}" if drawn else f"None, {type(self).__name__} draws nothing"
+            raise ValueError(f"render_mode must be {expected}, got {render_mode!r}")
+        self.render_mode = render_mode
         self.env_spec = env_spec
         self.observation_space, self.action_space = env_spec.observation_space, env_spec.action_space
         self._task = self.checked_task(task)
@@ -126,6 +129,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         super().reset(seed=seed)
         self._rows.begin(self, 0, (options or {}).get("init_state"), self.np_random)
         self._started = True
+        self.take_note(begins=True)
         return self.current_observation(), {}
 
     def current_observation(self) -> np.ndarray:
@@ -142,8 +146,20 @@ class BatchedEnv(gymnasium.Env, ABC):
         if action.shape != self.action_space.shape:
             raise ShapeError(f"action must have shape {self.action_space.shape}, got {action.shape}")
         reward, terminated, infos = self._rows.step(self, action[None], np.ones(1, dtype=bool))
+        self.take_note()
         told = {name: values[0].item() for name, values in infos.items()}
         return self.current_observation(), float(reward[0]), bool(terminated[0]), False, told
+
+    @property
+    def current_state(self) -> np.ndarray:
+        """The state now, ``(S,)``, in memory of its own."""
+        return self._rows.state[0].copy()
+
+    def take_note(self, begins: bool = False) -> None:
+        """Called after every step, and where an episode ``begins``, for pictures that show what has been.
+
+        Many that are stepped as arrays do not call it.
+        """
 
     def batched_slots(self, num_slots: int) -> BatchedSlots:
         """Many of this environment, stepped as arrays."""

@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from metaroll.envs.batched_env import ArrayStep, BatchedEnv
+from metaroll.envs.batched_env import ArrayStep
 from metaroll.envs.planar import checked_point, clipped, goal_of, norm_of, plane_spec
+from metaroll.envs.plane_drawing import Wall
+from metaroll.envs.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
 
 __all__ = [
@@ -34,12 +36,13 @@ _START = 0.2
 _STEP_SIZE = 0.2
 _PUSH = 0.1  # change of velocity by an action of 1
 _HORIZON = 100
+_DRAWN_REACH = 2.75
 _INNER, _OUTER = 1.0, 2.0  # radii of the walls
 _GAP = 1.0  # who meets a wall nearer than this to the middle of its gap gets through
 _INSIDE = 1e-6  # how far inside a wall the others are put, so that it stops them again
 
 
-class PointCornersEnv(BatchedEnv):
+class PointCornersEnv(PlaneEnv):
     """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
 
     The sparse reward is how much nearer to the goal a step has come, where the goal is the nearest corner and the point
@@ -49,10 +52,11 @@ class PointCornersEnv(BatchedEnv):
         goal: Shape ``(2,)``.
         reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means the class's own, sparse.
         sparse_reward_radius: Where the sparse reward begins.
-        render_mode: Only ``None``.
+        render_mode: ``None`` or ``"rgb_array"``.
     """
 
     state_dim: ClassVar[int] = 2
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
     _own_reward: ClassVar[RewardType] = "sparse"
 
     def __init__(
@@ -111,7 +115,7 @@ class DenseSquaredPointCornersEnv(PointCornersEnv):
     _own_reward: ClassVar[RewardType] = "dense_squared"
 
 
-class PointMomentumEnv(BatchedEnv):
+class PointMomentumEnv(PlaneEnv):
     """A point with momentum, whose goal is one of four corners: actions change its velocity.
 
     The sparse reward is ``max(sparse_reward_radius - distance, 0)``.
@@ -120,10 +124,11 @@ class PointMomentumEnv(BatchedEnv):
         goal: Shape ``(2,)``.
         reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``.
         sparse_reward_radius: How near the goal the sparse reward begins.
-        render_mode: Only ``None``.
+        render_mode: ``None`` or ``"rgb_array"``.
     """
 
     state_dim: ClassVar[int] = 4
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
 
     def __init__(
         self,
@@ -171,7 +176,7 @@ class PointMomentumEnv(BatchedEnv):
         return ArrayStep(np.concatenate([position, velocity], axis=1), reward)
 
 
-class PointWallsEnv(BatchedEnv):
+class PointWallsEnv(PlaneEnv):
     """A point behind two round walls, each with a gap, whose goal is one of four corners.
 
     Walls are circles of radius 1 and 2 around the origin. A step from inside a wall to its outside succeeds where it
@@ -188,10 +193,11 @@ class PointWallsEnv(BatchedEnv):
         gap_2: Middle of the gap in the outer wall, ``(2,)``.
         reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``.
         sparse_reward_radius: How near the goal the sparse reward begins.
-        render_mode: Only ``None``.
+        render_mode: ``None`` or ``"rgb_array"``.
     """
 
     state_dim: ClassVar[int] = 2
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
 
     def __init__(
         self,
@@ -229,6 +235,11 @@ class PointWallsEnv(BatchedEnv):
                 f"(1, 0), 'gap_2': (0, 2)}}, got {task!r}"
             )
         return {name: checked_point(f"task[{name!r}]", task[name]) for name in names}
+
+    def walls(self) -> list[Wall]:
+        """The two walls."""
+        task = self.get_task()
+        return [(_INNER, task["gap_1"], _GAP), (_OUTER, task["gap_2"], _GAP)]
 
     def draw_state(self, generator: np.random.Generator) -> np.ndarray:
         """Uniform in [-0.2, 0.2]^2."""

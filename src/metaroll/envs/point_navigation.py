@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.envs.batched_env import ArrayStep, BatchedEnv
+from metaroll.envs.batched_env import ArrayStep
 from metaroll.envs.planar import checked_point, clipped, goal_of, plane_spec
+from metaroll.envs.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
 
 __all__ = ["PointNavigationEnv"]
@@ -18,7 +19,7 @@ _STOP_RADIUS = 0.01
 _HORIZON = 100
 
 
-class PointNavigationEnv(BatchedEnv):
+class PointNavigationEnv(PlaneEnv):
     """A point that starts in the origin and is rewarded with minus its squared distance to a goal in the unit square.
 
     An episode ends less than 0.01 from the goal; the family's horizon is 100 steps. Staying in the origin is the best
@@ -30,10 +31,11 @@ class PointNavigationEnv(BatchedEnv):
 
     Args:
         goal: Shape ``(2,)``.
-        render_mode: Only ``None``.
+        render_mode: ``None`` or ``"rgb_array"``.
     """
 
     state_dim: ClassVar[int] = 2
+    drawn_reach: ClassVar[float] = 0.75
 
     def __init__(self, goal: Sequence[float] | np.ndarray = (0.0, 0.0), render_mode: str | None = None) -> None:
         super().__init__(plane_spec(_HORIZON), {"goal": checked_point("goal", goal)}, render_mode)

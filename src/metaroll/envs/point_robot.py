@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.envs.batched_env import ArrayStep, BatchedEnv
+from metaroll.envs.batched_env import ArrayStep
 from metaroll.envs.planar import checked_point, clipped, goal_of, norm_of, plane_spec
+from metaroll.envs.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
 
 __all__ = ["PointRobotEnv", "SparsePointRobotEnv", "go_to", "point_robot_step", "sparse_reward"]
@@ -44,17 +45,19 @@ def go_to(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(offset / STEP_SIZE, -1.0), 1.0)
 
 
-class PointRobotEnv(BatchedEnv):
+class PointRobotEnv(PlaneEnv):
     """A point that starts anywhere in [-1, 1]^2 and is rewarded with minus its distance to the goal.
 
     It never ends; the family's horizon is 20 steps. ``reset(options={"init_state": (x, y)})`` chooses the start.
 
     Args:
         goal: Shape ``(2,)``.
-        render_mode: Only ``None``.
+        render_mode: ``None`` or ``"rgb_array"``.
     """
 
     state_dim: ClassVar[int] = 2
+    drawn_reach: ClassVar[float] = 1.5
+    goal_radius: ClassVar[float] = GOAL_RADIUS
     infos: ClassVar[tuple[str, ...]] = ("success",)
     _default_goal: ClassVar[tuple[float, float]] = (0.0, 0.0)
 

@@ -33,9 +33,11 @@ class Moments(NamedTuple):
         return {"num_rows": self.num_rows, "mean": self.mean.copy(), "squares": self.squares.copy()}
 
     @classmethod
-    def from_dict(cls, tree: Any) -> Moments:
-        """What ``to_dict`` gave."""
+    def from_dict(cls, tree: Any, width: int) -> Moments:
+        """What ``to_dict`` gave, of rows of ``width`` entries."""
         mean, squares = (np.array(tree[name], dtype=np.float64) for name in ("mean", "squares"))
+        if mean.shape != (width,) or squares.shape != (width,):
+            raise ShapeError(f"moments must have shape ({width},), got {mean.shape} and {squares.shape}")
         return cls(int(tree["num_rows"]), mean, squares)
 
 

@@ -12,13 +12,15 @@ import torch
 from torch import nn
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, SnapshotError
-from metaroll.functional.running_moments import Moments, add_rows, no_moments
+from metaroll.errors import InvalidValueError
+from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.distillation_data import LabelledRollouts
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.optimiser_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.ppo_normaliser import KNOWN_EPOCHS
+from metaroll.learners.restoring import load_or_keep
 from metaroll.learners.variations import TrainingVariations
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
@@ -43,7 +45,7 @@ class Distillation(RLAlgorithm):
         env_spec: Environment or spec.
         teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` is told those of each rollout.
         student: What is trained: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``, perhaps in
-            a ``LastActionPolicy``.
+            a ``LastActionPolicy``. Moments of observations that a ``NormalisedPolicy`` has count for ten epochs.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the environment as it is.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
@@ -124,7 +126,7 @@ class Distillation(RLAlgorithm):
         self._policy.to(self._device)
         self._weights = [p for p in self._policy.parameters() if p.requires_grad]
         self._optimiser = torch.optim.Adam(self._weights, lr=learning_rate, foreach=True)
-        self._moments = no_moments(self._policy.input_dim)
+        self._moments = self._policy.observation_moments(KNOWN_EPOCHS * steps_per_epoch)
         self._memory = LabelledRollouts(memory_steps)
         self._generator = np.random.default_rng(mix_seed("distillation batches", self.seed))
         self._num_epochs = 0
@@ -209,15 +211,19 @@ class Distillation(RLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit; the teacher, too, if it is a torch module."""
-        missing = {"student", "teacher", "optimiser", "moments", "variations", "batches", "counters"} - set(tree)
-        if missing:
-            raise SnapshotError(f"the saved state of Distillation lacks {sorted(missing)}; another algorithm made it")
+        """Restore ``state_dict``, bit for bit; the teacher, too, if it is a torch module.
+
+        Raises:
+            SnapshotError: ``tree`` does not fit; nothing was changed.
+        """
+        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
+
+    def _load(self, tree: Mapping[str, Any]) -> None:
         self._policy.load_state_dict(tree["student"])
         if isinstance(self.teacher, nn.Module) and tree["teacher"]:
             self.teacher.load_state_dict(tree["teacher"])
         load_optimiser_tree(self._optimiser, tree["optimiser"])
-        self._moments = Moments.from_dict(tree["moments"])
+        self._moments = Moments.from_dict(tree["moments"], self._policy.input_dim)
         if self._variations is not None and tree["variations"] is not None:
             self._variations.load_state_dict(tree["variations"])
         self._generator.bit_generator.state = tree["batches"]

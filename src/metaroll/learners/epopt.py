@@ -180,5 +180,6 @@ class EPOpt(RLAlgorithm):
         missing = {"learner", "epochs"} - set(tree)
         if missing:
             raise SnapshotError(f"the saved state of EPOpt lacks {sorted(missing)}; it was made by another algorithm")
-        self._learner.load_state_dict(tree["learner"])
-        self._num_epochs = int(tree["epochs"])
+        num_epochs = int(tree["epochs"])
+        self._learner.load_state_dict(tree["learner"])  # all of it, or nothing
+        self._num_epochs = num_epochs

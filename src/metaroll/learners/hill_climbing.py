@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from metaroll.errors import InvalidValueError, ShapeError, SnapshotError, unknown_name
+from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_number, check_whole
+from metaroll.learners.restoring import load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalised import NormalisedPolicy
 from metaroll.seeding import fresh_seed, mix_seed
@@ -226,21 +227,29 @@ class HillClimbing(RLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit."""
-        missing = {"mean", "best", "spread", "returns", "generator", "counters"} - set(tree)
-        if missing:
-            raise SnapshotError(f"the saved state of HillClimbing lacks {sorted(missing)}; another algorithm made it")
-        self._flat = _as_float32(tree["mean"])
-        self.best_parameters, self.best_return = _as_float32(tree["best"]["parameters"]), float(tree["best"]["return"])
+        """Restore ``state_dict``, bit for bit.
+
+        Raises:
+            SnapshotError: ``tree`` does not fit; nothing was changed.
+        """
+        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
+        self._asked = None
+
+    def _load(self, tree: Mapping[str, Any]) -> None:
+        self._flat, self.best_parameters = (
+            self._checked_set(found) for found in (tree["mean"], tree["best"]["parameters"])
+        )
+        self.best_return = float(tree["best"]["return"])
         self.policy.parameter_layout().assign(self.policy, self._flat)
         self._spread, self._returns = float(tree["spread"]), [float(value) for value in tree["returns"]]
         self._generator.bit_generator.state = tree["generator"]
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
-        self._asked = None
 
-
-def _as_float32(values: Any) -> np.ndarray:
-    return np.array(values, dtype=np.float32)
+    def _checked_set(self, values: Any) -> np.ndarray:
+        found = np.array(values, dtype=np.float32)
+        if found.shape != self._flat.shape:
+            raise ShapeError(f"sets of parameters must have shape {self._flat.shape}, got {found.shape}")
+        return found
 
 
 def _limit(max_path_length: int | None, env_spec: EnvSpec) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,4 +41,16 @@ def load_optimiser_tree(optimiser: torch.optim.Optimizer, tree: Mapping[str, Any
         restored = {k: tuple(v) if isinstance(own.get(k), tuple) else v for k, v in saved.items() if k not in kept}
         groups.append({**own, **restored, "params": own["params"]})
     state = {int(i): dict(entry) for i, entry in tree["state"].items()}
+    _check_shapes(state, [parameter for group in optimiser.param_groups for parameter in group["params"]])
     optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[Tensor]) -> None:
+    """Error unless every moment has the shape of its parameter, which torch finds in the next step only."""
+    for i, entry in state.items():
+        if not 0 <= i < len(parameters):
+            raise ValueError(f"there is no parameter {i} for a saved moment, only {len(parameters)} of them")
+        for name, value in entry.items():
+            if isinstance(value, Tensor) and value.ndim and value.shape != parameters[i].shape:
+                shapes = f"{tuple(parameters[i].shape)}, got {tuple(value.shape)}"
+                raise ValueError(f"{name} of parameter {i} must have shape {shapes}")

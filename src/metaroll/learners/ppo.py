@@ -12,15 +12,16 @@ import torch
 from torch import nn
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, SnapshotError, unknown_name
+from metaroll.errors import InvalidValueError, unknown_name
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_whole
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo_autograd import AutogradTrainer
 from metaroll.learners.ppo_config import PPOConfig
-from metaroll.learners.ppo_normaliser import PPONormaliser
+from metaroll.learners.ppo_normaliser import KNOWN_EPOCHS, PPONormaliser
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
 from metaroll.learners.ppo_trainer import PPOData, Trainer, run_passes
+from metaroll.learners.restoring import load_or_keep
 from metaroll.learners.variations import TrainingVariations
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
@@ -46,8 +47,10 @@ class PPO(RLAlgorithm):
 
     Args:
         env_spec: Environment or spec.
-        policy: What is trained: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``, or any policy
-            of metaroll with ``evaluate_actions(obs, actions) -> (log_prob, entropy)``.
+        policy: What is trained: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``,
+            ``CategoricalGRUPolicy``, or any policy of metaroll with ``evaluate_actions(obs, actions) -> (log_prob,
+            entropy)``. One in a ``NormalisedPolicy`` that knows moments of observations goes on from these, as if
+            they came from ten epochs.
         critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalised observations and
             ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
@@ -143,7 +146,8 @@ class PPO(RLAlgorithm):
         self._gradients = _kind_of_gradients(gradients, self._policy.policy, self._critic)
         self._trainer = self._make_trainer()
 
-        self._normaliser = PPONormaliser(self._policy, () if self._told else self.domain_params)
+        told_to_critic = () if self._told else self.domain_params
+        self._normaliser = PPONormaliser(self._policy, told_to_critic, KNOWN_EPOCHS * self._config.steps_per_epoch)
         self._batch_generator = np.random.default_rng(mix_seed("ppo batches", self.seed))
         self._num_epochs = 0
 
@@ -258,10 +262,16 @@ class PPO(RLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit."""
-        missing = {"policy", "critic", "optimiser", "moments", "variations", "batches", "counters"} - set(tree)
-        if missing:
-            raise SnapshotError(f"the saved state of PPO lacks {sorted(missing)}; it was made by another algorithm")
+        """Restore ``state_dict``, bit for bit.
+
+        Raises:
+            SnapshotError: ``tree`` does not fit; nothing was changed.
+        """
+        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _load(self, tree: Mapping[str, Any]) -> None:
         self._policy.load_state_dict(tree["policy"])
         self._critic.load_state_dict(tree["critic"])
         self._trainer.load_state_dict(tree["optimiser"])
@@ -270,8 +280,6 @@ class PPO(RLAlgorithm):
             self._variations.load_state_dict(tree["variations"])
         self._batch_generator.bit_generator.state = tree["batches"]
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
-
-    # -- helpers -------------------------------------------------------------------------------------------------------
 
     def _default_critic(self, generator: torch.Generator) -> MLP:
         width = self.env_spec.obs_dim + len(self.domain_params)
@@ -327,7 +335,8 @@ def _check_policy(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
     if not callable(getattr(policy.policy, "evaluate_actions", None)):
         raise TypeError(
             f"policy must have evaluate_actions(obs, actions) -> (log_prob, entropy), which "
-            f"{type(policy.policy).__name__} lacks: use GaussianMLPPolicy, CategoricalMLPPolicy or GRUGaussianPolicy"
+            f"{type(policy.policy).__name__} lacks: use GaussianMLPPolicy, CategoricalMLPPolicy, "
+            "GRUGaussianPolicy or CategoricalGRUPolicy"
         )
     if policy.obs_dim != env_spec.obs_dim or policy.act_dim != env_spec.act_dim:
         raise ValueError(

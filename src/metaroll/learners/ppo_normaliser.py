@@ -13,7 +13,10 @@ from metaroll.functional.running_moments import Moments, add_rows, no_moments
 from metaroll.policies.normalised import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, domain_rows, running_returns
 
-__all__ = ["PPONormaliser"]
+__all__ = ["KNOWN_EPOCHS", "PPONormaliser"]
+
+KNOWN_EPOCHS = 10
+"""Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
 
 _MOST_REWARD = 10.0
 _TINY = 1e-8
@@ -25,18 +28,19 @@ class PPONormaliser:
     Args:
         policy: Its ``set_observation_moments`` is told what was learned, if it normalises observations.
         domain_params: Names of domain parameters that the critic is told.
+        known_rows: How many rows the moments count for that the policy has already, if it has any.
     """
 
-    def __init__(self, policy: NormalisedPolicy, domain_params: Sequence[str] = ()) -> None:
+    def __init__(self, policy: NormalisedPolicy, domain_params: Sequence[str], known_rows: int) -> None:
         self._policy = policy
         self._domain_params = tuple(domain_params)
-        self._observations = no_moments(policy.input_dim)
+        self._observations = policy.observation_moments(known_rows)
         self._returns = no_moments(1)
         self._domain = no_moments(len(self._domain_params))
 
     @property
     def is_new(self) -> bool:
-        """Whether no observation has been seen yet."""
+        """Whether no observation has been seen yet, neither here nor by the policy before."""
         return self._observations.num_rows == 0
 
     def learn_observations(self, data: OnPolicyData) -> None:
@@ -68,7 +72,7 @@ class PPONormaliser:
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``state_dict`` (the policy has been restored with its parameters)."""
-        found = {name: Moments.from_dict(tree[name]) for name in self._named()}
+        found = {name: Moments.from_dict(tree[name], len(own.mean)) for name, own in self._named().items()}
         self._observations, self._returns, self._domain = found["observations"], found["returns"], found["domain"]
 
     def _named(self) -> dict[str, Moments]:

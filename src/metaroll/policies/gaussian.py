@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-import gymnasium
 import numpy as np
 import torch
 from torch import nn
@@ -22,6 +21,7 @@ from metaroll.policies.acting import (
     mlp_rows,
     per_row,
 )
+from metaroll.policies.choices import Choices
 from metaroll.policies.networks import MLP
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, PolicyState
@@ -306,16 +306,9 @@ class CategoricalMLPPolicy(ActingPolicy):
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
-        space = spec.action_space
-        if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
-            raise TypeError(
-                f"CategoricalMLPPolicy needs a Discrete or MultiDiscrete action space, got {space}; see "
-                "GaussianMLPPolicy"
-            )
-        several = isinstance(space, gymnasium.spaces.MultiDiscrete)
-        sizes = [int(n) for n in space.nvec.reshape(-1)] if several else [int(space.n)]
-        super().__init__(spec, noise_dim=len(sizes))
-        self._sizes, self._shape = sizes, tuple(space.shape or ())
+        choices = Choices(spec, type(self).__name__, "GaussianMLPPolicy")
+        super().__init__(spec, noise_dim=len(choices))
+        self._choices = choices
         self.net = MLP(
             spec.obs_dim,
             spec.act_dim,
@@ -328,7 +321,7 @@ class CategoricalMLPPolicy(ActingPolicy):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         """Log-probabilities ``(..., num_actions)``; those of several choices one after the other."""
-        return torch.cat([torch.log_softmax(part, dim=-1) for part in self.net(obs).split(self._sizes, dim=-1)], dim=-1)
+        return self._choices.log_probs(self.net(obs))
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-probability ``(...)`` of integer actions ``(...)``, or ``(..., *shape)`` of a MultiDiscrete space."""
@@ -336,11 +329,7 @@ class CategoricalMLPPolicy(ActingPolicy):
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy, both ``(...)``, of actions as in ``log_prob``."""
-        parts = self(obs).split(self._sizes, dim=-1)
-        chosen = action.long().reshape(*action.shape[: action.ndim - len(self._shape)], len(parts))
-        each = [part.gather(-1, chosen[..., i, None])[..., 0] for i, part in enumerate(parts)]
-        entropies = [-(part.exp() * part).sum(dim=-1) for part in parts]
-        return torch.stack(each).sum(dim=0), torch.stack(entropies).sum(dim=0)
+        return self._choices.evaluate(self(obs), action)
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
@@ -357,33 +346,8 @@ class CategoricalMLPPolicy(ActingPolicy):
         layers, hidden = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         logits = x.reshape(-1, self.act_dim)[: len(obs)]
-        drawn = np.asarray(noise, dtype=np.float32)
-        chosen, probs, first = [], [], 0
-        for i, size in enumerate(self._sizes):
-            index, prob = _choose(logits[:, first : first + size], drawn[:, i : i + 1], deterministic)
-            chosen.append(index)
-            probs.append(prob)
-            first += size
-        if len(chosen) == 1 and not self._shape:
-            return chosen[0], state, {"prob": probs[0]}
-        actions = np.stack(chosen, axis=1).reshape(len(obs), *self._shape)
-        return actions, state, {"prob": np.concatenate(probs, axis=1)}
-
-
-def _choose(logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Choices ``(N,)`` and probabilities ``(N, n)`` of logits ``(N, n)``, by uniform numbers ``(N, 1)``."""
-    likeliest = logits.argmax(axis=1)
-    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
-    below = np.cumsum(weight, axis=1)
-    total = below[:, -1:]
-    if deterministic is True:
-        return likeliest, weight / total
-    threshold = noise * total
-    # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
-    chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
-    if not isinstance(deterministic, bool):
-        chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
-    return chosen, weight / total
+        action, prob = self._choices.choose(logits, noise, deterministic)
+        return action, state, {"prob": prob}
 
 
 def _layers(arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:

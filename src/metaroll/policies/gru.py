@@ -1,10 +1,10 @@
-"""A Gaussian policy with memory: a GRU cell made of linear operations, so that parameters can be stacked."""
+"""Policies with memory: a GRU cell made of linear operations, so that parameters can be stacked."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,13 +12,22 @@ from torch import nn
 
 from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob
 from metaroll.functional.linear import block_rows, matmul_rows
-from metaroll.policies.acting import NUMPY_ACTIVATIONS, ActingPolicy, check_box, choose_action, lay_out, per_row
+from metaroll.policies.acting import (
+    NUMPY_ACTIVATIONS,
+    ActingPolicy,
+    Affine,
+    check_box,
+    choose_action,
+    lay_out,
+    per_row,
+)
+from metaroll.policies.choices import Choices
 from metaroll.policies.gaussian import LAST_GAIN
 from metaroll.policies.networks import empty_linear, initialise_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyState
 
-__all__ = ["GRUCell", "GRUGaussianPolicy", "GRUOutput"]
+__all__ = ["CategoricalGRUOutput", "CategoricalGRUPolicy", "GRUCell", "GRUGaussianPolicy", "GRUOutput"]
 
 
 class GRUOutput(NamedTuple):
@@ -26,6 +35,13 @@ class GRUOutput(NamedTuple):
 
     mean: torch.Tensor
     log_std: torch.Tensor
+    hidden: torch.Tensor
+
+
+class CategoricalGRUOutput(NamedTuple):
+    """``log_probs (..., T, num_actions)`` and the last ``hidden (..., H)``."""
+
+    log_probs: torch.Tensor
     hidden: torch.Tensor
 
 
@@ -56,6 +72,15 @@ class GRUCell(nn.Module):
         reset, update = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
         new = torch.tanh(x_n + reset * h_n)
         return new + update * (hidden - new)
+
+    def steps(self, x: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        """Memories ``(..., T, H)`` along sequences ``x (..., T, input_size)`` from ``hidden`` (``None``: zeros)."""
+        memory = x.new_zeros(*x.shape[:-2], self.hidden_map.in_features) if hidden is None else hidden
+        memories = []
+        for t in range(x.shape[-2]):
+            memory = self(x[..., t, :], memory)
+            memories.append(memory)
+        return torch.stack(memories, dim=-2)
 
     def sequence(self, x: torch.Tensor) -> torch.Tensor:
         """Memories ``(N, T, H)`` along sequences ``x (N, T, input_size)`` that begin with an empty memory.
@@ -97,29 +122,19 @@ class GRUGaussianPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         check_box(spec, type(self).__name__)
-        if hidden_size < 1:
-            raise ValueError(f"hidden_size must be at least 1, got {hidden_size}")
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
         super().__init__(spec, noise_dim=spec.act_dim)
-        if generator is None:
-            generator = torch_generator(fresh_seed())
-        self.hidden_size = int(hidden_size)
-        self.cell = GRUCell(spec.obs_dim, self.hidden_size, init=init, generator=generator)
-        self.head = empty_linear(self.hidden_size, spec.act_dim)
-        initialise_linear(self.head, generator, init, last=True, last_gain=LAST_GAIN)
+        self.hidden_size = _checked_size(hidden_size)
+        self.cell, self.head = _networks(spec, self.hidden_size, init, generator)
         self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
         self.min_log_std = math.log(min_std)
 
     def forward(self, obs: torch.Tensor, hidden: torch.Tensor | None = None) -> GRUOutput:
         """Run over sequences ``obs (..., T, obs_dim)`` from ``hidden (..., H)`` (``None``: zeros)."""
-        memory = obs.new_zeros(*obs.shape[:-2], self.hidden_size) if hidden is None else hidden
-        memories = []
-        for t in range(obs.shape[-2]):
-            memory = self.cell(obs[..., t, :], memory)
-            memories.append(memory)
-        mean = self.head(torch.stack(memories, dim=-2))
-        return GRUOutput(mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean), memory)
+        memories = self.cell.steps(obs, hidden)
+        mean = self.head(memories)
+        return GRUOutput(mean, self.log_std.clamp(min=self.min_log_std).expand_as(mean), memories[..., -1, :])
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """Log-densities ``(..., T)`` of actions ``(..., T, act_dim)`` along sequences ``obs (..., T, obs_dim)``."""
@@ -140,12 +155,7 @@ class GRUGaussianPolicy(ActingPolicy):
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         named = dict(zip(self.acting_parameter_names(), arrays, strict=True))
-        return (
-            lay_out(named["cell.input_map.weight"], named["cell.input_map.bias"], 3),
-            lay_out(named["cell.hidden_map.weight"], named["cell.hidden_map.bias"], 3),
-            lay_out(named["head.weight"], named["head.bias"]),
-            named["log_std"],
-        )
+        return _layers(named), named["log_std"]
 
     def act(
         self,
@@ -156,23 +166,10 @@ class GRUGaussianPolicy(ActingPolicy):
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; infos are ``mean`` and ``log_std``."""
-        (w_x, b_x), (w_h, b_h), (w_out, b_out), log_std = self._weights(parameters)
-        x = self._rows(obs, parameters)
-        hidden = np.ascontiguousarray(state["hidden"], dtype=np.float32)
-        h = hidden[:, None] if x.shape[1] == 1 else block_rows(hidden)
-        # Gates come first, (3, B, R, H), so that each is contiguous.
-        from_x, from_h = matmul_rows(x, w_x), matmul_rows(h, w_h)
-        from_x += b_x
-        from_h += b_h
-        from_x[:2] += from_h[:2]
-        reset, update = NUMPY_ACTIVATIONS["sigmoid"](from_x[:2])
-        new = np.tanh(from_x[2] + reset * from_h[2])
-        h = new + update * (h - new)
-        mean = matmul_rows(h, w_out)
-        mean += b_out
+        layers, log_std = self._weights(parameters)
         n = len(obs)
-        mean = mean.reshape(-1, self.act_dim)[:n]
-        next_state = {**state, "hidden": h.reshape(-1, self.hidden_size)[:n]}
+        mean, hidden = _remember(self._rows(obs, parameters), state["hidden"], layers)
+        next_state = {**state, "hidden": hidden}
         log_std = per_row(np.maximum(log_std, np.float32(self.min_log_std)), n)
         log_stds = np.empty_like(mean)
         log_stds[...] = log_std
@@ -184,3 +181,117 @@ class GRUGaussianPolicy(ActingPolicy):
         if not isinstance(deterministic, bool):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, next_state, infos
+
+
+class CategoricalGRUPolicy(ActingPolicy):
+    """Chooses actions by ``softmax`` of a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
+
+    Actions, noise and several choices (MultiDiscrete) are those of ``CategoricalMLPPolicy``.
+
+    Args:
+        env_spec: Spaces; actions are Discrete or MultiDiscrete.
+        hidden_size: Width H of the memory.
+        init: See ``initialise_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    noise_kind: Literal["normal", "uniform"] = "uniform"
+    recurrent = True
+    parameter_blocks = True
+
+    def __init__(
+        self,
+        env_spec: EnvSpec,
+        hidden_size: int = 64,
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        spec = EnvSpec.from_env(env_spec)
+        choices = Choices(spec, type(self).__name__, "GRUGaussianPolicy")
+        super().__init__(spec, noise_dim=len(choices))
+        self._choices = choices
+        self.hidden_size = _checked_size(hidden_size)
+        self.cell, self.head = _networks(spec, self.hidden_size, init, generator)
+
+    def forward(self, obs: torch.Tensor, hidden: torch.Tensor | None = None) -> CategoricalGRUOutput:
+        """Run over sequences ``obs (..., T, obs_dim)`` from ``hidden (..., H)`` (``None``: zeros)."""
+        memories = self.cell.steps(obs, hidden)
+        return CategoricalGRUOutput(self._choices.log_probs(self.head(memories)), memories[..., -1, :])
+
+    def log_prob(self, obs: torch.Tensor, action: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        """Log-probabilities ``(..., T)`` of integer actions ``(..., T)`` along sequences ``obs (..., T, obs_dim)``."""
+        return self._choices.evaluate(self(obs, hidden).log_probs, action)[0]
+
+    def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities and entropies ``(N, T)`` along sequences that begin with an empty memory."""
+        return self._choices.evaluate(self._choices.log_probs(self.head(self.cell.sequence(obs))), action)
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """An empty memory: ``{"hidden": zeros (N, H)}``."""
+        return {"hidden": np.zeros((len(contexts), self.hidden_size), dtype=np.float32)}
+
+    def _arrange(self, arrays: list[np.ndarray]) -> Any:
+        return _layers(dict(zip(self.acting_parameter_names(), arrays, strict=True)))
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; the info is ``prob (N, num_actions)``; deterministic is the likeliest action."""
+        logits, hidden = _remember(self._rows(obs, parameters), state["hidden"], self._weights(parameters))
+        action, prob = self._choices.choose(logits, noise, deterministic)
+        return action, {**state, "hidden": hidden}, {"prob": prob}
+
+
+def _checked_size(hidden_size: int) -> int:
+    if hidden_size < 1:
+        raise ValueError(f"hidden_size must be at least 1, got {hidden_size}")
+    return int(hidden_size)
+
+
+def _networks(
+    spec: EnvSpec, hidden_size: int, init: str, generator: torch.Generator | None
+) -> tuple[GRUCell, nn.Linear]:
+    """The cell, and the linear map of its memory to ``act_dim`` numbers."""
+    generator = torch_generator(fresh_seed()) if generator is None else generator
+    cell = GRUCell(spec.obs_dim, hidden_size, init=init, generator=generator)
+    head = empty_linear(hidden_size, spec.act_dim)
+    initialise_linear(head, generator, init, last=True, last_gain=LAST_GAIN)
+    return cell, head
+
+
+def _layers(named: Mapping[str, np.ndarray]) -> tuple[Affine, Affine, Affine]:
+    """The maps of the input, of the memory, and of the memory to the output."""
+    return (
+        lay_out(named["cell.input_map.weight"], named["cell.input_map.bias"], 3),
+        lay_out(named["cell.hidden_map.weight"], named["cell.hidden_map.bias"], 3),
+        lay_out(named["head.weight"], named["head.bias"]),
+    )
+
+
+def _remember(
+    x: np.ndarray, hidden: np.ndarray, layers: tuple[Affine, Affine, Affine]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Outputs ``(N, act_dim)`` and next memories ``(N, H)`` of rows ``x (B, R, obs_dim)`` and ``hidden (N, H)``."""
+    (w_x, b_x), (w_h, b_h), (w_out, b_out) = layers
+    hidden = np.ascontiguousarray(hidden, dtype=np.float32)
+    n, width = hidden.shape
+    h = hidden[:, None] if x.shape[1] == 1 else block_rows(hidden)
+    # Gates come first, (3, B, R, H), so that each is contiguous.
+    from_x, from_h = matmul_rows(x, w_x), matmul_rows(h, w_h)
+    from_x += b_x
+    from_h += b_h
+    from_x[:2] += from_h[:2]
+    reset, update = NUMPY_ACTIVATIONS["sigmoid"](from_x[:2])
+    new = np.tanh(from_x[2] + reset * from_h[2])
+    h = new + update * (h - new)
+    output = matmul_rows(h, w_out)
+    output += b_out
+    return output.reshape(-1, output.shape[-1])[:n], h.reshape(-1, width)[:n]

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from metaroll.errors import DataError
+from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.types import Context, EnvSpec, PolicyState
@@ -99,6 +100,15 @@ class NormalisedPolicy(ActingPolicy):
             self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, dtype=np.float32)))
             scale = np.where(std > _TINY, 1.0 / np.maximum(std, _TINY), 1.0)
             self.obs_scale.copy_(torch.from_numpy(scale.astype(np.float32)))
+
+    def observation_moments(self, num_rows: int) -> Moments:
+        """The moments that it normalises with, as of ``num_rows`` rows; those of no rows if they were never set."""
+        if not self.normalise_observations:
+            return no_moments(self.input_dim)
+        mean, scale = (part.detach().cpu().numpy().astype(np.float64) for part in (self.obs_mean, self.obs_scale))
+        if not mean.any() and (scale == 1.0).all():
+            return no_moments(self.input_dim)
+        return Moments(num_rows, mean, num_rows / np.square(scale))
 
     def normalised(self, obs: np.ndarray) -> np.ndarray:
         """Rows ``(..., input_dim)`` as ``policy`` sees them, float32; fresh memory."""

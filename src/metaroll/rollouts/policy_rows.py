@@ -24,6 +24,8 @@ BLOCK = 8
 NOISE_BLOCK = 256
 """Steps of noise drawn at a time, per rollout."""
 
+_NEVER = np.iinfo(np.int64).max
+
 _TOGETHER = 64
 """Rollouts whose noise is written at a time: one by one, every number would go to a line of memory of its own."""
 
@@ -32,7 +34,8 @@ class PolicyRows:
     """Keeps everything of a policy that differs between slots.
 
     Noise comes from the generator of each rollout's plan in blocks of 256 steps and lies in a ring indexed by
-    lock-step, so that one step reads one contiguous row block whatever the slots' own times are.
+    lock-step, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
+    (``deterministic``) show zeros.
     """
 
     def __init__(self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None) -> None:
@@ -84,9 +87,12 @@ class PolicyRows:
             rows = self.policy.initial_state(contexts, _PolicyGenerators(seeds))
         self._write_state(slots, rows)
         for slot, plan, seed in zip(slots, plans, seeds, strict=True):
-            self._deterministic[slot] = plan.acts_deterministically
-            self._generators[slot] = plan_generator(seed, "noise")
-            self._next_draw[slot] = step
+            self._deterministic[slot] = quiet = plan.acts_deterministically
+            self._generators[slot] = None if quiet else plan_generator(seed, "noise")
+            self._next_draw[slot] = _NEVER if quiet else step
+        quiet_slots = [slot for slot in slots if self._deterministic[slot]]
+        if quiet_slots:
+            self._noise[:, as_slice(quiet_slots)] = 0.0
         self._flag = bool(self._deterministic[0]) if len(set(self._deterministic.tolist())) == 1 else None
         self._first_draw = step
         self._take_plan_parameters(slots, plans)

@@ -41,6 +41,11 @@ class DomainParamUpdate(EnvUpdate):
         self.task = {str(name): _as_number(name, value) for name, value in params.items()}
         self._env_constructor = env_constructor
 
+    @property
+    def env_constructor(self) -> Callable[[], Any] | None:
+        """What makes an environment where there is none."""
+        return self._env_constructor
+
     def __call__(self, old_env: Any = None) -> Any:
         if old_env is None:
             if self._env_constructor is None:

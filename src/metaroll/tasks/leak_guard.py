@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -61,9 +61,13 @@ class SplitReport:
             )
         return text
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return asdict(self)
+
 
 def check_split(
-    train_tasks: Sequence[Any], test_tasks: Sequence[Any], *, overlap: Literal["refuse", "warn"] = "refuse"
+    train_tasks: Sequence[Any], test_tasks: Sequence[Any], *, overlap: Literal["refuse", "warn", "accept"] = "refuse"
 ) -> SplitReport:
     """How the tasks lie to one another; held-out tasks that occur in training are refused, or warned of.
 
@@ -72,16 +76,19 @@ def check_split(
     Args:
         train_tasks: Tasks, or updates that set them.
         test_tasks: The same.
-        overlap: What to do about equal tasks: ``"refuse"`` raises a ``TaskOverlapError``.
+        overlap: What to do about equal tasks: ``"refuse"`` raises a ``TaskOverlapError``; ``"accept"`` only reports
+            them (and those that differ by rounding), for families that are tested on their training tasks.
     """
-    if overlap not in ("refuse", "warn"):
-        raise ValueError(f"overlap must be 'refuse' or 'warn', got {overlap!r}")
+    if overlap not in ("refuse", "warn", "accept"):
+        raise ValueError(f"overlap must be 'refuse', 'warn' or 'accept', got {overlap!r}")
     train, test = ([_task_of(entry) for entry in tasks] for tasks in (train_tasks, test_tasks))
     known = {task_key(task): i for i, task in reversed(list(enumerate(train)))}
     keys = [task_key(task) for task in test]
     overlaps = tuple((i, known[key]) for i, key in enumerate(keys) if key in known)
     distances = _distances(train, test)
     report = SplitReport(len(train), len(test), overlaps, _near(distances, overlaps), *_summary(distances, train))
+    if overlap == "accept":
+        return report
     if overlaps:
         i, j = overlaps[0]
         message = (

@@ -65,6 +65,11 @@ class NewEnvUpdate(EnvUpdate):
         self._env_constructor = _checked_callable("env_constructor", env_constructor)
         self.task = _name_of(env_constructor) if task is None else task
 
+    @property
+    def env_constructor(self) -> EnvConstructor:
+        """What builds the environment."""
+        return self._env_constructor
+
     def __call__(self, old_env: Any = None) -> Any:
         if old_env is not None:
             old_env.close()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from metaroll.training.files import to_plain
+from metaroll.training.loggers import LoggerGroup, MetricLogger, MetricRow
 
 __all__ = ["FILE_NAME", "MetricsLog", "read_metrics", "scalar"]
 
@@ -36,11 +37,14 @@ class MetricsLog:
 
     Args:
         run_dir: Folder of the run; ``None`` keeps nothing.
+        loggers: Who is told every number that has been written.
     """
 
-    def __init__(self, run_dir: str | Path | None) -> None:
+    def __init__(self, run_dir: str | Path | None, loggers: Sequence[MetricLogger] = ()) -> None:
         self._path = None if run_dir is None else Path(run_dir) / FILE_NAME
         self._pending: list[str] = []
+        self._rows: list[MetricRow] = []
+        self.loggers = LoggerGroup(loggers)
 
     @property
     def offset(self) -> int:
@@ -57,8 +61,11 @@ class MetricsLog:
             return
         head = {"iteration": iteration, "env_steps": env_steps, "phase": phase, "task": task}
         for name, value in metrics.items():
-            line = {**head, "metric": name, "value": to_plain(scalar(name, value))}
+            number = scalar(name, value)
+            line = {**head, "metric": name, "value": to_plain(number)}
             self._pending.append(json.dumps(line, allow_nan=False) + "\n")
+            if self.loggers.all:
+                self._rows.append(MetricRow(iteration, env_steps, phase, task, name, number))
 
     def flush(self) -> int:
         """Write what is pending; the new ``offset``."""
@@ -70,11 +77,14 @@ class MetricsLog:
                 file.flush()
                 os.fsync(file.fileno())
             self._pending.clear()
+            rows, self._rows = self._rows, []
+            self.loggers.write(rows)
         return self.offset
 
     def truncate(self, offset: int) -> None:
         """Forget what is pending and everything behind ``offset`` bytes."""
         self._pending.clear()
+        self._rows.clear()
         if self._path is not None and self.offset > offset:
             os.truncate(self._path, offset)
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from metaroll.data.step_sequence import StepSequence
 from metaroll.learners.checks import check_whole
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.tasks.task_sampler import TaskSampler
@@ -37,6 +38,7 @@ class PolicyEvaluation:
         env_steps: Steps that the evaluation took.
         metrics: ``<prefix>/Average/<name>`` -> number, of all episodes (see ``log_performance``).
         prefix: First part of these names.
+        rollouts: All episodes, task by task, where they were asked for.
     """
 
     returns: np.ndarray
@@ -46,6 +48,7 @@ class PolicyEvaluation:
     env_steps: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
     prefix: str = "Evaluation"
+    rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
 
     @property
     def return_mean(self) -> float:
@@ -185,12 +188,15 @@ class PolicyEvaluator(EvaluatorState):
             refuse_overlap(getattr(algo, "train_tasks", None), self._updates)
         return self._updates
 
-    def evaluate(self, algo: Any, *, engine: RolloutEngine | None = None) -> PolicyEvaluation:
+    def evaluate(
+        self, algo: Any, *, engine: RolloutEngine | None = None, keep_rollouts: bool = False
+    ) -> PolicyEvaluation:
         """Run all episodes with ``algo.policy``, which is left as it was.
 
         Args:
             algo: Has ``policy``, and ``max_path_length`` unless that was given.
             engine: Engine to use; ``None`` means one of the evaluator's own, in ``env``.
+            keep_rollouts: Keep all steps in the result.
         """
         updates: list[EnvUpdate | None] = [*self.prepare(algo)] or [None]
         limit = self._step_limit(algo)
@@ -220,6 +226,9 @@ class PolicyEvaluator(EvaluatorState):
                 self._num_evaluations - 1, rollouts, getattr(algo, "discount", 1.0), f"{self.prefix}/Average"
             ),
             prefix=self.prefix,
+            rollouts=[rollouts[i : i + self.num_episodes] for i in range(0, len(rollouts), self.num_episodes)]
+            if keep_rollouts
+            else None,
         )
 
     def _step_limit(self, algo: Any) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ import yaml
 
 from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.files import to_plain, write_atomic
+from metaroll.training.loggers import MetricLogger
 from metaroll.training.metrics_log import FILE_NAME, MetricsLog
 from metaroll.training.run_lock import RunLock
 from metaroll.training.snapshots import Snapshot, Snapshotter, snapshots_of
 
-__all__ = ["CONFIG_FILE", "RunStore", "check_metrics"]
+__all__ = ["CONFIG_FILE", "TASK_SPLIT_FILE", "RunStore", "check_metrics"]
 
 CONFIG_FILE = "config.yaml"
+TASK_SPLIT_FILE = "task_split.json"
+_BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
 _OURS = ("summary.json", FILE_NAME, "snapshots")
 
 
@@ -29,12 +32,15 @@ class RunStore:
         run_dir: Folder of the run; ``None`` writes nothing.
         mode: See ``Snapshotter``.
         gap: See ``Snapshotter``.
+        loggers: Who is told the numbers of the run, too.
     """
 
-    def __init__(self, run_dir: str | Path | None, mode: str = "last", gap: int = 1) -> None:
+    def __init__(
+        self, run_dir: str | Path | None, mode: str = "last", gap: int = 1, loggers: Sequence[MetricLogger] = ()
+    ) -> None:
         self.run_dir = None if run_dir is None else Path(run_dir)
         self.snapshotter = None if run_dir is None else Snapshotter(run_dir, mode, gap)
-        self.metrics = MetricsLog(run_dir)
+        self.metrics = MetricsLog(run_dir, loggers)
         self._lock: RunLock | None = None
 
     @property
@@ -124,5 +130,5 @@ def _content(run_dir: Path) -> set[str]:
     """Names in a folder, but for what a run that was killed before its first snapshot leaves."""
     if not run_dir.exists():
         return set()
-    names = {name for name in os.listdir(run_dir) if not name.startswith(".") and name != CONFIG_FILE}
+    names = {name for name in os.listdir(run_dir) if not name.startswith(".") and name not in _BEFORE_THE_RUN}
     return names if snapshots_of(run_dir) else names - {"snapshots"}

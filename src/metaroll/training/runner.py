@@ -14,6 +14,7 @@ from metaroll.errors import NotSetupError
 from metaroll.rollouts.sampler_pool import PoolTimeouts
 from metaroll.seeding import fresh_seed, mix_seed
 from metaroll.training.files import to_plain
+from metaroll.training.loggers import MetricLogger
 from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.plots import plot_learning_curve, require_matplotlib
 from metaroll.training.policy_evaluator import PolicyEvaluator
@@ -54,6 +55,7 @@ class LocalRunner(RunnerServices):
         config: Kept in snapshots and ``config.yaml``.
         engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``, ``on_invalid``).
         timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
+        loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class LocalRunner(RunnerServices):
         config: Mapping[str, Any] | None = None,
         engine_args: Mapping[str, Any] | None = None,
         timeouts: PoolTimeouts | None = None,
+        loggers: Sequence[MetricLogger] = (),
     ) -> None:
         seed = fresh_seed() if seed is None else int(seed)
-        super().__init__(_make_store(snapshot_config, run_dir), seed, _make_evaluator(evaluator, seed), callbacks)
+        store = _make_store(snapshot_config, run_dir, loggers)
+        super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
         for name, value in (("num_workers", num_workers), ("max_cpus", max_cpus)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -85,6 +89,7 @@ class LocalRunner(RunnerServices):
         self._config = config
         self._engine_args = dict(engine_args or {})
         self._fingerprint = ""
+        self._loggers = tuple(loggers)
         self._restored: tuple[Snapshot, Path] | None = None
         self._seconds = 0.0
 
@@ -154,6 +159,7 @@ class LocalRunner(RunnerServices):
         self._store.begin(self._exist_ok, self._config)
         self._args, self._restored = args, None
         self.save(0)  # from here on the run can be killed at any moment
+        self._store.metrics.loggers.open(self.run_dir, 0)
         return self._run()
 
     def resume(
@@ -180,6 +186,7 @@ class LocalRunner(RunnerServices):
         self._args, self._restored = args, None
         if self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config):
             self.save(snapshot.iteration)
+        self._store.metrics.loggers.open(self.run_dir, self._total_env_steps)
         return self._run()
 
     def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
@@ -202,7 +209,7 @@ class LocalRunner(RunnerServices):
         self._bind_evaluator(self._algo)
         self._evaluator.load_state_dict(state["evaluator"])
         if self._store.run_dir is None:
-            self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"])
+            self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers)
         self._args = TrainArgs(**{**state["train_args"], "start_epoch": snapshot.iteration})
         self._restored = (snapshot, from_dir)
         return replace(self._args)
@@ -233,10 +240,11 @@ class LocalRunner(RunnerServices):
         return self._store.save(epoch, {"runner": state, **trees_of(self._algo)}, manifest)
 
     def close(self) -> None:
-        """Free workers and environments. The runner starts new ones if it is used again."""
+        """Free workers and environments, and close loggers. The runner starts new ones if it is used again."""
         if self._source is not None:
             self._source.close()
         self._evaluator.close()
+        self._store.metrics.loggers.close()
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -301,15 +309,17 @@ class LocalRunner(RunnerServices):
         self._tell("on_epoch_end", epoch, dict(self._log.numbers))
 
 
-def _make_store(snapshot_config: SnapshotConfig | None, run_dir: str | Path | None) -> RunStore:
+def _make_store(
+    snapshot_config: SnapshotConfig | None, run_dir: str | Path | None, loggers: Sequence[MetricLogger]
+) -> RunStore:
     if snapshot_config is None:
-        return RunStore(run_dir)
+        return RunStore(run_dir, loggers=loggers)
     config = SnapshotConfig(*snapshot_config)
     if run_dir is not None and Path(run_dir).resolve() != Path(config.snapshot_dir).resolve():
         raise ValueError(
             f"run_dir and snapshot_config.snapshot_dir must be the same folder, got {run_dir} and {config.snapshot_dir}"
         )
-    return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap)
+    return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers)
 
 
 def _make_evaluator(evaluator: Evaluator | Mapping[str, Any] | None, seed: int) -> Evaluator:

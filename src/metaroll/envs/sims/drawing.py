@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from metaroll.envs.canvas import BLUE, GREEN, INK, PALE, PAPER, RED, Canvas, Point
 from metaroll.envs.sims.model import SimModel
 
 __all__ = ["HEIGHT", "WIDTH", "draw"]
 
 WIDTH, HEIGHT = 480, 360
-_SCALE = 2  # drawn this much larger, and then reduced, for smooth edges
 
-_PAPER, _INK, _PALE = (250, 250, 247), (45, 49, 56), (202, 206, 211)
-_BLUE, _RED, _GREEN = (38, 98, 165), (200, 70, 50), (60, 140, 90)
-
-Point = tuple[float, float]
 Params = Mapping[str, float]
 
 
@@ -32,66 +27,12 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
         memory: Shape ``(M,)``.
         params: Domain parameters, which say how long and how large things are.
     """
-    canvas = _Canvas()
+    canvas = Canvas(WIDTH, HEIGHT)
     state, memory = np.asarray(state, dtype=np.float64), np.asarray(memory, dtype=np.float64)
     known = np.isfinite(state).all() and np.isfinite(memory).all()
     picture: Callable[..., None] = _PICTURES.get(model.name, _draw_bars) if known else _draw_bars
     picture(canvas, model, state, memory, params)
     return canvas.pixels()
-
-
-class _Canvas:
-    """Drawing in pixels of the finished picture, y upwards from its bottom; what is far outside is left out."""
-
-    def __init__(self) -> None:
-        try:
-            from PIL import Image, ImageDraw
-        except ImportError as error:
-            raise ImportError("drawing needs Pillow: pip install 'metaroll[plot]'") from error
-        self._image = Image.new("RGB", (WIDTH * _SCALE, HEIGHT * _SCALE), _PAPER)
-        self._pen = ImageDraw.Draw(self._image)
-
-    def line(self, points: Sequence[Point], colour: Any = _INK, width: float = 3.0) -> None:
-        """A line through points, with round ends."""
-        placed = [self._place(point) for point in points]
-        if any(point is None for point in placed):
-            return
-        self._pen.line([point for point in placed if point], fill=colour, width=round(width * _SCALE), joint="curve")
-        for point in (points[0], points[-1]):
-            self.disc(point, width / 2, colour)
-
-    def disc(self, centre: Point, radius: float, colour: Any, edge: Any = None) -> None:
-        """A filled circle."""
-        placed, size = self._place(centre), radius * _SCALE
-        if placed:
-            (x, y), rim = placed, 2 * _SCALE if edge else 0
-            self._pen.ellipse((x - size, y - size, x + size, y + size), fill=colour, outline=edge, width=rim)
-
-    def polygon(self, points: Sequence[Point], colour: Any, edge: Any = None) -> None:
-        """A filled shape."""
-        placed = [point for point in map(self._place, points) if point]
-        if len(placed) == len(points):
-            self._pen.polygon(placed, fill=colour, outline=edge, width=2 * _SCALE if edge else 0)
-
-    def box(self, centre: Point, width: float, height: float, colour: Any, angle: float = 0.0) -> None:
-        """A filled rectangle, turned counter-clockwise."""
-        corners = [(sx * width / 2, sy * height / 2) for sx, sy in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
-        self.polygon([_moved(centre, corner, angle) for corner in corners], colour)
-
-    def text(self, where: Point, text: str, colour: Any = _INK, size: int = 12) -> None:
-        """A small text, its left lower corner at ``where``."""
-        placed = self._place(where)
-        if placed:
-            self._pen.text(placed, text, fill=colour, font_size=size * _SCALE, anchor="ls")
-
-    def pixels(self) -> np.ndarray:
-        """The finished picture, uint8 ``(H, W, 3)``."""
-        return np.array(self._image.reduce(_SCALE), dtype=np.uint8)
-
-    def _place(self, point: Point) -> Point | None:
-        if not all(math.isfinite(value) and abs(value) < 1e5 for value in point):
-            return None
-        return point[0] * _SCALE, (HEIGHT - point[1]) * _SCALE
 
 
 def _moved(origin: Point, offset: Point, angle: float) -> Point:
@@ -100,7 +41,7 @@ def _moved(origin: Point, offset: Point, angle: float) -> Point:
     return origin[0] + offset[0] * cos - offset[1] * sin, origin[1] + offset[0] * sin + offset[1] * cos
 
 
-def _title(canvas: _Canvas, model: SimModel, state: np.ndarray | None) -> None:
+def _title(canvas: Canvas, model: SimModel, state: np.ndarray | None) -> None:
     """The system's name, and its state in small print."""
     canvas.text((14, HEIGHT - 24), model.name[:1].upper() + model.name[1:], size=14)
     if state is None:
@@ -113,61 +54,61 @@ def _title(canvas: _Canvas, model: SimModel, state: np.ndarray | None) -> None:
 # -- one function per system ----------------------------------------------------------------------------------------
 
 
-def _draw_oscillator(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_oscillator(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     _title(canvas, model, state)
     scale, wall, floor = 170.0, 30.0, 110.0
     mass = WIDTH / 2 + 20 + scale * state[0]
-    canvas.line([(wall, floor - 20), (wall, floor + 90)], _PALE, 6)
-    canvas.line([(wall, floor - 20), (WIDTH - 20, floor - 20)], _PALE, 4)
-    canvas.line([(WIDTH / 2 + 20, floor - 32), (WIDTH / 2 + 20, floor - 14)], _GREEN, 2)
+    canvas.line([(wall, floor - 20), (wall, floor + 90)], PALE, 6)
+    canvas.line([(wall, floor - 20), (WIDTH - 20, floor - 20)], PALE, 4)
+    canvas.line([(WIDTH / 2 + 20, floor - 32), (WIDTH / 2 + 20, floor - 14)], GREEN, 2)
     coils, left, right = 14, wall + 4, mass - 32
     zigzag = [(left + (right - left) * i / coils, floor + 12 + (12 if i % 2 else -12)) for i in range(1, coils)]
-    canvas.line([(left, floor + 12), *zigzag, (right, floor + 12)], _INK, 2)
-    canvas.box((mass, floor + 12), 64, 60, _BLUE)
+    canvas.line([(left, floor + 12), *zigzag, (right, floor + 12)], INK, 2)
+    canvas.box((mass, floor + 12), 64, 60, BLUE)
 
 
-def _draw_pendulum(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_pendulum(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     _title(canvas, model, state)
     hinge, length = (WIDTH / 2, 160.0), 110.0 * min(params["pole_length"], 1.2)
-    canvas.line([hinge, (WIDTH / 2, 160.0 + length)], _PALE, 2)
+    canvas.line([hinge, (WIDTH / 2, 160.0 + length)], PALE, 2)
     tip = _moved(hinge, (0.0, -length), state[0])
-    canvas.line([hinge, tip], _RED, 9)
-    canvas.disc(hinge, 6, _INK)
+    canvas.line([hinge, tip], RED, 9)
+    canvas.disc(hinge, 6, INK)
 
 
-def _draw_ball_on_beam(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_ball_on_beam(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     _title(canvas, model, state)
     scale = 400.0 / params["beam_length"]
     middle, angle = (WIDTH / 2, 140.0), state[1] + params["ang_offset"]
     radius = max(5.0, scale * params["ball_radius"])
     thick = max(4.0, scale * params["beam_thickness"])
-    canvas.polygon([(WIDTH / 2 - 26, 70), (WIDTH / 2 + 26, 70), middle], _PALE)
-    canvas.box(middle, 400.0, thick, _BLUE, angle)
-    canvas.line([_moved(middle, (0, -thick / 2), angle), _moved(middle, (0, thick / 2), angle)], _PAPER, 2)
+    canvas.polygon([(WIDTH / 2 - 26, 70), (WIDTH / 2 + 26, 70), middle], PALE)
+    canvas.box(middle, 400.0, thick, BLUE, angle)
+    canvas.line([_moved(middle, (0, -thick / 2), angle), _moved(middle, (0, thick / 2), angle)], PAPER, 2)
     ball = _moved(middle, (scale * state[0], thick / 2 + radius), angle)
-    canvas.disc(ball, radius, _RED)
+    canvas.disc(ball, radius, RED)
     # A mark on the ball shows that it rolls.
     turned = angle - state[0] / params["ball_radius"]
-    canvas.line([ball, _moved(ball, (0, 0.7 * radius), turned)], _PAPER, 2)
+    canvas.line([ball, _moved(ball, (0, 0.7 * radius), turned)], PAPER, 2)
 
 
-def _draw_cart_pole(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_cart_pole(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     _title(canvas, model, state)
     rail, middle = 158.0, WIDTH / 2
     scale = min(420.0 / params["rail_length"], 142.0 / (2.0 * params["pole_length"]))
     half = scale * params["rail_length"] / 2
-    canvas.line([(middle - half, rail), (middle + half, rail)], _PALE, 6)
+    canvas.line([(middle - half, rail), (middle + half, rail)], PALE, 6)
     for side in (-1, 1):
-        canvas.line([(middle + side * half, rail - 12), (middle + side * half, rail + 12)], _INK, 4)
-    canvas.line([(middle, rail - 14), (middle, rail - 8)], _GREEN, 2)
+        canvas.line([(middle + side * half, rail - 12), (middle + side * half, rail + 12)], INK, 4)
+    canvas.line([(middle, rail - 14), (middle, rail - 8)], GREEN, 2)
     cart = (middle + scale * state[0], rail)
-    canvas.box(cart, 54, 26, _BLUE)
+    canvas.box(cart, 54, 26, BLUE)
     tip = _moved(cart, (0.0, -2.0 * scale * params["pole_length"]), state[1])
-    canvas.line([cart, tip], _RED, 7)
-    canvas.disc(cart, 5, _INK)
+    canvas.line([cart, tip], RED, 7)
+    canvas.disc(cart, 5, INK)
 
 
-def _draw_qube(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """In perspective from the front, a little from above, the arm pointing at the viewer at theta = 0."""
     _title(canvas, model, state)
     scale = 800.0
@@ -181,67 +122,65 @@ def _draw_qube(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.n
     ring = [2.0 * math.pi * i / 48 for i in range(49)]
     side = 0.05
     body = [(-side, -side), (side, -side), (side, side), (-side, side)]
-    canvas.polygon([seen(x, y, -0.12) for x, y in body], _PALE)
+    canvas.polygon([seen(x, y, -0.12) for x, y in body], PALE)
     canvas.polygon(
-        [seen(-side, -side, -0.12), seen(side, -side, -0.12), seen(side, -side, 0), seen(-side, -side, 0)], _INK
+        [seen(-side, -side, -0.12), seen(side, -side, -0.12), seen(side, -side, 0), seen(-side, -side, 0)], INK
     )
     canvas.polygon([seen(x, y, 0.0) for x, y in body], (75, 80, 88))
-    canvas.line([seen(arm * math.sin(t), -arm * math.cos(t), 0.01) for t in ring], _PALE, 1)
+    canvas.line([seen(arm * math.sin(t), -arm * math.cos(t), 0.01) for t in ring], PALE, 1)
     tip = (arm * math.sin(theta), -arm * math.cos(theta), 0.01)
     # The pendulum swings in the plane across the arm: to the side of growing theta for a positive alpha.
     across = (math.cos(theta), math.sin(theta))
     reach, height = pole * math.sin(alpha), -pole * math.cos(alpha)
     end = (tip[0] + reach * across[0], tip[1] + reach * across[1], tip[2] + height)
     parts = [
-        lambda: canvas.line([seen(0, 0, 0.01), seen(*tip)], _BLUE, 9),
-        lambda: canvas.line([seen(*tip), seen(*end)], _RED, 7),
+        lambda: canvas.line([seen(0, 0, 0.01), seen(*tip)], BLUE, 9),
+        lambda: canvas.line([seen(*tip), seen(*end)], RED, 7),
     ]
     for part in parts if math.cos(theta) > 0 else reversed(parts):  # what is nearer is drawn later
         part()
-    canvas.disc(seen(0, 0, 0.01), 7, _INK)
+    canvas.disc(seen(0, 0, 0.01), 7, INK)
 
 
-def _draw_ball_balancer(
-    canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params
-) -> None:
+def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """The plate from above, and its slope along either axis beside it, enlarged."""
     _title(canvas, model, state)
     side = 230.0
     scale, middle = side / params["plate_length"], (150.0, 140.0)
     canvas.box(middle, side, side, (226, 229, 233))
-    canvas.line([(middle[0] - 8, middle[1]), (middle[0] + 8, middle[1])], _GREEN, 2)
-    canvas.line([(middle[0], middle[1] - 8), (middle[0], middle[1] + 8)], _GREEN, 2)
+    canvas.line([(middle[0] - 8, middle[1]), (middle[0] + 8, middle[1])], GREEN, 2)
+    canvas.line([(middle[0], middle[1] - 8), (middle[0], middle[1] + 8)], GREEN, 2)
     radius = max(4.0, scale * params["ball_radius"])
-    canvas.disc((middle[0] + scale * state[2], middle[1] + scale * state[3]), radius, _RED)
+    canvas.disc((middle[0] + scale * state[2], middle[1] + scale * state[3]), radius, RED)
     for axis, (label, height) in enumerate((("x", 200.0), ("y", 90.0))):
         slope = float(memory[axis])
         centre = (380.0, height)
-        canvas.line([(centre[0] - 70, height), (centre[0] + 70, height)], _PALE, 1)
+        canvas.line([(centre[0] - 70, height), (centre[0] + 70, height)], PALE, 1)
         # Positive angles let the ball roll to the right.
-        canvas.box(centre, 140, 7, _BLUE, -3.0 * slope)
+        canvas.box(centre, 140, 7, BLUE, -3.0 * slope)
         place = 0.5 * side / scale
         along = 70.0 * state[2 + axis] / place
-        canvas.disc(_moved(centre, (along, 12.0), -3.0 * slope), 8, _RED)
+        canvas.disc(_moved(centre, (along, 12.0), -3.0 * slope), 8, RED)
         canvas.text((centre[0] - 92, height - 4), label, size=12)
     canvas.text((310, 30), "slopes x 3", (120, 124, 130), size=10)
 
 
-def _draw_catapult(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """How high it was thrown, on a logarithmic scale."""
     _title(canvas, model, state)
     ground, base = 50.0, (WIDTH / 2, 50.0)
-    canvas.line([(40, ground), (WIDTH - 40, ground)], _PALE, 4)
-    canvas.polygon([(base[0] - 40, ground), (base[0] + 40, ground), (base[0], ground + 26)], _BLUE)
+    canvas.line([(40, ground), (WIDTH - 40, ground)], PALE, 4)
+    canvas.polygon([(base[0] - 40, ground), (base[0] + 40, ground), (base[0], ground + 26)], BLUE)
     for power in range(5):
         level = ground + 40 + 48.0 * power
-        canvas.line([(90, level), (WIDTH - 90, level)], _PALE, 1)
+        canvas.line([(90, level), (WIDTH - 90, level)], PALE, 1)
         canvas.text((WIDTH - 84, level - 4), f"{10**power} m", (120, 124, 130), size=10)
     height = abs(float(state[0]))
     level = ground + 40 + 48.0 * math.log10(height) if height > 0.3 else ground + 40
-    canvas.disc((base[0], min(level, HEIGHT - 60.0) if height > 0 else ground + 40), 12, _RED)
+    canvas.disc((base[0], min(level, HEIGHT - 60.0) if height > 0 else ground + 40), 12, RED)
 
 
-def _draw_gaussian(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_gaussian(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """The draws, and the ellipses of one and two standard deviations."""
     _title(canvas, model, None)
     a, b, mix = params["s_1"] ** 2, params["s_2"] ** 2, math.tanh(params["rho"])
@@ -255,21 +194,19 @@ def _draw_gaussian(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: 
         ring = [2.0 * math.pi * i / 64 for i in range(65)]
         rest = math.sqrt(1.0 - mix * mix)
         points = [(size * math.cos(t), size * math.sin(t)) for t in ring]
-        canvas.line(
-            [seen(params["m_1"] + a * u, params["m_2"] + b * (mix * u + rest * v)) for u, v in points], _PALE, 2
-        )
+        canvas.line([seen(params["m_1"] + a * u, params["m_2"] + b * (mix * u + rest * v)) for u, v in points], PALE, 2)
     for x, y in state.reshape(-1, 2):
-        canvas.disc(seen(float(x), float(y)), 6, _RED)
+        canvas.disc(seen(float(x), float(y)), 6, RED)
 
 
-def _draw_bars(canvas: _Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
+def _draw_bars(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """One bar per entry of the state, to the right where it is positive, shortened as it grows."""
     _title(canvas, model, state)
     gap = min(40.0, 220.0 / len(state))
     for i, (label, value) in enumerate(zip(model.state_labels, state, strict=True)):
         level = 240.0 - gap * i
         length = 150.0 * math.tanh(float(value)) if math.isfinite(value) else 0.0
-        canvas.box((WIDTH / 2 + 20 + length / 2, level), abs(length), 0.5 * gap, _BLUE)
+        canvas.box((WIDTH / 2 + 20 + length / 2, level), abs(length), 0.5 * gap, BLUE)
         canvas.text((20, level - 4), label, size=11)
 
 

@@ -193,8 +193,22 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
         super().__init__(env, randomizer, in_evaluation=in_evaluation)
         self.selection = selection
         self._buffer: list[dict[str, float]] | None = None
-        self.ring_idx = 0
-        """Entry of the next reset by hand."""
+        self._ring_idx = 0
+
+    @property
+    def ring_idx(self) -> int:
+        """Entry of the buffer that the next reset by hand takes."""
+        return self._ring_idx
+
+    @ring_idx.setter
+    def ring_idx(self, ring_idx: int) -> None:
+        if isinstance(ring_idx, bool) or not isinstance(ring_idx, int | np.integer):
+            raise TypeError(f"ring_idx must be a whole number, got {ring_idx!r}")
+        num_entries = len(self._buffer or ())
+        if not 0 <= ring_idx < max(num_entries, 1):
+            cure = "" if num_entries else ": fill the buffer first, with fill_buffer(num_domains)"
+            raise ValueError(f"ring_idx must be an entry of the buffer, which has {num_entries}, got {ring_idx}{cure}")
+        self._ring_idx = int(ring_idx)
 
     @property
     def buffer(self) -> list[dict[str, float]] | None:
@@ -215,7 +229,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
             for name in dict.fromkeys(name for entry in entries for name in entry):
                 self._with_base({name: 0.0})  # an unknown name is found here
             buffer = entries
-        self._buffer, self.ring_idx = buffer, 0
+        self._buffer, self._ring_idx = buffer, 0
 
     def fill_buffer(self, num_domains: int, generator: np.random.Generator | int | None = None) -> None:
         """Draw ``num_domains`` sets.
@@ -241,8 +255,8 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
         if rollout is not None:
             batch, place = rollout
             return buffer[(int(batch * _GOLDEN % 1.0 * len(buffer)) + place) % len(buffer)]
-        position = self.ring_idx % len(buffer)
-        self.ring_idx = (position + 1) % len(buffer)
+        position = self._ring_idx
+        self._ring_idx = (position + 1) % len(buffer)
         return buffer[position]
 
 

@@ -1,0 +1,138 @@
+"""Drawing lines, shapes and words into arrays of pixels (needs Pillow, the extra ``plot``)."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "INK",
+    "ORANGE",
+    "PALE",
+    "PAPER",
+    "RED",
+    "Canvas",
+    "Point",
+    "gif_bytes",
+    "png_bytes",
+    "require_pillow",
+    "resized",
+]
+
+PAPER, INK, GREY, PALE = (250, 250, 247), (45, 49, 56), (120, 124, 130), (202, 206, 211)
+BLUE, RED, GREEN, ORANGE = (38, 98, 165), (200, 70, 50), (60, 140, 90), (217, 95, 2)
+
+_SCALE = 2  # drawn this much larger, and then reduced, for smooth edges
+
+Point = tuple[float, float]
+
+
+def require_pillow() -> None:
+    """An ``ImportError`` with the cure if Pillow is not installed."""
+    try:
+        from PIL import Image, ImageDraw  # noqa: F401
+    except ImportError as error:
+        raise ImportError("drawing needs Pillow: pip install 'metaroll[plot]'") from error
+
+
+class Canvas:
+    """Drawing in pixels of the finished picture, y upwards from its bottom; what is far outside is left out.
+
+    Args:
+        width: Pixels from left to right.
+        height: Pixels from bottom to top.
+        colour: Of the ground.
+    """
+
+    def __init__(self, width: int, height: int, colour: Any = PAPER) -> None:
+        require_pillow()
+        from PIL import Image, ImageDraw
+
+        self.height = height
+        self._image = Image.new("RGB", (width * _SCALE, height * _SCALE), colour)
+        self._pen = ImageDraw.Draw(self._image)
+
+    def line(self, points: Sequence[Point], colour: Any = INK, width: float = 3.0) -> None:
+        """A line through points, with round ends."""
+        placed = [self._place(point) for point in points]
+        if any(point is None for point in placed):
+            return
+        self._pen.line([point for point in placed if point], fill=colour, width=round(width * _SCALE), joint="curve")
+        for point in (points[0], points[-1]):
+            self.disc(point, width / 2, colour)
+
+    def disc(self, centre: Point, radius: float, colour: Any, edge: Any = None) -> None:
+        """A filled circle; without a ``colour`` its edge alone."""
+        placed, size = self._place(centre), radius * _SCALE
+        if placed:
+            (x, y), rim = placed, 2 * _SCALE if edge else 0
+            self._pen.ellipse((x - size, y - size, x + size, y + size), fill=colour, outline=edge, width=rim)
+
+    def polygon(self, points: Sequence[Point], colour: Any, edge: Any = None) -> None:
+        """A filled shape."""
+        placed = [point for point in map(self._place, points) if point]
+        if len(placed) == len(points):
+            self._pen.polygon(placed, fill=colour, outline=edge, width=2 * _SCALE if edge else 0)
+
+    def box(self, centre: Point, width: float, height: float, colour: Any, angle: float = 0.0) -> None:
+        """A filled rectangle, turned counter-clockwise."""
+        corners = [(sx * width / 2, sy * height / 2) for sx, sy in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+        sin, cos = math.sin(angle), math.cos(angle)
+        turned = [(centre[0] + x * cos - y * sin, centre[1] + x * sin + y * cos) for x, y in corners]
+        self.polygon(turned, colour)
+
+    def text(self, where: Point, text: str, colour: Any = INK, size: int = 12) -> None:
+        """A small text, its left lower corner at ``where``."""
+        placed = self._place(where)
+        if placed:
+            self._pen.text(placed, text, fill=colour, font_size=size * _SCALE, anchor="ls")
+
+    def pixels(self) -> np.ndarray:
+        """The finished picture, uint8 ``(H, W, 3)``."""
+        return np.array(self._image.reduce(_SCALE), dtype=np.uint8)
+
+    def _place(self, point: Point) -> Point | None:
+        if not all(math.isfinite(value) and abs(value) < 1e5 for value in point):
+            return None
+        return point[0] * _SCALE, (self.height - point[1]) * _SCALE
+
+
+def resized(picture: np.ndarray, height: int) -> np.ndarray:
+    """``picture (H, W, 3)`` with another height and the same proportions."""
+    require_pillow()
+    from PIL import Image
+
+    width = max(1, round(picture.shape[1] * height / picture.shape[0]))
+    return np.array(Image.fromarray(picture).resize((width, height), Image.Resampling.LANCZOS), dtype=np.uint8)
+
+
+def png_bytes(picture: np.ndarray) -> bytes:
+    """``picture (H, W, 3)`` as a PNG file."""
+    require_pillow()
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, format="PNG", optimize=True)
+    return file.getvalue()
+
+
+def gif_bytes(frames: Sequence[np.ndarray], fps: float) -> bytes:
+    """``frames``, each uint8 ``(H, W, 3)``, as a GIF file that starts over at its end."""
+    require_pillow()
+    from PIL import Image
+
+    # One palette for all frames, so that what does not move does not flicker.
+    palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)])).quantize(256)
+    pictures = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    file = io.BytesIO()
+    # GIF counts in hundredths of a second, and programs take less than two of them for ten.
+    duration = 10 * max(2, round(100 / fps))
+    pictures[0].save(file, format="GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+    return file.getvalue()

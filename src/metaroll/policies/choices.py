@@ -1,0 +1,83 @@
+"""Discrete and MultiDiscrete actions: from a network's output to probabilities and choices."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import torch
+
+from metaroll.policies.acting import choose_action
+from metaroll.types import EnvSpec
+
+__all__ = ["Choices"]
+
+
+class Choices:
+    """The choices that make up one action, each with a part of a network's output (the logits) to itself.
+
+    Args:
+        env_spec: Spaces; actions are Discrete or MultiDiscrete.
+        policy: Name of the policy, for the error.
+        instead: Name of the policy for a Box.
+    """
+
+    def __init__(self, env_spec: EnvSpec, policy: str, instead: str) -> None:
+        space = env_spec.action_space
+        if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
+            raise TypeError(f"{policy} needs a Discrete or MultiDiscrete action space, got {space}; see {instead}")
+        several = isinstance(space, gymnasium.spaces.MultiDiscrete)
+        self.sizes = [int(n) for n in space.nvec.reshape(-1)] if several else [int(space.n)]
+        """Number of possible actions of each choice."""
+        self._shape = tuple(space.shape or ())
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def log_probs(self, logits: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities ``(..., num_actions)`` of logits of this shape; those of several choices side by side."""
+        return torch.cat([torch.log_softmax(part, dim=-1) for part in logits.split(self.sizes, dim=-1)], dim=-1)
+
+    def evaluate(self, log_probs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability and entropy, both ``(...)``, of integer actions ``(...)`` (or ``(..., *shape)``)."""
+        parts = log_probs.split(self.sizes, dim=-1)
+        chosen = action.long().reshape(*action.shape[: action.ndim - len(self._shape)], len(parts))
+        each = [part.gather(-1, chosen[..., i, None])[..., 0] for i, part in enumerate(parts)]
+        entropies = [-(part.exp() * part).sum(dim=-1) for part in parts]
+        return torch.stack(each).sum(dim=0), torch.stack(entropies).sum(dim=0)
+
+    def choose(
+        self, logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Actions ``(N,)`` (or ``(N, *shape)``) and probabilities ``(N, num_actions)`` of logits of this shape.
+
+        Args:
+            logits: One row per action.
+            noise: Uniform numbers ``(N, choices)``, turned into choices by the inverse distribution function.
+            deterministic: The likeliest action, of all rows or of some ``(N,)``.
+        """
+        drawn = np.asarray(noise, dtype=np.float32)
+        chosen, probs, first = [], [], 0
+        for i, size in enumerate(self.sizes):
+            index, prob = _choose(logits[:, first : first + size], drawn[:, i : i + 1], deterministic)
+            chosen.append(index)
+            probs.append(prob)
+            first += size
+        if len(chosen) == 1 and not self._shape:
+            return chosen[0], probs[0]
+        return np.stack(chosen, axis=1).reshape(len(logits), *self._shape), np.concatenate(probs, axis=1)
+
+
+def _choose(logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Choices ``(N,)`` and probabilities ``(N, n)`` of logits ``(N, n)``, by uniform numbers ``(N, 1)``."""
+    likeliest = logits.argmax(axis=1)
+    weight = np.exp(logits - logits.max(axis=1, keepdims=True))
+    below = np.cumsum(weight, axis=1)
+    total = below[:, -1:]
+    if deterministic is True:
+        return likeliest, weight / total
+    threshold = noise * total
+    # Rounding may lift the threshold to the total; the last action with a positive probability is meant then.
+    chosen = np.minimum((below <= threshold).sum(axis=1), (below < total).sum(axis=1))
+    if not isinstance(deterministic, bool):
+        chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
+    return chosen, weight / total

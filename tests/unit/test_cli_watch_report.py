@@ -1,0 +1,145 @@
+"""``metaroll watch`` and ``metaroll report`` on runs of the command line: what they write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from metaroll.cli.main import main
+
+PEARL = {
+    "hidden_sizes": [8, 8],
+    "encoder_hidden_sizes": [8],
+    "num_train_tasks": 3,
+    "num_test_tasks": 4,
+    "meta_batch_size": 2,
+    "batch_size": 8,
+    "embedding_batch_size": 8,
+    "embedding_mini_batch_size": 8,
+    "num_steps_per_epoch": 2,
+    "num_tasks_sample": 1,
+    "num_initial_steps": 20,
+    "num_steps_prior": 20,
+    "num_extra_rl_steps_posterior": 20,
+    "epochs": 1,
+}
+PPO = {"hidden_sizes": [8], "steps_per_epoch": 100, "batch_size": 50, "epochs": 1, "num_episodes": 2}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Folders ``pearl``, ``ppo`` and ``blind`` of tiny runs."""
+    place = tmp_path_factory.mktemp("runs")
+    for name, algo, env, options in (
+        ("pearl", "pearl", "point-robot", PEARL),
+        ("ppo", "ppo", "qcp-st", {**PPO, "max_path_length": 30}),
+        ("blind", "ppo", "bandit-5", PPO),
+    ):
+        (place / f"{name}.yaml").write_text(yaml.safe_dump(options))
+        arguments = ["--config", str(place / f"{name}.yaml"), "--out", str(place / name), "--quiet"]
+        assert main(["train", algo, env, *arguments]) == 0
+    return place
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    status = main(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, " ".join(captured.err.split())
+
+
+def test_watch_shows_before_and_after_beside_one_another(runs, capsys, tmp_path):
+    before = {path.name for path in (runs / "pearl").iterdir()}
+    video = tmp_path / "new" / "a.gif"
+    status, out, _ = run(capsys, "watch", str(runs / "pearl"), "--out", str(video), "--num-tasks", "2", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["file"] == str(video) and found["epoch"] == 1
+    assert [panel["title"] for panel in found["panels"]] == [
+        "task 0: before adaptation",
+        "task 0: after 2 episodes",
+        "task 1: before adaptation",
+        "task 1: after 2 episodes",
+    ]
+    with Image.open(video) as picture:
+        assert picture.width == 2 * 240 + 10 and picture.height == 2 * (240 + 46)
+    assert {path.name for path in (runs / "pearl").iterdir()} == before
+
+
+def test_what_is_shown_is_what_the_evaluation_measures(runs, capsys, tmp_path):
+    out = run(capsys, "watch", str(runs / "pearl"), "--out", str(tmp_path / "a.gif"), "--json")[1]
+    shown = [panel["return"] for panel in json.loads(out)["panels"]]
+    assert run(capsys, "evaluate", str(runs / "pearl"), "--repetitions", "1", "--quiet")[0] == 0
+    task = json.loads((runs / "pearl" / "evaluation.json").read_text())["per_task"][0]
+    assert shown == pytest.approx([task["return_before"], task["return_after"]], abs=1e-6)
+
+
+def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
+    status, _, _ = run(capsys, "watch", str(runs / "ppo"), "--num-tasks", "2", "--quiet")
+    assert status == 0
+    assert (runs / "ppo" / "watch.mp4").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["watch"], "the folder of the run is missing"),
+        (["watch", "nowhere"], "nowhere is no run of metaroll"),
+        (["watch", "{runs}/pearl", "--out", "a.avi"], "--out must end in .mp4 or .gif, got 'a.avi'"),
+        (["watch", "{runs}/pearl", "--first-task", "4"], "tasks must be from 0 to 3, since there are 4 held-out tasks"),
+        (["watch", "{runs}/pearl", "--num-tasks", "0"], "--num-tasks must be at least 1, got 0"),
+        (["watch", "{runs}/pearl", "--fps", "0"], "fps must be from 0.1 to 240"),
+        (["watch", "{runs}/blind"], "bandit-5 cannot be drawn"),
+        (["report"], "the folder of the run is missing"),
+        (["report", "nowhere"], "nowhere is no run of metaroll"),
+        (["report", "{runs}/pearl", "--out", "a.pdf"], "--out must end in .html, got 'a.pdf'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(runs, capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, *(argument.format(runs=runs) for argument in arguments))
+    assert (status, out) == (2, "")
+    assert message in err and "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_has_pictures_and_numbers(runs, capsys):
+    status, out, _ = run(capsys, "report", str(runs / "pearl"), "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["notes"] == [] and found["pictures"] == 6
+    text = Path(found["file"]).read_text(encoding="utf-8")
+    assert text.count("data:image/png;base64,") == 6
+    for said in ("pearl on point-robot", "Return while learning", "Adapting to a new task", "1 of 1 (finished)"):
+        assert said in text
+
+
+def test_report_of_what_cannot_be_drawn_says_so(runs, capsys):
+    status, out, err = run(capsys, "report", str(runs / "blind"), "--json")
+    found = json.loads(out)
+    assert status == 0 and found["pictures"] == 0
+    assert "There are no pictures of the agent: bandit-5 cannot be drawn" in found["notes"][0]
+    assert "no pictures" in err
+    assert "bandit-5 cannot be drawn" in (runs / "blind" / "report.html").read_text(encoding="utf-8")
+    status, out, err = run(capsys, "report", str(runs / "blind"), "--no-pictures", "--json")
+    assert (status, json.loads(out)["notes"], err.count("pictures")) == (0, [], 0)
+
+
+def test_a_run_with_loggers_keeps_them_over_a_resume(tmp_path, capsys, monkeypatch):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(yaml.safe_dump(PEARL))
+    assert (
+        main(["train", "pearl", "point-robot", "--config", "tiny.yaml", "--tensorboard", "--out", "a", "--quiet"]) == 0
+    )
+    assert main(["resume", "a", "--epochs", "2", "--quiet"]) == 0
+    reader = EventAccumulator("a/tensorboard")
+    reader.Reload()
+    rows = [json.loads(line) for line in Path("a/metrics.jsonl").read_text().splitlines()]
+    expected = [row["env_steps"] for row in rows if row["metric"] == "kl"]
+    assert [event.step for event in reader.Scalars("train/kl")] == expected and len(expected) == 2
+    capsys.readouterr()

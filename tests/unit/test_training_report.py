@@ -1,0 +1,217 @@
+"""A report is one page that needs nothing beside it, says what the run left, and survives what is damaged."""
+
+from __future__ import annotations
+
+import json
+import math
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from metaroll.training.files import write_json
+from metaroll.training.metrics_log import MetricsLog
+from metaroll.training.report import write_report
+from metaroll.training.report_pictures import Curve, heat_map, line_chart, number_text
+from metaroll.training.robustness import RobustnessMap
+
+VOID = {"meta", "link", "img", "br", "input", "line", "rect", "circle", "path", "polyline", "polygon"}
+
+
+class Page(HTMLParser):
+    """The tags, attributes and words of a page; refuses tags that do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def page_of(folder: Path, **options: Any) -> Page:
+    return Page(write_report(folder, **options).read_text(encoding="utf-8"))
+
+
+def write_pearl(folder: Path) -> None:
+    log = MetricsLog(folder)
+    for epoch in range(3):
+        values: dict[str, Any] = {}
+        for name, value in (("return_before", -9.0), ("return_after", -9.0 + 2 * epoch), ("gain", 2.0 * epoch)):
+            values |= {name: value, f"{name}_ci_low": value - 1, f"{name}_ci_high": value + 1}
+        values |= {f"return_episode_{i}": -9.0 + i for i in (1, 2, 3)}
+        log.append(epoch, 1000 * (epoch + 1), "train", {"kl": 0.1 * epoch})
+        log.append(epoch, 1000 * (epoch + 1), "MetaTest", values)
+        for task, after in (("task 0", -3.0), ("<task> & 1", -11.0)):
+            log.append(epoch, 1000 * (epoch + 1), "MetaTest", {"return_before": -9.0, "return_after": after}, task)
+    log.flush()
+    config = {"metaroll_run": 1, "algo": "pearl", "env": "point-robot", "run": {"seed": 3, "sizes": [8, 8]}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+
+
+def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
+    write_pearl(tmp_path)
+    page = page_of(tmp_path, head={"epoch": "3 of 10 (running)"})
+    assert "pearl on point-robot" in page.text and "3 of 10 (running)" in page.text
+    # The newest evaluation: -5 after adaptation, with its interval.
+    assert "return after adaptation -5 [-6, -4]" in page.text
+    assert "task 0 -9 -3 6 no" in page.text
+    assert "<task> & 1 -9 -11 -2 yes" in page.text  # escaped in the file, as it is on the page
+    assert page.count("figure") == 3  # learning curve, adaptation curve, kl
+
+
+def test_nothing_is_fetched_and_nothing_runs(tmp_path):
+    write_pearl(tmp_path)
+    path = write_report(tmp_path, pictures=[("step 0", np.zeros((4, 6, 3), np.uint8))])
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.count("script") == 0
+    for tag, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes), tag
+        for name in ("src", "href", "srcset", "data"):
+            assert str(attributes.get(name) or "data:").startswith("data:"), (tag, attributes)
+    assert "url(" not in path.read_text(encoding="utf-8") and "@import" not in path.read_text(encoding="utf-8")
+    assert ("meta", "width=device-width, initial-scale=1") in [(t, a.get("content")) for t, a in page.tags]
+    (image,) = [attributes for tag, attributes in page.tags if tag == "img"]
+    assert str(image["src"]).startswith("data:image/png;base64,") and image["alt"] == "step 0"
+
+
+def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
+    write_pearl(tmp_path)
+    curve = {"episode": [1, 2, 3], "mean": [-9, -7, -4], "low": [-10, -8, None], "high": [-8, -6, None]}
+    common = {"return_before": -9.0, "adaptation_curve": {**curve, "num_exploration": 2}, "n_test_tasks": 2}
+    write_json(tmp_path / "summary.json", {**common, "return_after": -4.0, "epochs": 3})
+    study = {
+        "k_shot_curve": {"shots": [0, 1, 2], "mean": [-9, -7, -3.5], "low": [-9, -8, -4], "high": [-9, -6, -3]},
+        "baselines": {"no adaptation": {"return": -9.0}, "task oracle": {"return": -1.0}},
+        "per_task": [{"name": "task 0", "return_before": -9.0, "return_after": -3.0, "task_oracle": -1.0}],
+    }
+    write_json(
+        tmp_path / "evaluation.json", {**common, **study, "return_after": -3.5, "epoch": 3, "success_rate": 0.25}
+    )
+    page = page_of(tmp_path)
+    assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
+    assert "no adaptation" in page.text and "task oracle" in page.text
+    assert "task 0 -9 -3 -1 6 no" in page.text
+    write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
+    assert "return after adaptation -2.25" in page_of(tmp_path).text  # trained on after that evaluation
+
+
+def test_a_policy_that_does_not_adapt_has_no_adaptation_curve_but_its_robustness_map(tmp_path):
+    log = MetricsLog(tmp_path)
+    for epoch in range(2):
+        numbers = {"return_mean": 1.0 + epoch, "return_mean_ci_low": 0.5, "return_mean_ci_high": 2.5}
+        log.append(epoch, 10 * epoch, "Evaluation", numbers)
+    log.flush()
+    returns = [[1.0, 2.0], [3.0, 5.0]]
+    summary = {"algo": "ppo", "env": "qq-su", "epochs": 2, "return_mean": 2.0, "return_interval": [1.5, 2.5]}
+    write_json(tmp_path / "summary.json", {**summary, "returns": returns})
+    for grid in ({"mass": np.array([0.5, 1.0])}, {"mass": np.array([0.5, 1.0]), "length": np.array([1.0, 2.0, 3.0])}):
+        values = np.arange(2.0 * (3 if len(grid) == 2 else 1) * 4).reshape(*(len(v) for v in grid.values()), 4)
+        found = RobustnessMap(grid, values, nominal={"mass": 0.7}, training_range={"mass": (0.6, 0.9)})
+        found.write(tmp_path / f"robustness-{'-'.join(grid)}")
+    page = page_of(tmp_path)
+    assert "mean return 2 [1.5, 2.5]" in page.text
+    assert "Adapting" not in page.text
+    assert "Return over mass and length" in page.text and "range in training" in page.text
+    assert "task 1 4 3 5" in page.text
+
+
+def test_damaged_files_are_named_and_the_rest_is_shown(tmp_path):
+    write_pearl(tmp_path)
+    (tmp_path / "summary.json").write_text('{"epochs": ')
+    (tmp_path / "config.yaml").write_text("a: [")
+    write_json(tmp_path / "evaluation.json", {"epoch": 9, "return_after": -1.0, "per_task": 7, "k_shot_curve": [1]})
+    page = page_of(tmp_path, notes=["There are no pictures: <why>"])
+    for said in ("summary.json is left out", "config.yaml is left out", "the k-shot curve is left out"):
+        assert said in page.text
+    assert "the table of tasks is left out" in page.text and "There are no pictures: <why>" in page.text
+    assert "return after adaptation -1" in page.text
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    assert "metrics.jsonl is left out: line 1" in page_of(tmp_path).text
+
+
+def test_numbers_that_are_not_finite_are_gaps(tmp_path):
+    log = MetricsLog(tmp_path)
+    for epoch, value in enumerate((1.0, math.nan, math.inf, 2.0)):
+        log.append(epoch, epoch, "Evaluation", {"return_mean": value})
+    log.flush()
+    text = write_report(tmp_path).read_text(encoding="utf-8")
+    Page(text)
+    assert "nan" not in text.lower().replace("provenance", "") and 'cx="inf' not in text
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no run: there is no metrics\.jsonl, no config\.yaml"):
+        write_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_but_the_page_is_written(tmp_path):
+    write_pearl(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    write_report(tmp_path, tmp_path / "elsewhere" / "page.html")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["page.html"]
+
+
+# ---------------------------------------------------------------------------------------------------------- the charts
+def test_points_of_a_chart_lie_where_their_values_are():
+    curve = Curve("x", np.array([0.0, 1.0, 2.0]), np.array([0.0, 5.0, 10.0]), marks=True)
+    circles = [a for t, a in Page(line_chart([curve], "x", "name")).tags if t == "circle"]
+    xs, ys = ([float(str(circle[name])) for circle in circles] for name in ("cx", "cy"))
+    assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2) and xs[0] < xs[1]
+    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2) and ys[0] > ys[1]  # upwards
+
+
+def test_a_long_curve_is_thinned_with_both_its_ends():
+    curve = Curve("x", np.arange(5000.0), np.arange(5000.0)).thinned()
+    assert len(curve.x) <= 400 and (curve.x[0], curve.x[-1]) == (0.0, 4999.0)
+
+
+@pytest.mark.parametrize("values", [[], [3.0], [2.0, 2.0], [math.nan, math.nan], [1e-12, 1e12], [5e8, 5e8 + 1e-6]])
+def test_charts_of_awkward_numbers(values):
+    y = np.array(values)
+    curve = Curve("x", np.arange(float(len(y))), y, y - 1, y + 1)
+    Page(line_chart([curve], "x", "name", references={"level": math.nan}))
+    Page(heat_map("x", list(range(len(y))) or [0], "y", [0.0], (y if y.size else np.zeros(1))[:, None], "<name>"))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (-1.25, "-1.25"), (1234.5678, "1235"), (120000.0, "120k"), (2.5e6, "2.5M"), (math.nan, "n/a")],
+)
+def test_numbers_in_few_characters(value, text):
+    assert number_text(value) == text
+
+
+def test_an_infinity_of_json_is_one(tmp_path):
+    write_json(tmp_path / "summary.json", {"return_mean": -math.inf, "epochs": 1})
+    assert json.loads((tmp_path / "summary.json").read_text())["return_mean"] == "-Infinity"
+    assert "mean return -inf" in page_of(tmp_path).text
