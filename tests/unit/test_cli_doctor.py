@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from importlib import metadata
@@ -10,7 +11,7 @@ from importlib import metadata
 import pytest
 
 from metaroll.cli import doctor_command, driver_checks, engine_checks, health_checks
-from metaroll.cli.driver_checks import gpu_finding, picture_finding
+from metaroll.cli.driver_checks import backend_answers, gpu_finding, picture_finding, without_screen
 from metaroll.cli.health_checks import Check, guarded, one_line
 from metaroll.cli.machine import Memory, Processors
 from metaroll.cli.main import main
@@ -248,8 +249,55 @@ def test_no_picture_is_a_hint_with_the_cure_that_fits():
     assert found.value == "HalfCheetah-v5 cannot be drawn, MUJOCO_GL=egl: FatalError: no OpenGL"
     assert found.cure == "unset MUJOCO_GL: glfw works here"
     assert "libegl1" in picture_finding("MuJoCo rendering", {"given": failed, "free": failed}, "egl").cure
+    answers = {"given": failed, "egl": failed, "osmesa": {**drawn, "backend": "osmesa"}}
+    found = picture_finding("MuJoCo rendering", answers, None)
+    assert found.value.endswith("no OpenGL; MUJOCO_GL=egl does not, either; MUJOCO_GL=osmesa works")
+    assert found.cure == "export MUJOCO_GL=osmesa"
+    assert "libosmesa6" in picture_finding("MuJoCo rendering", {**answers, "osmesa": failed}, None).cure
     assert "classic-control" in picture_finding("rendering", {"given": failed}, None).cure
     assert picture_finding("MuJoCo rendering", {}, None).cure == "pip install 'metaroll[mujoco]'"
+
+
+def test_other_ways_to_draw_are_tried_only_where_the_usual_one_fails():
+    drawn = {"shape": [480, 640, 3], "blank": False, "backend": "glfw"}
+    assert backend_answers("MuJoCo rendering", {"given": drawn}, 20.0) == {}
+    assert backend_answers("rendering", {"given": {"error": "no pygame"}}, 20.0) == {}
+    tried = backend_answers("MuJoCo rendering", {"given": {"error": "no screen"}}, 20.0)
+    assert set(tried) == {"egl", "osmesa"} - {os.environ.get("MUJOCO_GL")}
+    assert all(("shape" in answer) != ("error" in answer) for answer in tried.values())
+
+
+def test_what_draws_without_a_screen_is_found_and_used_for_the_time_of_the_block(monkeypatch):
+    answers = {"egl": {"error": "no EGL"}, "osmesa": {"shape": [480, 640, 3], "blank": False}}
+
+    class Answers:
+        def __init__(self, name: str, *arguments: str, environment: dict[str, str], **options: float) -> None:
+            self.backend = environment["MUJOCO_GL"]
+
+        def __enter__(self) -> Answers:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def answer(self) -> dict[str, object]:
+            return answers[self.backend]
+
+    for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(driver_checks, "Probe", Answers)
+    monkeypatch.setattr(driver_checks.sys, "platform", "linux")
+    monkeypatch.setitem(driver_checks.sys.modules, "mujoco", object())
+    with without_screen() as backend:
+        assert (backend, os.environ["MUJOCO_GL"]) == ("osmesa", "osmesa")
+    assert "MUJOCO_GL" not in os.environ
+    answers["osmesa"] = {"error": "no OSMesa"}
+    with without_screen() as backend:
+        assert backend is None
+        assert "MUJOCO_GL" not in os.environ
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    with without_screen() as backend:
+        assert (backend, os.environ["MUJOCO_GL"]) == (None, "egl")
 
 
 DRIVERS = {

@@ -104,6 +104,7 @@ def _looking(made: Callable[..., Check]) -> list[Check]:
 
 def _picture(name: str, probes: dict[str, driver_checks.Probe]) -> Check:
     answers = {way: probe.answer() for way, probe in probes.items()}
+    answers |= driver_checks.backend_answers(name, answers, _PROBE_S)
     return driver_checks.picture_finding(name, answers, os.environ.get("MUJOCO_GL"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,28 @@ from typing import Any
 from metaroll.cli.health_checks import Check, gibibytes
 from metaroll.cli.probes import Probe
 
-__all__ = ["PICTURES", "gpu_check", "gpu_finding", "picture_finding", "picture_probes"]
+__all__ = [
+    "PICTURES",
+    "backend_answers",
+    "gpu_check",
+    "gpu_finding",
+    "picture_finding",
+    "picture_probes",
+    "without_screen",
+]
 
 PICTURES = {"rendering": "Pendulum-v1", "MuJoCo rendering": "HalfCheetah-v5"}
 """Name of the check -> environment that is drawn."""
 
+BACKENDS = {"egl": "libegl1", "osmesa": "libosmesa6"}
+"""What MuJoCo can draw with where there is no screen (OSMesa without a GPU, too) -> package of Debian that has it."""
+
+_MUJOCO = "MuJoCo rendering"
 _MUJOCO_GL = "MUJOCO_GL"
 _NVIDIA = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidia0"), Path("/dev/nvidiactl"))
 _NO_WINDOW = (
     "training needs no pictures; for them install a library that draws without a screen (Debian, Ubuntu: apt install "
-    "libegl1 or libosmesa6) and export MUJOCO_GL=egl or osmesa"
+    f"{' or '.join(BACKENDS.values())}) and export {_MUJOCO_GL}={' or '.join(BACKENDS)}"
 )
 
 
@@ -66,10 +79,10 @@ def picture_probes(seconds: float) -> Iterator[dict[str, dict[str, Probe]]]:
     with contextlib.ExitStack() as stack:
         probes: dict[str, dict[str, Probe]] = {}
         for name, env_id in PICTURES.items():
-            if name == "MuJoCo rendering" and importlib.util.find_spec("mujoco") is None:
+            if name == _MUJOCO and importlib.util.find_spec("mujoco") is None:
                 continue
             ways: dict[str, dict[str, str | None]] = {"given": {}}
-            if name == "MuJoCo rendering" and os.environ.get(_MUJOCO_GL):
+            if name == _MUJOCO and os.environ.get(_MUJOCO_GL):
                 ways["free"] = {_MUJOCO_GL: None}
             probes[name] = {
                 way: stack.enter_context(Probe("picture", env_id, seconds=seconds, environment=variables))
@@ -78,21 +91,67 @@ def picture_probes(seconds: float) -> Iterator[dict[str, dict[str, Probe]]]:
         yield probes
 
 
+def backend_answers(name: str, answers: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, Any]]:
+    """Answers of MuJoCo's other ways to draw without a screen, where it cannot draw as this machine is set."""
+    if name != _MUJOCO or not answers or not _problem(answers["given"]):
+        return {}
+    others = [backend for backend in BACKENDS if backend != os.environ.get(_MUJOCO_GL)]
+    with contextlib.ExitStack() as stack:
+        probes = {backend: stack.enter_context(_probe_of(backend, seconds)) for backend in others}
+        return {backend: probe.answer() for backend, probe in probes.items()}
+
+
+@contextlib.contextmanager
+def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
+    """For the time of the block MuJoCo draws with the first of ``BACKENDS`` that works here, which is returned.
+
+    ``None``, and all is left as it is, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
+    none of them works (drawing then says what is wrong).
+    """
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if "mujoco" not in sys.modules or os.environ.get(_MUJOCO_GL) or screen or not sys.platform.startswith("linux"):
+        yield None
+        return
+    for backend in BACKENDS:
+        with _probe_of(backend, seconds) as probe:
+            if not _problem(probe.answer()):
+                break
+    else:
+        yield None
+        return
+    os.environ[_MUJOCO_GL] = backend
+    try:
+        yield backend
+    finally:
+        del os.environ[_MUJOCO_GL]
+
+
+def _probe_of(backend: str, seconds: float) -> Probe:
+    return Probe("picture", PICTURES[_MUJOCO], seconds=seconds, environment={_MUJOCO_GL: backend})
+
+
 def picture_finding(name: str, answers: dict[str, dict[str, Any]], chosen: str | None) -> Check:
     """What the answers of the probes ``picture`` say.
 
     Args:
         name: Name of the check.
-        answers: From ``"given"`` and perhaps ``"free"``; none if MuJoCo is not installed.
+        answers: From ``"given"`` and perhaps ``"free"``, and those of ``BACKENDS`` that were tried; none if MuJoCo is
+            not installed.
         chosen: Value of MUJOCO_GL.
     """
     env_id = PICTURES[name]
     if not answers:
         return Check(name, "warn", "MuJoCo is not installed", "pip install 'metaroll[mujoco]'")
     answer = answers["given"]
-    setting = f", {_MUJOCO_GL}={chosen}" if chosen and name == "MuJoCo rendering" else ""
+    setting = f", {_MUJOCO_GL}={chosen}" if chosen and name == _MUJOCO else ""
     if problem := _problem(answer):
-        return Check(name, "warn", f"{env_id} cannot be drawn{setting}: {problem}", _cure(name, answers))
+        tried = [
+            f"{_MUJOCO_GL}={backend} {'does not, either' if _problem(answers[backend]) else 'works'}"
+            for backend in BACKENDS
+            if backend in answers
+        ]
+        value = "; ".join([f"{env_id} cannot be drawn{setting}: {problem}", *tried])
+        return Check(name, "warn", value, _cure(name, answers))
     height, width = answer["shape"][:2]
     backend = f" by {answer['backend']}" if answer.get("backend") else ""
     return Check(name, "ok", f"{env_id} drawn{backend}, {width} x {height}{setting}")
@@ -103,9 +162,12 @@ def _problem(answer: dict[str, Any]) -> str:
 
 
 def _cure(name: str, answers: dict[str, dict[str, Any]]) -> str:
-    if name != "MuJoCo rendering":
+    if name != _MUJOCO:
         return "pip install 'gymnasium[classic-control]' (training needs no pictures)"
     free = answers.get("free")
     if free is not None and not _problem(free):
         return f"unset {_MUJOCO_GL}: {free.get('backend') or 'its own choice'} works here"
+    for backend in BACKENDS:
+        if backend in answers and not _problem(answers[backend]):
+            return f"export {_MUJOCO_GL}={backend}"
     return _NO_WINDOW

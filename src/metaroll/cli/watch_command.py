@@ -75,11 +75,12 @@ def watch(arguments: Sequence[str]) -> None:
 
 def film_run(folder: Path, tasks: Sequence[int], from_epoch: int | None = None) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
+    from metaroll.cli.driver_checks import without_screen
     from metaroll.cli.sessions import restored_run
     from metaroll.training.demonstration import film_agent
 
     config = run_folder.read_config(folder)
     with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):
         evaluator: Any = experiment.evaluator
-        with contextlib.closing(evaluator):
+        with contextlib.closing(evaluator), without_screen():
             return film_agent(experiment.algo, evaluator, checked["env"], tasks), epoch
