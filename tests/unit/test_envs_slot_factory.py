@@ -45,7 +45,7 @@ def limited() -> gymnasium.Env:
         (limited, GymSlots),
         (limited(), GymSlots),
         (Slower, GymSlots),
-        ("CartPole-v1", GymSlots),
+        ("FrozenLake-v1", GymSlots),
     ],
 )
 def test_make_slots_and_env_kind(source: Any, kind: type) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-__all__ = ["announces_batches", "is_batched", "unguarded"]
+__all__ = ["announces_batches", "bare", "is_as_defined", "is_batched", "unguarded"]
 
 
 def unguarded(env: Any) -> Any:
@@ -14,6 +14,22 @@ def unguarded(env: Any) -> Any:
     while type(env) in (OrderEnforcing, PassiveEnvChecker):
         env = env.env
     return env
+
+
+def bare(env: Any) -> tuple[Any, int | None]:
+    """The environment inside wrappers that only count and check, and the time limit that is counted."""
+    limit: int | None = None
+    while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
+        if type(env) is TimeLimit:
+            own = int(env._max_episode_steps)
+            limit = own if limit is None else min(limit, own)
+        env = env.env
+    return env, limit
+
+
+def is_as_defined(env: Any) -> bool:
+    """Whether ``env`` has no function of its own in place of one of its class."""
+    return not any(callable(value) for name, value in vars(env).items() if hasattr(type(env), name))
 
 
 def announces_batches(kind: type) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from metaroll.envs.batching import announces_batches, is_batched, unguarded
+from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
+from metaroll.envs.classic_control.gymnasium_classic import classic_setting, is_classic
 from metaroll.envs.gym_slots import GymSlots, env_name
 from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
@@ -22,14 +24,22 @@ from metaroll.types import EnvUpdate, RolloutPlan, Slots
 __all__ = ["env_kind", "env_source", "make_env", "make_slots"]
 
 
-def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Sequence[RolloutPlan] = ()) -> Slots:
+def make_slots(
+    source: Any,
+    num_slots: int,
+    *,
+    share: bool = False,
+    reachable: bool = False,
+    plans: Sequence[RolloutPlan] = (),
+) -> Slots:
     """``num_slots`` environments as ``Slots``.
 
     An environment announces a batched simulator with a method ``batched_slots(num_slots) -> Slots``, and with
     ``accepts_update(update) -> bool`` which updates that can apply. It is used where the environment accepts the
     updates of all ``plans``, and is not wrapped, or only by wrappers that announce the same
     (``metaroll.envs.wrappers``). Gymnasium's own MuJoCo environments of version 5 are stepped together, too
-    (``metaroll.envs.mujoco``), in as many threads as ``physics_threads`` says. The rollouts are the same either way.
+    (``metaroll.envs.mujoco``), in as many threads as ``physics_threads`` says, and so is its classic control
+    (``metaroll.envs.classic_control``). The rollouts are the same either way.
 
     Args:
         source: An id (``"point-robot"``, ``"Pendulum-v1"``), a class or function that makes an environment, an
@@ -37,6 +47,7 @@ def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Seque
             as they are.
         num_slots: How many.
         share: Step the given environment itself, in the one slot there is.
+        reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
         plans: What will be run, as far as that is known.
     """
     if _is_slots(source):
@@ -58,10 +69,15 @@ def make_slots(source: Any, num_slots: int, *, share: bool = False, plans: Seque
     env = make_env(source)
     if kind == "vector":
         return VectorEnvSlots(env, owned=env is not source)
-    setting = gymnasium_setting(env)
-    slots: Any = (
-        unguarded(env).batched_slots(int(num_slots)) if setting is None else MujocoSlots(int(num_slots), setting)
-    )
+    slots: Any
+    if (robot := gymnasium_setting(env)) is not None:
+        slots = MujocoSlots(int(num_slots), robot)
+    elif (classic := classic_setting(env)) is not None:
+        if reachable:
+            return GymSlots(source, num_slots)
+        slots = ClassicControlSlots(int(num_slots), classic)
+    else:
+        slots = unguarded(env).batched_slots(int(num_slots))
     slots.name = env_name(env)  # as in a list
     return slots
 
@@ -82,10 +98,11 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         elif has_family(source):
             source = get_family(source).env_constructor
         elif not is_gymnasium_id(source):
-            return "list"
+            if not is_classic(source):
+                return "list"
         elif not _differing_updates(plans):
             return "physics"
-    if isinstance(source, type):
+    if isinstance(source, type) and not is_classic(source):
         if not announces_batches(source):
             return "vector" if issubclass(source, VectorEnv) else "list"
         if not _differing_updates(plans) and not issubclass(source, gymnasium.Wrapper):
@@ -98,6 +115,9 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         env = make_env(source)
     if isinstance(env, VectorEnv):
         return "vector"
+    classic = None if is_batched(env) else classic_setting(env)
+    if classic is not None:
+        return "batched" if all(classic.accepts_plan(plan) for plan in plans) else "list"
     updates = _differing_updates(plans)
     setting = None if is_batched(env) else gymnasium_setting(env)
     if setting is not None:

@@ -57,7 +57,7 @@ class SlotsVectorEnv(VectorEnv):
         _check_count("num_envs", num_envs)
         if max_episode_steps is not None:
             _check_count("max_episode_steps", max_episode_steps)
-        self._slots = make_slots(env, num_envs)
+        self._slots = make_slots(env, num_envs, reachable=True)
         spec = self._slots.env_spec
         self.num_envs = self._slots.num_slots
         self.spec = copy.copy(getattr(self._example(), "spec", None))

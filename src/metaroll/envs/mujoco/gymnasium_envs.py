@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
-from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from metaroll.envs.batching import bare, is_as_defined
 from metaroll.envs.mujoco.gymnasium_rules import RULES
 from metaroll.envs.mujoco.library import load_mujoco, unstable
 from metaroll.envs.mujoco.mujoco_slots import MujocoSetting
@@ -41,7 +41,7 @@ def gymnasium_setting(env: Any) -> MujocoSetting | None:
 
     Around it may be wrappers that only count and check: ``TimeLimit``, ``OrderEnforcing``, ``PassiveEnvChecker``.
     """
-    inner, limit = _bare(env)
+    inner, limit = bare(env)
     rules = _rules_of(inner)
     if rules is None or inner.render_mode == "human":
         return None
@@ -60,7 +60,7 @@ def placed(env: Any, init_state: Any) -> np.ndarray | None:
 
     They do not know ``reset(options={"init_state": ...})`` themselves. ``None`` for any other environment.
     """
-    inner, _ = _bare(env)
+    inner, _ = bare(env)
     if _rules_of(inner) is None:
         return None
     mujoco = load_mujoco()
@@ -94,21 +94,9 @@ def checked_step(env: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return checked
 
 
-def _bare(env: Any) -> tuple[Any, int | None]:
-    """The environment inside wrappers that only count and check, and the time limit that is counted."""
-    limit: int | None = None
-    while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
-        if type(env) is TimeLimit:
-            own = int(env._max_episode_steps)
-            limit = own if limit is None else min(limit, own)
-        env = env.env
-    return env, limit
-
-
 def _rules_of(inner: Any) -> Callable[[Any], Rules] | None:
     kind = type(inner)
     rules = RULES.get(f"{kind.__module__.removeprefix(_MODULE)}:{kind.__qualname__}")
     if rules is None or not kind.__module__.startswith(_MODULE):
         return None
-    replaced = any(callable(value) for name, value in vars(inner).items() if hasattr(kind, name))
-    return None if replaced else rules
+    return rules if is_as_defined(inner) else None
