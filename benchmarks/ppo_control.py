@@ -2,11 +2,12 @@
 
     python benchmarks/ppo_control.py                                                  # both environments, five seeds
     python benchmarks/ppo_control.py --env HalfCheetah-v5 --seeds 3 --subject ours    # a part, appended to the results
+    python benchmarks/ppo_control.py --env HalfCheetah-v5 --speed                     # short trainings that take turns
     python benchmarks/ppo_control.py --env HalfCheetah-v5 --summary                   # over the lines that are there
 
 The final return is the mean over 20 episodes without noise. Times are those of training alone: no evaluation, no
-building, one thread each. Where a call trains both, they take turns, so that they share what else the machine does; the
-speed-up is that of pairs of one call.
+building, one thread each. ``--speed`` lets short trainings of both take turns, so that they share what else the machine
+does; a ratio is that of two neighbours, reported is the median with the range.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import contextlib
 import gc
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -70,6 +72,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 QUICK: dict[str, Any] = {"epochs": 1, "steps_per_epoch": 1000, "batch_size": 100, "num_passes": 2}
 THRESHOLD = {"Pendulum-v1": -200.0}
 FASTER = 2.5
+SPEED_EPOCHS, SPEED_PAIRS = 10, 5
 
 
 def train_ours(env: str, setting: Mapping[str, Any], seed: int, episodes: int) -> dict[str, Any]:
@@ -141,7 +144,6 @@ SUBJECTS = {"ours": "metaroll", "sb3": PEER}
 def measure(env: str, seed: int, subjects: Sequence[str], quick: bool) -> None:
     """Train and report one agent of each of ``subjects``."""
     setting = {**SETTINGS[env], **(QUICK if quick else {})}
-    call = f"{os.getpid()}-{int(time.time())}"
     order = subjects if seed % 2 == 0 else tuple(reversed(subjects))
     for subject in order:
         config = {"env": env, "seed": seed, **setting, "hidden_sizes": list(setting["hidden_sizes"])}
@@ -167,7 +169,6 @@ def measure(env: str, seed: int, subjects: Sequence[str], quick: bool) -> None:
             returns=[round(float(value), 2) for value in returns],
             seconds=round(found["seconds"], 2),
             env_steps=int(found["env_steps"]),
-            call=call,
             **known,
         )
         rate = found["env_steps"] / found["seconds"]
@@ -175,7 +176,7 @@ def measure(env: str, seed: int, subjects: Sequence[str], quick: bool) -> None:
 
 
 def summarise(env: str, seeds: Sequence[int]) -> None:
-    """Means over the seeds in the results, interval of the difference, and speed-up."""
+    """Means over the seeds in the results, and the interval of the difference."""
     runs = {subject: known_lines(env, name, seeds) for subject, name in SUBJECTS.items()}
     ours, peers = runs["ours"], runs["sb3"]
     if len(ours) < 2:
@@ -206,14 +207,38 @@ def summarise(env: str, seeds: Sequence[int]) -> None:
         peer_values=theirs.tolist(),
         **known,
     )
-    pairs = [(ours[s], peers[s]) for s in ours if s in peers and ours[s]["call"] == peers[s]["call"]]
-    if pairs:
-        ratios = [theirs["seconds"] / mine["seconds"] for mine, theirs in pairs]
-        rates = [mine["env_steps"] / mine["seconds"] for mine, _ in pairs]
-        speed = {"peer": PEER, "metric": "training_steps_per_second", "value": float(np.mean(rates))}
-        ratio = float(np.exp(np.mean(np.log(ratios))))
-        more = {"ratios": [round(value, 3) for value in ratios], "demanded": FASTER}
-        report(NAME, False, ratio=ratio, **speed, **more, **{**known, "unit": "environment steps/s"})
+
+
+def measure_speed(env: str) -> None:
+    """Short trainings of both in turn: steps per second of ours, and times those of Stable-Baselines3."""
+    setting = {**SETTINGS[env], "epochs": SPEED_EPOCHS}
+    config = {"env": env, **setting, "hidden_sizes": list(setting["hidden_sizes"]), "pairs": SPEED_PAIRS}
+    unit = "environment steps/s"
+    known = {"metric": "training_steps_per_second", "unit": unit, "config": config, "versions": versions(*PACKAGES)}
+    rates: dict[str, list[float]] = {subject: [] for subject in SUBJECTS}
+    try:
+        for pair in range(SPEED_PAIRS + 1):
+            for subject in sorted(SUBJECTS, reverse=bool(pair % 2)):
+                gc.collect()
+                found = TRAINERS[subject](env, setting, pair, QUICK_EPISODES)
+                rates[subject].append(found["env_steps"] / found["seconds"])
+    except ImportError as error:
+        report_missing(NAME, False, peer=PEER, reason=str(error), **known)
+        return
+    mine, theirs = rates["ours"][1:], rates["sb3"][1:]  # the first pair warms up
+    ratios = [a / b for a, b in zip(mine, theirs, strict=True)]
+    report(
+        NAME,
+        False,
+        peer=PEER,
+        value=round(statistics.median(mine), 1),
+        ratio=round(statistics.median(ratios), 3),
+        ratio_range=[round(min(ratios), 3), round(max(ratios), 3)],
+        peer_value=round(statistics.median(theirs), 1),
+        demanded=FASTER,
+        load_average=round(os.getloadavg()[0], 2),
+        **known,
+    )
 
 
 def known_lines(env: str, subject: str, seeds: Sequence[int]) -> dict[int, dict[str, Any]]:
@@ -236,12 +261,15 @@ def main() -> None:
     parser.add_argument("--env", nargs="+", choices=sorted(SETTINGS), default=sorted(SETTINGS))
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
     parser.add_argument("--subject", nargs="+", choices=sorted(TRAINERS), default=["ours", "sb3"])
+    parser.add_argument("--speed", action="store_true", help="only measure how fast both train, in turn")
     parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
     parser.add_argument("--quick", action="store_true", help="one short epoch of one seed, nothing appended")
     args = parser.parse_args()
     torch.set_num_threads(1)
     for env in args.env:
-        if not args.summary:
+        if args.speed:
+            measure_speed(env)
+        elif not args.summary:
             for seed in args.seeds[:1] if args.quick else args.seeds:
                 measure(env, seed, tuple(args.subject), args.quick)
         elif not args.quick:

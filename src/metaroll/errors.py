@@ -73,7 +73,17 @@ class ClusterError(MetarollError, ConnectionError):
 
 
 class WorkerLost(MetarollError, RuntimeError):
-    """Workers died or fell silent more often than the bounded retries allow; names the plans that were running."""
+    """Workers died or fell silent more often than the bounded retries allow; names the work, and the last reason.
+
+    Attributes:
+        plans: The ``RolloutPlan`` of each rollout that was part of the work; empty for functions.
+        plan: The first of them, or ``None``.
+    """
+
+    def __init__(self, message: str, plans: Iterable[Any] = ()) -> None:
+        super().__init__(message)
+        self.plans = list(plans)
+        self.plan = self.plans[0] if self.plans else None
 
 
 class RolloutError(MetarollError, RuntimeError):

@@ -54,6 +54,8 @@ def test_json_is_all_there_is(capsys):
         (["task_envs:ToldByReset"], "has no sample_tasks(num_tasks): add it"),
         (["task_envs:no_licence"], "RuntimeError: no licence"),
         (["point-robot", "--num-steps", "0"], "--num-steps must be at least 1, got 0"),
+        (["point-robot", "--num-steps", "x"], "error: --num-steps must be a whole number, got 'x'; see metaroll check"),
+        (["CartPole-v1"], "without tasks to look at. Say in a file my_env.py what they are"),
         (["point-robot", "--quik"], "did you mean --quick"),
     ],
 )

@@ -269,3 +269,69 @@ def test_tables_without_labels_come_back_too() -> None:
     assert back.actions.tolist() == [2, 0]
     with pytest.raises(ValueError, match=r"df must have the columns observations\[0\], observations\[1\]"):
         StepSequence.from_pandas(rollout.to_pandas(), EnvSpec(Box(-1, 1, (5,)), gymnasium.spaces.Discrete(3)))
+
+
+def test_fields_of_several_columns_come_back_as_one() -> None:
+    spec = EnvSpec(Box(-9, 9, (2,), np.float64), Box(-9, 9, (1,), np.float32))
+    rollout = StepSequence(
+        rewards=np.array([1.0, 2.0]),
+        observations=np.arange(6.0).reshape(3, 2),
+        actions=np.array([[0.5], [0.25]], dtype=np.float32),
+        truncated=[False, True],
+        states=np.arange(9.0).reshape(3, 3),
+        actions_applied=np.array([[0.5], [0.25]], dtype=np.float32),
+        env_infos={"forces": np.arange(8).reshape(2, 2, 2), "deep": {"hit": np.array([True, False])}},
+        policy_infos={"mean": np.array([[0.5], [0.75]], dtype=np.float32)},
+        hidden=(np.zeros((3, 2)), np.arange(3)),
+        time=np.array([0.0, 0.5, 1.0]),
+    )
+    assert rollouts_equal(StepSequence.from_pandas(rollout.to_pandas(), spec), rollout)
+    loose = rollout[[0, 1]]
+    assert rollouts_equal(StepSequence.from_pandas(loose.to_pandas(), spec, continuous=False), loose)
+    column = StepSequence(rewards=np.ones((2, 1)), observations=np.zeros((2, 2)), actions=np.zeros((2, 1)))
+    assert StepSequence.from_pandas(column.to_pandas(), spec).rewards.shape == (2, 1)
+
+
+@pytest.mark.parametrize("space", [*SPACES, gymnasium.spaces.MultiDiscrete([2, 3])], ids=str)
+def test_structured_spaces_come_back_without_labels(space: gymnasium.Space) -> None:
+    spec = EnvSpec(space, space)
+    rollout = rollout_of(spec)
+    assert rollouts_equal(StepSequence.from_pandas(rollout.to_pandas(), spec), rollout)
+
+
+def test_what_a_rollout_records_comes_back() -> None:
+    """Actions in flat rows, text, and states that the table lacks though the environment has some."""
+    box = Box(-1, 1, (2, 2), np.float32)
+    observations = gymnasium.spaces.Dict({"say": gymnasium.spaces.Text(3), "x": box})
+    spec = EnvSpec(observations, box, state_space=box, state_labels=("a", "b", "c", "d"))
+    rollout = StepSequence(
+        rewards=np.zeros(1),
+        observations={"say": np.array(["no", "yes"], dtype=object), "x": np.ones((2, 2, 2), np.float32)},
+        actions=np.ones((1, 4), np.float32),
+    )
+    back = StepSequence.from_pandas(rollout.to_pandas(spec), spec)
+    assert rollouts_equal(back, rollout) and "states" not in back.data_names
+    with pytest.raises(ValueError, match=r"columns observations.say, observations.x\[0,0\], .* that to_pandas writes"):
+        StepSequence.from_pandas(rollout.to_pandas().drop(columns="observations.x[1,1]"), spec)
+
+
+def test_columns_that_make_no_whole_array_are_fields_of_their_own() -> None:
+    frame = log(**{"motor[1]": 1.0, "p[0]": 0.0, "p[2]": 2.0, "q": 0.0, "q.mean": 1.0, "t [s]": 0.0, "v.": 1.0})
+    rollout = StepSequence.from_pandas(frame, SPEC)
+    assert {"motor[1]", "p[0]", "p[2]", "q", "q.mean", "t [s]", "v."} < set(rollout.data_names)
+
+
+def test_a_joint_may_be_called_alike_in_observations_and_actions():
+    spec = EnvSpec(
+        observation_space=Box(-np.inf, np.inf, (2,), np.float64),
+        action_space=Box(-1, 1, (1,), np.float64),
+        observation_labels=("knee", "ankle"),
+        action_labels=("knee",),
+    )
+    rollout = StepSequence(
+        observations=np.arange(6.0).reshape(3, 2), actions=np.array([[0.5], [-0.5]]), rewards=np.array([1.0, 2.0])
+    )
+    table = rollout.to_pandas(spec)
+    assert {"knee", "ankle", "actions[0]"} <= set(table.columns)
+    back = StepSequence.from_pandas(table, spec)
+    assert np.array_equal(back.actions, rollout.actions) and np.array_equal(back.observations, rollout.observations)

@@ -412,7 +412,7 @@ def test_writers_of_the_same_path_do_not_touch_what_the_other_is_writing(tmp_pat
 
 
 def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:
-    with pytest.raises(RecordingError, match=r"gone/r.npz cannot be written: No such file or directory"):
+    with pytest.raises(RecordingError, match=r"gone/r.npz cannot be written: there is no folder .*gone; make it first"):
         save_rollout(make(), tmp_path / "gone" / "r.npz")
     (tmp_path / "folder.npz").mkdir()
     with pytest.raises(RecordingError, match="cannot be written: Is a directory"):
@@ -431,6 +431,14 @@ def test_paths_that_cannot_be_written_or_read(tmp_path: Path) -> None:
             call()
     with pytest.raises(TypeError, match="a rollout must be a StepSequence, got dict"):
         save_rollout({}, tmp_path / "r.npz")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"rollouts\[1\] must be a StepSequence, got dict"):
+        save_rollouts([make(), {}], tmp_path / "new")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RecordingError, match=r"rollouts\[1\]: rollout_info"):
+        save_rollouts([make(), make(rollout_info=object())], tmp_path / "new")
+    with pytest.raises(
+        TypeError, match=r"rollouts must be a list of StepSequences, got a single one; pass \[rollout\]"
+    ):
+        save_rollouts(make(), tmp_path / "new")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder.npz"]
 
 

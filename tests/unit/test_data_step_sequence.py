@@ -114,6 +114,18 @@ def test_bad_construction_is_named() -> None:
             StepSequence(**{**good, "rewards": rewards})
     with pytest.raises(ShapeError, match="'actions' must have 2 or 3 entries, got a single number"):
         StepSequence(**{**good, "actions": np.array(1.0)})
+    for rewards in (np.zeros((2, 2)), np.zeros((2, 1, 1)), [[1.0, 2.0], [3.0, 4.0]]):
+        with pytest.raises(ShapeError, match=r"rewards must have shape \(2,\), one number per step, got \(2, "):
+            StepSequence(**{**good, "rewards": rewards})
+    assert StepSequence(**{**good, "actions": np.zeros((3, 1))}).next_actions.shape == (2, 1)
+    with pytest.raises(ShapeError, match="field 'observations': cannot stack 2 entries of different shapes"):
+        StepSequence(**{**good, "observations": [np.zeros(1), np.zeros(2)]})
+    with pytest.raises(DataError, match="field 'infos': all dicts must have the same keys: 'a' is missing in entry 1"):
+        StepSequence(**good, infos=[{"a": 1}, {"b": 1}])
+    with pytest.raises(
+        AttributeError, match=r"is not stored: give the field N \+ 1 entries, the last of them that after"
+    ):
+        _ = StepSequence(**{**good, "observations": np.zeros((2, 1))}).next_observations
     with pytest.raises(ValueError, match="'infos' must not require gradients"):
         StepSequence(**good, infos={"x": torch.zeros(2, requires_grad=True)})
     with pytest.raises(ValueError, match="'extra' is None"):
@@ -471,13 +483,15 @@ def test_concat_where_some_finals_are_unknown() -> None:
 def test_concat_bad_parts() -> None:
     with pytest.raises(ValueError, match="at least one"):
         StepSequence.concat([])
+    with pytest.raises(TypeError, match=r"parts must be a list of StepSequences, got a single one; pass \[rollout\]"):
+        StepSequence.concat(make())
     with pytest.raises(TypeError, match="part 1 is a dict"):
         StepSequence.concat([make(), {}])  # pyright: ignore[reportArgumentType]
     with pytest.raises(DataError, match="'x' is not in both part 0 and 1"):
         StepSequence.concat([make(), make(x=np.zeros(5))])
     with pytest.raises(DataError, match="same entries in 'infos'"):
         StepSequence.concat([make(infos={"x": np.zeros(5)}), make(infos={"y": np.zeros(5)})])
-    with pytest.raises(ShapeError, match="cannot concatenate"):
+    with pytest.raises(ShapeError, match="field 'actions': cannot concatenate"):
         StepSequence.concat([make(), make(actions=np.zeros((5, 2)))])
     assert StepSequence.concat([make(rollout_info=1), make(rollout_info=2)]).rollout_info is None
     loose = StepSequence.concat([make(), make()[[0, 1]]])

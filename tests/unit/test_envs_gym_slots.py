@@ -222,15 +222,47 @@ def test_exceptions_pass_with_the_number_of_the_slot() -> None:
         ((np.float32(1), 0.0, False, False, {}), r"observation must have shape \(2,\), as its space Box.*got \(\)"),
         ((np.zeros(2), "much", False, False, {}), "reward='much'"),
         ((np.zeros(2), 0.0, False, False, [1]), r"info=\[1\]"),
+        ((np.zeros(2), 0.0, "no", False, {}), r"must return terminated as True or False, got 'no' of type str"),
+        (
+            (np.zeros(2), 0.0, False, {"a": 1}, {}),
+            r"must return truncated as True or False, got \{'a': 1\} of type dict",
+        ),
+        ((np.zeros(2), 0.0, False, 2, {}), r"must return truncated as True or False, got 2 of type int"),
+        ((np.zeros(2), None, False, False, {}), r"step\(\) must return a number as reward, got None"),
+        (
+            (np.array(["a", "b"]), 0.0, False, False, {}),
+            r"^observation must hold values of float32, .* got <U1 \['a' 'b'\]",
+        ),
+        ((np.array([{}, 1]), 0.0, False, False, {}), r"^observation must hold values of float32, .* got object"),
     ],
 )
 def test_steps_of_another_api_are_told(result: Any, message: str) -> None:
     slots = GymSlots(Counter, 1)
     slots.reset([0], [plan()])
     slots._steps[0] = lambda action: result
-    with pytest.raises((TypeError, ShapeError), match=message) as caught:
+    with pytest.raises((TypeError, ValueError), match=message) as caught:
         slots.step(np.zeros((1, 1)), np.array([True]))
     assert caught.value._metaroll_slot == 0
+
+
+@pytest.mark.parametrize("truth", [1, 1.0, np.array([True]), np.bool_(True)], ids=repr)
+def test_numbers_0_and_1_are_truth_values(truth: Any) -> None:
+    slots = GymSlots(Counter, 1)
+    slots.reset([0], [plan()])
+    slots._steps[0] = lambda action: (np.zeros(2), 0.0, truth, 0, {})
+    step = slots.step(np.zeros((1, 1)), np.array([True]))
+    assert step.terminated.tolist() == [True] and step.truncated.tolist() == [False]
+
+
+def test_observations_of_another_type_are_told_as_such() -> None:
+    class Bytes(Counter):
+        observation_space = gymnasium.spaces.Box(0, 255, (2,), np.uint8)
+
+    slots = GymSlots(Bytes, 1)
+    slots.reset([0], [plan()])
+    slots._steps[0] = lambda action: (np.array([0.5, 300]), 0.0, False, False, {})
+    with pytest.raises(ValueError, match=r"^observation must hold values of uint8, as its space Box.*got float64"):
+        slots.step(np.zeros((1, 1)), np.array([True]))
 
 
 def test_wrong_input_is_told() -> None:

@@ -228,9 +228,26 @@ def test_an_env_that_always_kills_its_worker_ends_in_an_error_that_names_the_pla
     with (
         SamplerPool(2, max_retries=1) as pool,
         RolloutEngine(lambda: Trouble("kill"), gaussian(), pool=pool) as engine,
-        pytest.raises(WorkerLost, match=r"rollouts \d+ to \d+ \(seeds \(0, 0"),
+        pytest.raises(WorkerLost, match=r"rollouts? .*\(seeds? \(0, 0.* tried 2 times, .* killed by SIGKILL") as caught,
     ):
         engine.run([RolloutPlan(index=i, seed=(0, 0, i), max_steps=15) for i in range(4)])
+    plan = caught.value.plan
+    seeds = ", ".join(f"{name}={x}" for name, x in zip(("seed", "sub_seed", "sub_sub_seed"), plan.seed, strict=True))
+    assert f"metaroll.rollout(env, policy, max_steps=15, {seeds})" in str(caught.value)
+
+
+def test_a_single_plan_is_no_list():
+    with RolloutEngine(Drift, gaussian()) as engine:
+        with pytest.raises(TypeError, match=r"must be a list of RolloutPlan, got a single one; pass \[plan\]"):
+            engine.run(RolloutPlan(max_steps=3))
+
+
+@pytest.mark.parametrize(
+    "policy", [lambda obs: None, ScriptedPolicy(lambda obs, contexts: None)], ids=["any", "script"]
+)
+def test_a_policy_without_a_return_is_told(policy):
+    with pytest.raises(RolloutError, match=r"the policy failed at step 0 of .* got None; is a return missing\?"):
+        rollout(Drift(), policy, max_steps=3, seed=0)
 
 
 @pytest.mark.parametrize("workers", [None, 2])

@@ -172,7 +172,9 @@ def test_a_lost_worker_or_actor_is_replaced_and_knows_all_again(cluster, tmp_pat
         assert own.run_map(once_stopped, [str(tmp_path / "stopped")]) == ["done"]
         assert own.invoke_all(whereabouts) != first
         assert own.run_map(add, [1, 2]) == [6, 7]  # what is kept was told anew
-        with pytest.raises(WorkerLost, match=r"(?s)lost 2 times.*die, argument 0: it was killed by SIGKILL"):
+        with pytest.raises(
+            WorkerLost, match=r"die, argument 0 was tried 2 times, each time a worker was lost; .* killed by SIGKILL"
+        ):
             own.run_map(die, [0])
 
 

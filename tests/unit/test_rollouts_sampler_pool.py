@@ -130,6 +130,30 @@ def test_what_cannot_be_sent_is_an_error_before_anything_runs():
         assert pool.run_map(double, [4]) == [8]
 
 
+def test_advice_of_a_pool_for_what_cannot_be_sent_is_no_smaller_pool():
+    lock = threading.Lock()
+    with SamplerPool(1) as pool, pytest.raises(NotPicklableError) as caught:
+        pool.run_map(lambda G, x: lock, [1])
+    assert "num_workers" not in str(caught.value) and "keep open files, locks and viewers out" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("end", "reason", "cure"),
+    [
+        (lambda: os._exit(3), "the worker was lost: it exited with status 3", "ends its process"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL", "If memory ran out"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "killed by SIGSEGV", "A library crashed in it"),
+        (lambda: time.sleep(60), "no sign of life in phase 'call'", r"allow more time, PoolTimeouts\(call_s="),
+    ],
+    ids=["exit", "kill", "crash", "silence"],
+)
+def test_a_lost_worker_gets_a_cure_that_fits(end, reason, cure):
+    timeouts = PoolTimeouts(call_s=1.0)
+    with SamplerPool(1, transport="process", max_retries=0, timeouts=timeouts) as pool:
+        with pytest.raises(WorkerLost, match=f"(?s)was tried once.*{reason}.*{cure}"):
+            pool.run_map(lambda G, x: end(), [0])
+
+
 def test_an_exception_that_cannot_be_sent_arrives_as_text():
     def raise_local(G, x):
         class Odd(Exception):
@@ -153,8 +177,11 @@ def test_a_dead_worker_is_replaced_and_its_work_done_again(tmp_path):
 
 def test_work_that_kills_every_worker_ends_in_worker_lost():
     with SamplerPool(2, max_retries=1) as pool:
-        with pytest.raises(WorkerLost, match="die_always, argument 0"):
+        with pytest.raises(
+            WorkerLost, match="die_always, argument 0 was tried 2 times, each time a worker was"
+        ) as lost:
             pool.run_map(die_always, [0])
+        assert "Run it again" not in str(lost.value) and lost.value.plan is None
         assert pool.run_map(double, [5]) == [10]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import io
 import random
+import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar
 
@@ -102,7 +103,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise
-        raise UsageError(f"{_first_sentence(complaint.getvalue())}; see {prog} --help") from None
+        raise UsageError(f"{_in_plain_words(_first_sentence(complaint.getvalue()))}; see {prog} --help") from None
     finally:
         random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
     if unknown:
@@ -115,6 +116,21 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
     return parsed
+
+
+_NO_NUMBER = re.compile(
+    r"Error parsing (?P<flag>--\S+): (?:no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
+    r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
+)
+
+
+def _in_plain_words(sentence: str) -> str:
+    """The parser's sentence, without what Python says of a text that is no number."""
+    match = _NO_NUMBER.fullmatch(sentence)
+    if match is None:
+        return sentence
+    kind = "a whole number" if "int()" in match["kind"] else "a number"
+    return f"{match['flag']} must be {kind}, got {match['text']}"
 
 
 def _first_sentence(box: str) -> str:

@@ -59,6 +59,7 @@ def check(arguments: Sequence[str]) -> int:
     with blame_input():
         require_at_least({"--num-steps": given.num_steps}, 1)
         require_at_least({"--seed": given.seed}, 0)
+        _refuse_gymnasium_id(names[0])
         family = get_family(names[0])
     with console.status(f"looking at {escape(names[0])}", spinner="line"):
         report = check_task_env(family, num_steps=given.num_steps, workers=not given.quick, seed=given.seed)
@@ -72,6 +73,20 @@ def check(arguments: Sequence[str]) -> int:
         _show(console, report, seconds)
     sys.stdout.flush()
     return 1 if report.failed or (given.strict and report.warned) else 0
+
+
+def _refuse_gymnasium_id(name: str) -> None:
+    """One environment is no family of tasks, of which the nearest names would be of no use."""
+    import gymnasium
+
+    from metaroll.envs.registry import has_family
+
+    if name in gymnasium.registry and not has_family(name):
+        raise UsageError(
+            f"{name} is one environment of Gymnasium, without tasks to look at. Say in a file my_env.py what they are, "
+            f"`family = TaskFamily.from_params({name!r}, {{constant: (low, high)}})` for one, and try `metaroll check "
+            "my_env:family`; docs/own_environment.md shows how"
+        )
 
 
 def _show(console: Console, report: TaskEnvReport, seconds: float) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from metaroll.data.column_groups import group_columns, space_columns
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, iterate_leaves, map_leaves, to_format
 from metaroll.data.final_entries import final_rows
 from metaroll.data.step_storage import ARGUMENTS, FLAGS
-from metaroll.data.tables import Column, array_columns, column_name
+from metaroll.data.tables import Column, array_columns
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
 
@@ -22,31 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["frame_to_fields", "rollout_to_columns"]
 
 _KINDS = {"observations": "observation", "actions": "action", "states": "state"}
-_PLAIN = (gymnasium.spaces.Box, gymnasium.spaces.Discrete)
 _RESERVED = {*_KINDS, "continuous", "data_format", "length", "rollout_bounds", "rollout_info", *ARGUMENTS}
+_MOST_SHOWN = 4
+"""Columns that an error lists."""
 
 
-def _labels(env_spec: EnvSpec, columns: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
-    """Field -> labels of its columns, for the spaces that the environment has.
-
-    Where the environment names none, ``columns`` (of a table to be read) may have the names that ``to_pandas`` gives.
-    """
+def _labels(env_spec: EnvSpec) -> dict[str, tuple[str, ...]]:
+    """Field -> labels of its columns, for the spaces whose numbers the environment names."""
     result = {}
     for field, kind in _KINDS.items():
-        labels, space = getattr(env_spec, f"{kind}_labels"), getattr(env_spec, f"{kind}_space")
-        if labels is None and columns is not None and isinstance(space, _PLAIN):
-            labels = tuple(column_name(field, index) for index in np.ndindex(space.shape or ()))
-            labels = labels if set(labels) <= set(columns) else None
+        labels = getattr(env_spec, f"{kind}_labels")
         if labels is not None:
             taken = sorted({"rewards", *FLAGS} & set(labels))
             if taken:
                 raise ValueError(f"{kind}_labels must not hold {taken[0]!r}, the name of another column; rename it")
             result[field] = labels
-        elif columns is not None and space is not None:
-            raise ValueError(
-                f"env_spec must name the columns of the {field} (give it {kind}_labels), or df must have the columns "
-                f"{field}[0], {field}[1], ... that to_pandas writes"
-            )
+    if set(result.get("actions", ())) & set(result.get("observations", ())):
+        del result["actions"]  # a joint's torque is called as its angle is: columns ``actions[i]`` tell them apart
     return result
 
 
@@ -63,40 +56,123 @@ def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> 
         raise TypeError(f"df must be a pandas DataFrame, got {type(df).__name__}")
     if not isinstance(env_spec, EnvSpec):
         raise TypeError(f"env_spec must be an EnvSpec, got {type(env_spec).__name__}")
-    labels = _labels(env_spec, df.columns)
-    _check_columns(df, labels)
-    length = _count_steps(df, labels["actions"], continuous)
-    fields: dict[str, Any] = {}
-    for name, columns in labels.items():
-        count = length if name == "actions" else _count_entries(df, columns, length, continuous, name)
-        values = [_numbers(df, column, count, gaps=name != "actions") for column in columns]
-        if columns == (name,) and isinstance(_space(env_spec, name), gymnasium.spaces.Discrete):
-            fields[name] = values[0].astype(np.int64)  # as to_pandas writes choices without labels
-        else:
-            fields[name] = _unflatten(_space(env_spec, name), iter(values), count)
-    fields["rewards"] = _rewards(df, fields, length, task)
-    used = {"rewards", *(label for names in labels.values() for label in names)}
     for name in df.columns:
-        if name in FLAGS:
-            missing = df[name].isna().to_numpy(dtype=bool)
-            fields[name] = [not m and v for m, v in zip(missing[:length], df[name].tolist()[:length], strict=True)]
-        elif name not in used:
-            fields[name] = _raw(df[name], _count_entries(df, [name], length, continuous, name, least=0))
-    return fields
-
-
-def _check_columns(df: Any, labels: Mapping[str, Sequence[str]]) -> None:
-    names = list(df.columns)
-    for name in names:
         if not isinstance(name, str):
             raise ValueError(f"the names of all columns of df must be text, got {name!r}")
+    sources = _sources(env_spec, df)
+    used = {column for source in sources.values() for column in source.columns}
+    _check_columns(df, used, states_are_free="states" not in sources)
+    length = _count_steps(df, sources["actions"].columns, continuous)
+    fields: dict[str, Any] = {}
+    for name, source in sources.items():
+        count = length if name == "actions" else _count_entries(df, source.columns, length, continuous, name)
+        gaps, space = name != "actions", _space(env_spec, name)
+        if source.tree is None:
+            values = [_numbers(df, column, count, gaps) for column in source.columns]
+            fields[name] = _unflatten(space, iter(values), count)
+        else:
+            fields[name] = _read_space(df, space, source.tree, count, gaps)
+    fields["rewards"] = _rewards(df, fields, length, task)
+    for name in set(df.columns) & set(FLAGS):
+        missing = df[name].isna().to_numpy(dtype=bool)
+        fields[name] = [not m and v for m, v in zip(missing[:length], df[name].tolist()[:length], strict=True)]
+    used |= {"rewards", *FLAGS, *_reward_columns(df)}
+    trees = _other_trees([name for name in df.columns if name not in used], fields)
+    fields |= {name: _read_tree(df, name, tree, length, continuous) for name, tree in trees.items()}
+    first = {name: next(iter(iterate_leaves(tree)))[1].flat[0] for name, tree in trees.items()}
+    first |= {name: source.columns[0] for name, source in sources.items() if source.columns}
+    places = {name: df.columns.get_loc(column) for name, column in first.items()}
+    return dict(sorted(fields.items(), key=lambda item: places.get(item[0], -1)))
+
+
+class _Source(NamedTuple):
+    """The columns that hold a field: those of its labels, or those of the tree that ``to_pandas`` writes."""
+
+    columns: list[str]
+    tree: Any = None
+
+
+def _sources(env_spec: EnvSpec, df: Any) -> dict[str, _Source]:
+    """Where observations, actions and states (if the environment and the table have any) stand in the table."""
+    columns, labels = set(df.columns), _labels(env_spec)
+    result: dict[str, _Source] = {}
+    for field, kind in _KINDS.items():
+        space, named = _space(env_spec, field), labels.get(field)
+        if named is not None and set(named) <= columns:
+            result[field] = _Source(list(named))
+            continue
+        if space is None:
+            continue
+        tree = space_columns(space, field, columns)
+        written = [name for _, leaf in iterate_leaves(tree) for name in leaf.flat]
+        if set(written) <= columns and (written or named is None):
+            result[field] = _Source(written, tree)
+        elif field == "states" and not columns & ({*written, *(named or ())} - {*labels.get("observations", ())}):
+            continue  # not every rollout has its states recorded
+        elif named is not None:
+            label = next(label for label in named if label not in columns)
+            raise DataError(f"df has no column {label!r}, which env_spec names; columns: {', '.join(df.columns)}")
+        else:
+            shown = ", ".join(written[:_MOST_SHOWN]) + (", ..." if len(written) > _MOST_SHOWN else "")
+            lacking = next(name for name in written if name not in columns)
+            raise ValueError(
+                f"env_spec must name the columns of the {field} (give it {kind}_labels), or df must have the columns "
+                f"{shown} that to_pandas writes for {space}; {lacking!r} is missing"
+            )
+    return result
+
+
+def _read_space(df: Any, space: gymnasium.Space, tree: Any, count: int, gaps: bool) -> Any:
+    """Entries of a space from the columns that ``space_columns`` names."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: _read_space(df, part, tree[key], count, gaps) for key, part in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_read_space(df, part, tree[i], count, gaps) for i, part in enumerate(space.spaces))
+    if space.dtype is None or space.dtype.kind not in "biufc":
+        return _raw(df[tree.item()], count)
+    values = _read_leaf(tree, count, lambda name: _numbers(df, name, count, gaps))
+    if not tree.size:
+        return values.astype(space.dtype)
+    return _whole(values, space)
+
+
+def _read_leaf(names: np.ndarray, count: int, read: Callable[[str], np.ndarray]) -> np.ndarray:
+    """Entries ``(count, *names.shape)`` of columns."""
+    parts = [read(name) for name in names.flat]
+    values = np.stack(parts, axis=1) if parts else np.zeros((count, 0))
+    return values.reshape(count, *names.shape)
+
+
+def _other_trees(columns: Sequence[str], taken: Collection[str]) -> dict[str, Any]:
+    """Field -> tree of its columns, for the columns that belong to nothing else."""
+    protected = {*_RESERVED, *FLAGS, "rewards", *taken} - ({"states"} - set(taken))
+    trees: dict[str, Any] = {}
+    for field, tree in group_columns(columns).items():
+        if field in protected:
+            trees |= {name: np.array(name, dtype=object) for _, leaf in iterate_leaves(tree) for name in leaf.flat}
+        else:
+            trees[field] = tree
+    return trees
+
+
+def _read_tree(df: Any, field: str, tree: Any, length: int, continuous: bool) -> Any:
+    """A field from its columns; those of one array have equally many entries."""
+
+    def entries(names: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+        label = ".".join(map(str, (field, *path)))
+        count = _count_entries(df, list(names.flat), length, continuous, label, least=0)
+        return _read_leaf(names, count, lambda name: _raw(df[name], count))
+
+    return map_leaves(entries, tree)
+
+
+def _check_columns(df: Any, used: Collection[str], states_are_free: bool) -> None:
+    names = list(df.columns)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"the columns of df must have different names, {twice!r} occurs twice")
-    known = {label for columns in labels.values() for label in columns}
-    for label in sorted(known - set(names)):
-        raise DataError(f"df has no column {label!r}, which env_spec names; columns: {', '.join(names)}")
-    for name in sorted((set(names) - known) & _RESERVED):
+    free = {"states"} if states_are_free else set()
+    for name in sorted((set(names) & _RESERVED) - set(used) - free):
         raise ValueError(f"a column of df cannot be called {name!r}, which StepSequence uses itself; rename it")
 
 
@@ -161,9 +237,14 @@ def _unflatten(space: gymnasium.Space, columns: Iterator[np.ndarray], length: in
         return np.argmax(chosen, axis=1) + int(space.start)
     parts = [next(columns) for _ in range(_size(space))]
     values = np.stack(parts, axis=1) if parts else np.zeros((length, 0))
+    return _whole(values, space).reshape(length, *(space.shape or ()))
+
+
+def _whole(values: np.ndarray, space: gymnasium.Space) -> np.ndarray:
+    """Numbers of a space of whole numbers as such, if none is missing."""
     if space.dtype is not None and space.dtype.kind in "biu" and values.dtype.kind == "f" and np.isfinite(values).all():
-        values = values.astype(space.dtype)
-    return values.reshape(length, *(space.shape or ()))
+        return values.astype(space.dtype)
+    return values
 
 
 def _size(space: gymnasium.Space) -> int:
@@ -179,15 +260,25 @@ def _rewards(df: Any, fields: Mapping[str, Any], length: int, task: Any) -> np.n
         if not callable(getattr(task, "step_rew", None)):
             raise TypeError(f"task must have a method step_rew(state, action, remaining_steps), got {task!r}")
         if "states" not in fields:
-            raise ValueError("a task computes rewards from states: env_spec needs a state_space and state_labels")
+            raise ValueError(
+                "a task computes rewards from states: env_spec needs a state_space and state_labels, and df the "
+                "columns of these labels"
+            )
         states, actions = fields["states"], fields["actions"]
         rewards = [task.step_rew(_entry(states, i), _entry(actions, i), 0) for i in range(length)]
         return np.array([float(np.asarray(reward).item()) for reward in rewards])
-    if "rewards" not in df.columns:
+    columns = _reward_columns(df)
+    if not columns:
         return np.zeros(length)
-    if (known := _count_known(df, "rewards")) < length:
+    if (known := _count_known(df, columns[0])) < length:
         raise ShapeError(f"rewards must have as many entries as actions, {length}; the last one stands in row {known}")
-    return _numbers(df, "rewards", length, gaps=False)
+    rewards = _numbers(df, columns[0], length, gaps=False)
+    return rewards if columns[0] == "rewards" else rewards[:, None]
+
+
+def _reward_columns(df: Any) -> list[str]:
+    """The column of the rewards, if there is one; ``rewards[0]`` is what rewards ``(N, 1)`` are written to."""
+    return [name for name in ("rewards", "rewards[0]") if name in df.columns][:1]
 
 
 def _entry(tree: Any, index: int) -> Any:

@@ -74,6 +74,8 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
     """
     path = Path(path)
     writer = _prepare(rollout, path.suffix)
+    if not path.parent.is_dir():
+        raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
     if os.path.exists(path) and not overwrite:
         raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True")
     _write({path: writer}, path)
@@ -119,11 +121,15 @@ def save_rollouts(
     Returns:
         Paths of the files, in order.
     """
+    if isinstance(rollouts, StepSequence):
+        raise TypeError(
+            "rollouts must be a list of StepSequences, got a single one; pass [rollout], or use save_rollout"
+        )
     folder, rollouts = Path(folder), list(rollouts)
     if not rollouts:
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
-    writers = {folder / f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix) for i, r in enumerate(rollouts)}
+    writers = {folder / f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
     old = [path for path in _recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
@@ -157,11 +163,18 @@ def _kind(suffix: str) -> tuple[Callable[..., Callable[[BinaryIO], None]], Calla
     return _KINDS[suffix.lower()]
 
 
-def _prepare(rollout: StepSequence, suffix: str) -> Callable[[BinaryIO], None]:
+def _prepare(rollout: StepSequence, suffix: str, number: int | None = None) -> Callable[[BinaryIO], None]:
+    """What writes a rollout; its errors tell the ``number`` that it has among several."""
     prepare = _kind(suffix)[0]
+    which = "a rollout" if number is None else f"rollouts[{number}]"
     if not isinstance(rollout, StepSequence):
-        raise TypeError(f"a rollout must be a StepSequence, got {type(rollout).__name__}")
-    return prepare(*to_recording(rollout))
+        raise TypeError(f"{which} must be a StepSequence, got {type(rollout).__name__}")
+    try:
+        return prepare(*to_recording(rollout))
+    except RecordingError as error:
+        if number is None:
+            raise
+        raise RecordingError(f"{which}: {error}") from error
 
 
 def _write(writers: Mapping[Path, Callable[[BinaryIO], None]], target: Path) -> None:

@@ -66,7 +66,7 @@ def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, na
 
     Raises:
         ShapeError: It has another shape or other parts than the space; names the part.
-        ValueError: Its numbers do not fit into the type of the space (a fraction, or 300 in uint8).
+        ValueError: Its numbers do not fit into the type of the space (a fraction, or 300 in uint8), or it holds text.
     """
     if isinstance(batch, dict):
         parts = _parts(space)
@@ -87,12 +87,31 @@ def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, na
         array = element if element.__class__ is np.ndarray else np.asarray(element)
         if array.shape != batch.shape[1:]:
             raise ShapeError(f"{name} must have shape {batch.shape[1:]}, as its space {space} says, got {array.shape}")
-        batch[row] = array
-        if array.dtype != batch.dtype and batch.dtype.kind in "biu" and (batch[row] != array).any():
+        if array.dtype.kind in "biuf":
+            batch[row] = array
+            fits = array.dtype == batch.dtype or batch.dtype.kind not in "biu" or not (batch[row] != array).any()
+        else:
+            fits = _write_odd(batch, row, array)
+        if not fits:
             raise ValueError(
                 f"{name} must hold values of {batch.dtype}, as its space {space} says, got {array.dtype} "
                 f"{np.array2string(array, threshold=8)}"
             )
+
+
+def _write_odd(batch: np.ndarray, row: int, array: np.ndarray) -> bool:
+    """Write objects that are numbers, or complex numbers into complex ones; false if something else is there."""
+    if array.dtype.kind == "c":
+        if batch.dtype.kind == "c":
+            batch[row] = array
+        return batch.dtype.kind == "c"
+    if array.dtype.kind != "O" or any(value is None or isinstance(value, str | bytes) for value in array.flat):
+        return False
+    try:
+        batch[row] = array
+    except (TypeError, ValueError):
+        return False
+    return batch.dtype.kind not in "biu" or not (batch[row] != array).any()
 
 
 def stack_elements(space: gymnasium.Space, elements: Sequence[Any], name: str = "observation") -> Any:
@@ -282,7 +301,7 @@ def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> 
     if array.shape[:1] != (size,) or entries != wanted:
         raise ShapeError(
             f"{name} must have one row per slot ({size}) with {wanted // size} entries for {space}, "
-            f"got shape {array.shape}"
+            f"got {'None' if batch is None else f'shape {array.shape}'}"
         )
     return array
 

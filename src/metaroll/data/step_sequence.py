@@ -46,9 +46,9 @@ class StepSequence(StepStorage, Sequence[Step]):
             ``rollout_bounds``; of the last one only if ``complete``.
         continuous: True if the steps follow one another; False for a loose batch.
         rollout_bounds: First step of every sub-rollout, then N, ``(R+1,)``. Default: a new one after each ``done``.
-        rewards: ``(N,)``; determines the number of steps.
+        rewards: ``(N,)`` or ``(N, 1)``; determines the number of steps.
         observations: ``(N+1, ...)``, or ``(N, ...)`` if the last one is not known.
-        actions: ``(N, ...)``.
+        actions: ``(N, ...)``, or ``(N+1, ...)`` if one after the last step is known; it belongs to no step.
         **data: More fields of N or N + 1 entries (N if not continuous): arrays, lists of steps, dicts or tuples of
             such, lists of those. ``terminated`` and ``truncated``, bool ``(N,)``, tell endings from time limits
             (Gymnasium's meaning). If one is absent, it is ``done`` without the other; if both are, every ``done`` step
@@ -101,6 +101,10 @@ class StepSequence(StepStorage, Sequence[Step]):
             self.add_data(name, value)
         if isinstance(self.rewards, dict | tuple):
             raise ShapeError(f"rewards must be numbers, one per step, got entries like {rewards[0]!r}")
+        if self.rewards.shape[1:] not in ((), (1,)):
+            raise ShapeError(
+                f"rewards must have shape ({self._length},), one number per step, got {tuple(self.rewards.shape)}"
+            )
         self._set_ends(complete, done, rollout_bounds)
         self._set_endings(terminated, truncated)
 
@@ -231,6 +235,8 @@ class StepSequence(StepStorage, Sequence[Step]):
         Returns:
             Sequence with the sub-rollouts of all parts; its ``rollout_info`` is theirs if all are equal, else ``None``.
         """
+        if isinstance(parts, StepSequence):
+            raise TypeError("parts must be a list of StepSequences, got a single one; pass [rollout]")
         parts = list(parts)
         if not parts:
             raise ValueError("parts must hold at least one StepSequence, got none")
@@ -255,7 +261,10 @@ class StepSequence(StepStorage, Sequence[Step]):
                     raise DataError(f"all parts must have the same entries in {name!r}; {path} is not in every one")
                 leaves = [tree[path] for tree in trees]
                 known = [part._finals.get((name, *path)) for part in parts]
-                rows, rest = concat_leaves(leaves, known, ends, fmt, truncate_last and continuous)
+                try:
+                    rows, rest = concat_leaves(leaves, known, ends, fmt, truncate_last and continuous)
+                except ShapeError as error:
+                    raise ShapeError(f"field {'.'.join(map(str, (name, *path)))!r}: {error}") from error
                 if rest is not None and continuous:
                     finals[(name, *path)] = rest
                 return rows
@@ -328,10 +337,19 @@ class StepSequence(StepStorage, Sequence[Step]):
     def from_pandas(cls, df: Any, env_spec: EnvSpec, continuous: bool = True, task: Any = None) -> StepSequence:
         """A rollout from a table with one row per step and one for what follows the last step.
 
-        The labels of ``env_spec`` pick the columns of observations, actions and states (if it has a state space); the
-        column "rewards" holds the rewards, "done", "terminated" and "truncated" the ends, any other column is a field
-        of its own. Columns may be filled up with missing values at their end. The number of steps is that of the
-        actions, at most one less than that of the rows; an action in the last row is left out.
+        The labels of ``env_spec`` pick the columns of observations, actions and states; without labels, or where the
+        table does not have them, these are the columns that ``to_pandas`` writes for their spaces (``observations[0]``,
+        ``actions.gripper``). States may be absent. The column "rewards" holds the rewards, "done", "terminated" and
+        "truncated" the ends. Any other column is a field of its own, but ``name[0]``, ``name[1]``, ... together are the
+        field ``name``, ``name.key`` an entry of it. Columns may be filled up with missing values at their end. The
+        number of steps is that of the actions, at most one less than that of the rows; an action in the last row is
+        left out.
+
+        So what ``to_pandas`` wrote of a continuous rollout comes back, except for what a table does not tell:
+        ``rollout_info``, the data format (it is "numpy") and the dtype of text (it becomes objects) are not in it, nor
+        are entries without any number (shape ``(0,)``, empty dicts). A final entry that is NaN or ``None`` counts as
+        absent. Named tuples, and dicts with the keys "0", "1", ..., become tuples; other keys text; names of fields
+        and keys with a dot or a bracket are taken apart. ``save_rollout`` keeps all of that.
 
         Args:
             df: The table.

@@ -81,7 +81,7 @@ class StepStorage:
         if name in self.__dict__.get("_names", ()):  # other data for a field must fit as the first did
             if not (self._format == "numpy" and type(value) is np.ndarray):
                 refuse_gradients(name, value)
-                value = to_tree(value, self._format, self._length)
+                value = _named_tree(name, value, self._format, self._length)
             self._check_lengths(name, value)
         super().__setattr__(name, value)
 
@@ -119,7 +119,7 @@ class StepStorage:
         # Arrays in the right format, the usual case, need no recursion.
         if not (self._format == "numpy" and type(value) is np.ndarray):
             refuse_gradients(name, value)
-            value = to_tree(value, self._format, self._length)
+            value = _named_tree(name, value, self._format, self._length)
         self._check_lengths(name, value)
         self.__dict__[name] = value
         self._names.append(name)
@@ -152,9 +152,7 @@ class StepStorage:
         def successors(leaf: Array, path: tuple[Any, ...]) -> Array:
             rows, missing = successor_rows(leaf, self._finals.get((name, *path)), self._successor_bounds(name))
             if missing.any():
-                raise DataError(
-                    f"the entry of {name!r} after the end of sub-rollout {np.argmax(missing)} is not stored"
-                )
+                raise DataError(_not_stored(name, np.argmax(missing)))
             return rows
 
         return map_leaves(successors, getattr(self, name))
@@ -168,9 +166,7 @@ class StepStorage:
             if present.all():
                 return values
             if default is None:
-                raise DataError(
-                    f"the entry of {name!r} after the end of sub-rollout {np.argmin(present)} is not stored"
-                )
+                raise DataError(f"{_not_stored(name, np.argmin(present))}, or pass default=...")
             values = values.clone() if isinstance(values, torch.Tensor) else values.copy()
             values[torch.from_numpy(~present) if isinstance(values, torch.Tensor) else ~present] = default
             return values
@@ -195,7 +191,10 @@ class StepStorage:
                 return finals.values[rollout : rollout + 1]
             if index + 1 < len(leaf) and index + 1 == self._length:
                 return leaf[index + 1 : index + 2]
-            raise DataError(f"step {index} is the last of its rollout, and no {name!r} after it is stored")
+            raise DataError(
+                f"step {index} is the last of its rollout, and no {name!r} after it is stored: give the field N + 1 "
+                "entries"
+            )
 
         return map_leaves(row, getattr(self, name)), 0
 
@@ -257,6 +256,23 @@ class StepStorage:
         flags = {name: getattr(self, name)[indices] for name in FLAGS}
         fields = {n: map_leaves(lambda leaf, _: select_rows(leaf, indices), getattr(self, n)) for n in self._names}
         return self._assemble(fields, {}, flags, None, self.rollout_info, self._format)
+
+
+def _named_tree(name: str, value: Any, data_format: str, length: int) -> Any:
+    """``to_tree`` whose errors name the field."""
+    try:
+        return to_tree(value, data_format, length)
+    except (ShapeError, DataError) as error:
+        raise type(error)(f"field {name!r}: {error}") from error
+    except TypeError as error:
+        raise TypeError(f"field {name!r}: {error}") from error
+
+
+def _not_stored(name: str, rollout: Any) -> str:
+    return (
+        f"the entry of {name!r} after the end of sub-rollout {rollout} is not stored: give the field N + 1 "
+        "entries, the last of them that after the last step"
+    )
 
 
 def as_flags(name: str, value: Any, length: int) -> np.ndarray:

@@ -135,7 +135,7 @@ class GymSlots:
         infos: list[dict[str, Any]] = [{}] * self.num_slots
         observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
-        careful = self._careful
+        careful, truth = self._careful, np.bool_
         slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
@@ -145,9 +145,15 @@ class GymSlots:
                 result = steps[slot](rows[slot])
                 observation, reward, ended, cut, info = result
                 if ended:
+                    if ended.__class__ is not bool and ended.__class__ is not truth:
+                        ended = _truth("terminated", ended)
                     terminated[slot] = ended
                 if cut:
+                    if cut.__class__ is not bool and cut.__class__ is not truth:
+                        cut = _truth("truncated", cut)
                     truncated[slot] = cut
+                if reward is None:  # would become NaN
+                    raise TypeError("reward is None")
                 if (
                     observation.__class__ is not array
                     or observation.shape != obs_shape
@@ -164,7 +170,7 @@ class GymSlots:
             raise
         except Exception as error:
             if result is not None:
-                error = _explained(error, result)
+                error = _explained(error, result, space)
                 _tag(error, slot)
                 raise error from None
             _tag(error, slot)
@@ -390,10 +396,24 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
     return to_boxes
 
 
-def _explained(error: Exception, result: Any) -> Exception:
+def _truth(name: str, value: Any) -> bool:
+    """A truth value of another type than bool: 0 or 1, perhaps in an array."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+        raise _StepError(f"step() must return {name} as True or False, got {value!r} of type {type(value).__name__}")
+    return bool(array.item())
+
+
+class _StepError(TypeError):
+    """Says already what is wrong with what ``step`` returned."""
+
+
+def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:
     """A clearer error for a step that went through in the environment but returned something else than expected."""
     if isinstance(error, ShapeError):
         return error
+    if isinstance(error, _StepError):
+        return TypeError(str(error))
     if not isinstance(result, tuple) or len(result) != 5:
         what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
         cure = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
@@ -401,7 +421,13 @@ def _explained(error: Exception, result: Any) -> Exception:
             "step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, "
             f"got {what}{cure}"
         )
-    _, reward, terminated, truncated, info = result
+    observation, reward, terminated, truncated, info = result
+    try:
+        write_element(space, empty_batch(space, 1), 0, observation)
+    except (ShapeError, ValueError) as wrong:
+        return wrong
+    if reward is None:
+        return TypeError("step() must return a number as reward, got None")
     return TypeError(
         "step() must return an array, a number, two truth values and a dict, got "
         f"reward={reward!r}, terminated={terminated!r}, truncated={truncated!r}, info={info!r} ({error})"

@@ -166,6 +166,8 @@ class ForeignPolicy:
         else:
             result = agent(obs, **extra)
         action, info = result if _is_pair(result) else (result, {})
+        if action is None:
+            raise TypeError(f"{type(agent).__name__} must return an action, got None; is a return missing?")
         if isinstance(action, torch.distributions.Distribution):
             action = _likely(action) if deterministic else action.sample()
         elif deterministic and not self._takes_deterministic and "mean" in info:
@@ -245,6 +247,8 @@ class ScriptedPolicy:
     ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; without infos."""
         actions = self.function(obs, dict(state))
+        if actions is None:
+            raise TypeError("the function of a ScriptedPolicy must return actions, got None; is a return missing?")
         if self.env_spec is not None:
             actions = check_elements("the function's actions", self.env_spec.action_space, actions, len(noise))
         # A constant action may be one row broadcast, or the observations themselves.

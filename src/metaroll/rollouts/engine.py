@@ -42,6 +42,9 @@ __all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
 
 _numbers = itertools.count()
 
+_HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
+"""What helps an engine against what cannot be sent."""
+
 _MOST_DROPPED = 32
 """After so many rollouts of a variation without a single valid one, more are not tried."""
 
@@ -147,7 +150,7 @@ class RolloutEngine:
         if self._pool.is_serial:
             self._local.set_env(source)
         else:
-            self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}")
+            self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", way_out=_HERE)
         # All of it, or nothing where it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
 
@@ -315,10 +318,12 @@ class RolloutEngine:
 
     def _job(self, number: int, unit: Unit) -> Job:
         first, last = unit.plans[0], unit.plans[-1]
-        seeds = f"seeds {first.seed} to {last.seed}"
-        what = f"rollouts {first.index} to {last.index} ({seeds})"
-        blob = encode_command(run_unit_in_worker, (self._key, unit), {}, f"a plan of {what} (its env_update, say)")
-        return Job(number, blob, what, phase="start")
+        what = f"rollouts {first.index} to {last.index} (seeds {first.seed} to {last.seed})"
+        if first is last:
+            what = f"rollout {first.index} (seed {first.seed})"
+        sent = f"a plan of {what} (its env_update, say)"
+        blob = encode_command(run_unit_in_worker, (self._key, unit), {}, sent, _HERE)
+        return Job(number, blob, what, phase="start", plans=unit.plans)
 
     def _send_policy(self, parameters: np.ndarray) -> None:
         # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
@@ -328,7 +333,7 @@ class RolloutEngine:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
                 what = f"policy {type(self.policy).__name__}"
-                self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what)
+                self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, way_out=_HERE)
                 self._sent_policy, self._sent_buffers = cloudpickle.dumps(self.policy), buffers
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)
@@ -346,6 +351,8 @@ def _buffers_of(policy: Any) -> bytes:
 
 def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
     """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position."""
+    if isinstance(plans, RolloutPlan):
+        raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
     entropy: int | None = None
     resolved = []
     for position, plan in enumerate(plans):

@@ -14,6 +14,7 @@ from metaroll.types import RolloutPlan
 __all__ = [
     "FAILURES",
     "DroppedRollout",
+    "can_run_again",
     "describe_plan",
     "failure_in_slots",
     "finite_rows",
@@ -45,6 +46,11 @@ def describe_plan(plan: RolloutPlan) -> str:
         return str(plan.extras[_NAME])
     task = "" if plan.task is None else f"task {plan.task}, "
     return f"rollout {plan.index} ({task}seed {plan.seed})"
+
+
+def can_run_again(plan: RolloutPlan) -> bool:
+    """Whether its caller knows the rollout as one (see ``_NAME``), and so can run it again."""
+    return _NAME not in plan.extras
 
 
 def replay_line(plan: RolloutPlan) -> str:
@@ -109,4 +115,4 @@ def _place(step: int) -> str:
 
 def _again(plan: RolloutPlan) -> str:
     """How to run a rollout again, for those who know it as one."""
-    return "" if _NAME in plan.extras else f"\nRun it again here: {replay_line(plan)}"
+    return f"\nRun it again here: {replay_line(plan)}" if can_run_again(plan) else ""

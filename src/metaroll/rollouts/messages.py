@@ -84,8 +84,17 @@ class BeatReader:
         self._page.close()
 
 
-def encode_command(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> bytes:
+def encode_command(
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], what: str, way_out: str = ""
+) -> bytes:
     """A command as bytes.
+
+    Args:
+        func: What to call.
+        args: Arguments.
+        kwargs: More arguments.
+        what: What an error names.
+        way_out: What else an error may advise.
 
     Raises:
         NotPicklableError: Something in it cannot be sent; names ``what`` and the cure.
@@ -95,8 +104,8 @@ def encode_command(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     except Exception as error:
         raise NotPicklableError(
             f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (an "
-            "environment's constructor instead of an instance, say), keep open files, locks and viewers out of it, or "
-            "use num_workers=1"
+            "environment's constructor instead of an instance, say), and keep open files, locks and viewers out of it"
+            f"{way_out}"
         ) from error
 
 

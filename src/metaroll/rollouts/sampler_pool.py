@@ -36,7 +36,8 @@ class SamplerPool:
             for a new one. By default the one that the program has connected with ``ray.init``, else that of
             ``RAY_ADDRESS``, else a new one on this machine, which ends with the last pool.
         timeouts: When a silent worker is given up.
-        max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised.
+        max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised
+            (so a function runs ``max_retries + 1`` times, if each time its worker dies or exceeds ``call_s``).
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
     collected or the interpreter ends) leaves no process behind.
@@ -191,13 +192,13 @@ class SamplerPool:
 
     # -- what every worker knows ---------------------------------------------------------------------------------------
 
-    def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None) -> None:
+    def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None, way_out: str = "") -> None:
         """Run ``func(G, *args)`` in every worker now, and first of all in every worker that replaces one.
 
         What was kept under the same key before is forgotten, in its place in the order.
         """
         what = what or f"function {_name(func)} or its arguments"
-        blob = encode_command(func, args, {}, what)
+        blob = encode_command(func, args, {}, what, way_out)
         before = self._kept.get(key)
         self._kept[key] = (blob, _name(func))
         try:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
+from metaroll.rollouts.losses import cure_of_end, cure_of_silence, worker_lost
 from metaroll.rollouts.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.transports import Health, Transport
 from metaroll.rollouts.worker_status import WorkerStatus, format_workers
+from metaroll.types import RolloutPlan
 
 __all__ = ["Crew", "Job", "PoolTimeouts", "RemoteError", "Schedule", "describe_worker"]
 
@@ -28,7 +30,8 @@ class PoolTimeouts:
 
     ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
     ``start_s`` until a worker is up and has read the engine's commands (which import what they need), ``call_s`` for
-    functions of the user (who knows how long they take).
+    functions of the user (who knows how long they take). One that takes longer is tried again, ``max_retries + 1``
+    times in all, before ``WorkerLost`` is raised.
     """
 
     step_s: float | None = 60.0
@@ -62,6 +65,8 @@ class Job:
     tries: int = 0
     phase: str = "call"
     """Which of ``PoolTimeouts`` holds while the command is read and run, until it tells its own phase."""
+    plans: Sequence[RolloutPlan] = ()
+    """The rollouts that it is made of, if it is."""
 
 
 @dataclass
@@ -108,8 +113,6 @@ class Schedule:
         self.shared = deque(job for job in jobs if job.worker is None)
         self.pinned: dict[int, deque[Job]] = {worker: deque() for worker in range(self.transport.num_workers)}
         self.restoring: dict[int, deque[Job]] = {}
-        self.lost = [0] * self.transport.num_workers
-        """How often each worker was lost in this call."""
         self.failed_starts = [0] * self.transport.num_workers
         """How often each worker was lost before it was ready for a job."""
         self.report: str | None = None
@@ -145,7 +148,8 @@ class Schedule:
     def status(self) -> list[WorkerStatus]:
         """What every worker is doing; may be called from any thread."""
         running = dict(self.running)
-        return [describe_worker(self.transport, worker, running.get(worker)) for worker in range(len(self.lost))]
+        workers = range(self.transport.num_workers)
+        return [describe_worker(self.transport, worker, running.get(worker)) for worker in workers]
 
     # -- handing out -----------------------------------------------------------------------------------------------
 
@@ -180,7 +184,8 @@ class Schedule:
 
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
-            self._replace(event.worker, str(event.payload))
+            reason = str(event.payload)
+            self._replace(event.worker, reason, cure_of_end(reason))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -209,9 +214,10 @@ class Schedule:
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
-                self._replace(worker, f"it {doing} for {health.silent_s:.0f} s")
+                cure = cure_of_silence(health.phase, health.stopped)
+                self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", cure)
 
-    def _replace(self, worker: int, reason: str) -> None:
+    def _replace(self, worker: int, reason: str, cure: str) -> None:
         table = format_workers(self.status())
         job = self.running.pop(worker, None)
         self.restoring.pop(worker, None)
@@ -219,16 +225,12 @@ class Schedule:
         if job is None:
             return  # the next job starts it again, so that one that cannot start is not tried for ever
         self.transport.restart(worker)
-        self.lost[worker] += 1
         job.tries += 1
         if job.index < 0:
             self.failed_starts[worker] += 1
-        if max(job.tries, self.failed_starts[worker] if job.index < 0 else 0) > self.crew.max_retries:
-            self.failures[job.index] = WorkerLost(
-                f"worker {worker} was lost {self.lost[worker]} times, last while running {job.what}: {reason}. If "
-                "the work is heavy, allow more time (PoolTimeouts); if memory ran out, use fewer workers or slots.\n"
-                f"The workers at that time:\n{table}"
-            )
+        tries = self.failed_starts[worker] if job.index < 0 else job.tries
+        if tries > self.crew.max_retries:
+            self.failures[job.index] = worker_lost(job.what, tries, reason, cure, job.plans, table)
         elif job.worker is not None and job.index >= 0:
             self.pinned[worker].appendleft(job)
         elif job.index >= 0:
