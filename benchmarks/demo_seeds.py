@@ -18,6 +18,7 @@ from _reporting import report, versions
 import metaroll.cli.demo
 import metaroll.cli.main
 
+# As the results have them: the gain of these lines is what summaries call the change over the episodes.
 KEYS = (
     "return_before",
     "return_after",
@@ -75,7 +76,7 @@ def main() -> None:
             value=summary["normalised_score"],
             unit="share of the way from floor to oracle",
             config={"seed": seed},
-            **{key: summary[key] for key in KEYS},
+            **{key: summary[key.replace("gain", "change")] for key in KEYS},
             adaptation_curve=summary.get("adaptation_curve"),
             versions=versions("torch", "numpy"),
         )

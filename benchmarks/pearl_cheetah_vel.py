@@ -48,6 +48,7 @@ def lines_of(folder: Path, iteration: int, memory: int | None) -> Iterator[dict[
     """The measurement of one iteration."""
     config, numbers = read_config(folder), numbers_of(folder)[iteration]
     episodes = [value for name, value in numbers.items() if name.startswith("return_episode_")]
+    change = "change" if "change" in numbers else "gain"  # as older runs call it
     yield {
         "peer": "published",
         "metric": "held_out_return",
@@ -59,8 +60,8 @@ def lines_of(folder: Path, iteration: int, memory: int | None) -> Iterator[dict[
         "return_after_interval": [numbers["return_after_ci_low"], numbers["return_after_ci_high"]],
         "return_before": numbers["return_before"],
         "return_before_interval": [numbers["return_before_ci_low"], numbers["return_before_ci_high"]],
-        "gain": numbers["gain"],
-        "gain_interval": [numbers["gain_ci_low"], numbers["gain_ci_high"]],
+        "gain": numbers[change],
+        "gain_interval": [numbers[f"{change}_ci_low"], numbers[f"{change}_ci_high"]],
         "return_of_all_episodes": float(np.mean(episodes)),
         **costs_of(config, iteration, numbers, memory),
         "config": {**about_run(folder, config), "published": PUBLISHED_BY},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,13 +14,44 @@ print(len(updates), len({update.task.env_name for update in updates}), env.spec.
 first, _ = env.reset(seed=1)
 print(first.shape, env.step(env.action_space.sample())[2:4])
 """
+# Numbers that learn nothing in seconds, in the place of those of the page.
+TINY = {
+    r"sizes = dict\(\n.*?\n\)": (
+        "sizes = dict(num_test_tasks=2, meta_batch_size=2, batch_size=16, embedding_batch_size=16, num_tasks_sample=1,"
+        " embedding_mini_batch_size=16, num_initial_steps=20, num_steps_per_epoch=2, num_steps_prior=20,"
+        " num_extra_rl_steps_posterior=20, max_path_length=10)"
+    ),
+    r"sample\(50\)": "sample(3)",
+    r"\((300|200), .*?\)": "(8,)",
+    r"n_epochs=500": "n_epochs=1",
+    r"num_workers=2": "num_workers=1",
+}
+
+
+def blocks() -> list[str]:
+    found = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    assert len(found) == 2
+    return found
 
 
 def test_the_block_of_python_runs_and_draws_two_tasks_of_each_class(tmp_path):
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    block = blocks()[0]
     command = [sys.executable, "-W", "ignore", "-c", block + TOLD]  # Meta-World's own observation spaces are warned of
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     counts, step = done.stdout.splitlines()
     assert counts.startswith("20 10 ")
     assert step == "(39,) (False, False)"
+
+
+def test_pearl_is_trained_on_a_benchmark(tmp_path):
+    code = blocks()[1]
+    for pattern, text in TINY.items():
+        code, count = re.subn(pattern, text, code, flags=re.DOTALL)
+        assert count, pattern
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "runs" / "pearl-ml1" / "metrics.jsonl").read_text().splitlines()]
+    assert {row["task"] for row in rows if row["metric"] == "success_rate"} == {"task 0", "task 1"}

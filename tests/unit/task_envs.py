@@ -113,6 +113,35 @@ class NaNReward(Line):
         return self.shown(), float("nan"), False, False, {}
 
 
+class WrongShape(Line):
+    """Says one number, shows three."""
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 0.0, False, False, {}
+
+
+class Halves(Line):
+    """Says whole numbers, shows halves."""
+
+    observation_space: Any = gymnasium.spaces.Box(-9, 9, (1,), np.int32)
+
+    def shown(self):
+        return np.array([0.5], np.float32)
+
+
+class ShowsLater(Line):
+    """Hides the place until it has been stepped."""
+
+    observation_space: Any = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+    def step(self, action):
+        shown, *rest = super().step(action)
+        return np.array([shown[0], self.place], np.float32), *rest  # type: ignore[return-value]
+
+    def shown(self):
+        return np.array([self.x, 0], np.float32)
+
+
 class ToldByReset(gymnasium.Env):
     """The same, told its task by the options of ``reset``."""
 
@@ -138,6 +167,13 @@ class Sized(Line):
 
     def step(self, action):
         return super().step(self.size * action)
+
+
+class Needs(Line):
+    """Cannot be made without an argument."""
+
+    def __init__(self, size):
+        self.size = size
 
 
 def locked() -> TaskFamily:

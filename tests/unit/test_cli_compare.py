@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import yaml
 from test_cli_sessions import TINY
 
+from metaroll.cli import sessions
 from metaroll.cli.main import main
 from metaroll.training.metrics_log import MetricsLog
 
@@ -92,6 +94,52 @@ def test_the_picture(runs, capsys):
     assert "c.png" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("name", "start"), [("new/c.pdf", b"%PDF"), ("c.svg", b"<?xml")])
+def test_the_ending_says_as_what_a_picture_is_written(runs, name, start):
+    for _ in range(2):
+        assert main(["plot", "runs", "--out", name, "--quiet"]) == 0
+        assert (runs / name).read_bytes().startswith(start)
+
+
+def test_a_picture_that_cannot_be_written_is_refused(runs, capsys):
+    text = refusal(capsys, "plot", "runs", "--out", "c.xyz")
+    assert "--out must end in .png, .pdf or .svg, got 'c.xyz'" in text
+    assert "--out must end in" in refusal(capsys, "plot", "runs", "--out", "")
+    assert "--out must name a file that can be written, got '/proc/c.svg': No such file" in refusal(
+        capsys, "plot", "runs", "--out", "/proc/c.svg"
+    )
+    (runs / "c.png").mkdir()
+    assert "it is a folder" in refusal(capsys, "plot", "runs", "--out", "c.png")
+    assert sorted(path.name for path in runs.iterdir()) == ["c.png", "runs"]
+
+
+def test_runs_that_have_not_finished_are_named(runs, capsys):
+    assert main(["compare", "runs/slow-0", "runs/slow-1", "--json"]) == 0
+    captured = capsys.readouterr()
+    expected = [f"runs/slow-{seed} (interrupted, 2 of 3 epochs)" for seed in (0, 1)]
+    assert json.loads(captured.out)["unfinished"] == expected
+    assert f"not finished: {', '.join(expected)}" in " ".join(captured.err.split())
+
+
+def test_a_run_without_evaluations_on_its_way_counts_with_that_of_its_end(runs, capsys):
+    log = MetricsLog(runs / "runs" / "fast-0")
+    (runs / "runs" / "fast-0" / "metrics.jsonl").unlink()
+    log.append(2, 300, "train", {"loss": 1.0})
+    log.flush()
+    text = refusal(capsys, "compare", "runs/slow-0", "runs/fast-0")
+    assert "`metaroll resume runs/fast-0` trains it to its end" in text and "--evaluate-every N" in text
+    at_the_end = {"epochs": 3, "env_steps": 300, "return_after": 7.0}
+    rows = [{"name": "task 0", "return_after": 6.0}, {"name": "task 1", "return_after": 8.0}]
+    (runs / "runs" / "fast-0" / "summary.json").write_text(json.dumps({**at_the_end, "per_task": rows}))
+    assert main(["compare", "runs/slow-0", "runs/fast-0", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [entry["mean"] for entry in found["groups"]] == [2.5, 7.0]
+    assert (found["groups"][1]["env_steps"], found["unfinished"]) == (
+        [300],
+        ["runs/slow-0 (interrupted, 2 of 3 epochs)"],
+    )
+
+
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
     monkeypatch.chdir(tmp_path)
@@ -112,8 +160,53 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
     assert main([*arguments, "--jobs", jobs, "--json"]) == 0
     summaries = json.loads(capsys.readouterr().out)["runs"]
     assert [summary["seed"] for summary in summaries] == [4, 5]
-    assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["seed-4", "seed-5"]
-    assert "a run exists already in many/seed-4" in refusal(capsys, *arguments)
+    assert sorted(path.name for path in (tmp_path / "many").iterdir()) == ["group.yaml", "seed-4", "seed-5"]
+    text = refusal(capsys, *arguments)
+    assert "a group of runs exists already in many (seeds 4, 5): `metaroll resume many` continues" in text
+    # One that has not begun, one that has finished.
+    shutil.rmtree(tmp_path / "many" / "seed-5")
+    assert main(["compare", "many", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unfinished"] == ["many/seed-5 (not begun)"]
+    before = (tmp_path / "many" / "seed-4" / "summary.json").read_bytes()
+    assert main(["resume", "many", "--json"]) == 0
+    assert [summary["seed"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [4, 5]
+    assert (tmp_path / "many" / "seed-4" / "summary.json").read_bytes() == before
+    # More epochs for all of them.
+    assert main(["resume", "many", "--epochs", "2", "--json"]) == 0
+    assert [summary["epochs"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [2, 2]
+    assert "--from-epoch is for one run" in refusal(capsys, "resume", "many", "--from-epoch", "1")
+    assert "--jobs is for a group of runs" in refusal(capsys, "resume", "many/seed-4", "--jobs", "2")
+
+
+def test_a_group_that_was_interrupted_says_how_it_goes_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    train = ["train", "pearl", "point-robot", "--config", "tiny.yaml", "--seeds", "2", "--quiet"]
+    started, begin = [], sessions.start
+
+    def interrupted(config, folder, *arguments, **options):
+        started.append(folder.name)
+        if folder.name == "seed-1":
+            raise KeyboardInterrupt
+        begin(config, folder, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sessions, "start", interrupted)
+        assert main(train) == 130
+    group = "runs/pearl-point-robot-seeds-0-1"
+    assert f"interrupted; continue with: metaroll resume {group}" in " ".join(capsys.readouterr().err.split())
+    assert started == ["seed-0", "seed-1"]
+    assert main(["resume", group]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{group}/seed-0 is finished" in shown and f"run folder {group}/seed-1;" in shown
+
+
+def test_a_group_of_which_nothing_begins_may_be_asked_for_again(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
+    train = ["train", "pearl", "point-robot", "--config", "tiny.yaml", "--seeds", "2", "--quiet"]
+    assert "resume" not in refusal(capsys, *train, "--context-reward-key", "nothing")
+    assert main(train) == 0
 
 
 def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
@@ -127,6 +220,9 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     assert set(values["baselines"]) == {"no adaptation", "random context", "task oracle"}
     assert values["baselines"]["task oracle"]["advantage"] < 0
     assert len(values["per_task"]) == 4
+    without = values["baselines"]["no adaptation"]
+    assert values["gain"] == without["advantage"] == pytest.approx(values["return_after"] - without["return"])
+    assert values["change"] == pytest.approx(values["return_after"] - values["return_before"])
     assert values["share_worse"] == np.mean([row["worse"] for row in values["per_task"]])
     bias = values["first_finished_success_rate"] - values["success_rate"]
     assert values["first_finished_bias"] == pytest.approx(bias)
@@ -134,3 +230,5 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     assert "k-shot curve" in shown
     assert "which is biased" in shown
     assert "got worse by adapting" in shown
+    assert f"adaptation gain {values['gain']:+.1f}" in shown
+    assert "change over the episodes" not in shown

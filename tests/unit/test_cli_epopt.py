@@ -8,6 +8,8 @@ import pytest
 
 from metaroll.cli.experiments import build, resolve, run_options, split_tasks
 from metaroll.cli.main import main
+from metaroll.cli.param_ranges import parse_ranges
+from metaroll.cli.run_folder import read_config
 from metaroll.learners.epopt import EPOpt
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.training.metrics_log import read_metrics
@@ -24,6 +26,7 @@ def test_a_run_is_trained_resumed_and_evaluated(tmp_path, capsys):
     assert main(["train", "epopt", "pend", *SMALL, "--out", straight, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["algo"], len(summary["returns"])) == ("epopt", 3)
+    assert (summary["return_cvar"], summary["cvar_epsilon"]) == (min(summary["returns"])[0], 0.25)  # one of three
     assert main(["train", "epopt", "pend", *SMALL, "--epochs", "1", "--out", stopped, "--quiet"]) == 0
     assert main(["resume", stopped, "--epochs", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["returns"] == summary["returns"]
@@ -55,13 +58,37 @@ def test_domain_parameters_vary_unless_the_environment_does_that_itself():
     assert split_tasks(resolve("epopt", "CartPole-v1", [("the test", {"randomise": "none"})])) == (None, [])
 
 
+def test_ranges_of_ones_own_vary_in_environments_of_others(tmp_path, capsys):
+    ranges = ("--randomise-param", "length=0.3:0.7", "--randomise-param", "masspole=0.05:0.2")
+    assert main(["train", "epopt", "CartPole-v1", *SMALL, *ranges, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    train, test = split_tasks(read_config(tmp_path / "run"))
+    drawn = [update.task for update in [*train.sample(50), *test]]
+    assert all(0.3 <= task["length"] <= 0.7 and 0.05 <= task["masspole"] <= 0.2 for task in drawn)
+    assert len({task["length"] for task in drawn}) == 53
+
+
+def test_paths_into_a_mujoco_model_are_names_of_ranges():
+    assert parse_ranges(["body_mass:torso=3:1e1"]) == {"body_mass:torso": (3.0, 10.0)}
+
+
+def test_a_family_draws_its_own_and_nothing_drawn_is_told(tmp_path, capfd):
+    assert split_tasks(resolve("epopt", "point-robot"))[0] is not None  # the preset has randomise: default
+    small = [*SMALL[:-4], "--out", str(tmp_path / "run")]
+    assert main(["train", "epopt", "CartPole-v1", *small, "--randomise", "none"]) == 0
+    assert "nothing is drawn" in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "about"),
     [
         (["pend", "--epsilon", "0"], "epsilon"),
         (["pend", "--rollouts-per-epoch", "0"], "rollouts_per_epoch"),
         (["pend", "--steps-per-epoch", "100"], "steps-per-epoch"),
-        (["CartPole-v1"], "no default spreads"),
+        (["CartPole-v1"], "no usual ranges are known: say what varies, as in --randomise-param"),
+        (["CartPole-v1", "--randomise-param", "lenght=0.3:0.7"], "did you mean 'length'"),
+        (["CartPole-v1", "--randomise-param", "length=0.7:0.3"], "randomise_param must be NAME=LOW:HIGH"),
+        (["CartPole-v1", *("--randomise-param", "length=1:2") * 2], "randomise_param names 'length' twice"),
+        (["pend", "--randomise-param", "pole_mass=-1:2"], "'pole_mass' of the pendulum must be positive"),
     ],
 )
 def test_wrong_input_is_named_and_leaves_nothing(tmp_path, capsys, arguments, about):

@@ -338,3 +338,12 @@ def test_names_are_told_from_the_values_of_options(arguments, taken, others):
 def test_where_options_are_not_known_yet_names_come_first():
     assert take_positionals(["a", "b", "c", "--x", "1"], 2) == (["a", "b"], ["c", "--x", "1"])
     assert take_positionals(["a", "--x", "1", "b"], 2) == (["a"], ["--x", "1", "b"])
+
+
+@pytest.mark.parametrize("topic", ["algos", "envs", "presets"])
+def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monkeypatch, topic):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["list", topic]) == 0
+    shown = capsys.readouterr().out.split()
+    names = {"algos": ALGORITHM_NAMES, "envs": family_names(), "presets": preset_names("pearl")}[topic]
+    assert set(names) <= set(shown)

@@ -12,6 +12,7 @@ import pytest
 
 import metaroll
 from metaroll.cli import main as command_line
+from metaroll.cli.consoles import make_console
 from metaroll.cli.main import main
 from metaroll.errors import MetarollError
 
@@ -157,3 +158,10 @@ def test_a_failure_in_a_run_is_one_line_and_the_command_that_continues_it(capsys
 def test_python_m_metaroll_is_the_command_line():
     done = subprocess.run([sys.executable, "-m", "metaroll", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"metaroll {metaroll.__version__}\n"
+
+
+def test_a_name_between_colons_is_no_emoji(capsys):
+    assert main(["check", "my_env:family:"]) == 2
+    assert "'my_env:family:'" in capsys.readouterr().err
+    make_console().print("my_env:family: is a family")
+    assert capsys.readouterr().out == "my_env:family: is a family\n"

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from metaroll.cli.arguments import parse
+from metaroll.cli.experiments import run_options
 from metaroll.cli.options import (
     MISSING,
     Option,
@@ -17,6 +18,7 @@ from metaroll.cli.options import (
     merge_layers,
     options_class,
 )
+from metaroll.cli.presets import ALGORITHM_NAMES
 from metaroll.errors import UnknownNameError
 
 
@@ -161,3 +163,8 @@ def test_the_parser_reads_every_kind_of_option(options):
     parsed = parse(kind, typed, "prog", "about")
     assert (parsed.num_tasks, parsed.sizes, parsed.lr) == (7, (1, 2, 3), 1e-3)
     assert (parsed.key, parsed.mode, parsed.deterministic) == ("sparse", "slow", False)
+
+
+@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
+def test_every_help_text_stands_by_itself(algo):
+    assert [option.flag for option in run_options(algo) if "see above" in option.help.lower()] == []

@@ -117,8 +117,9 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
         (["CartPole-v1", "--clip-range", "0"], "clip_range"),
         (["CartPole-v1", "--network", "gru", "--hidden-sizes"], "hidden_sizes must name the width of the gru"),
         (["CliffWalking-v1"], "no time limit: give one with --max-path-length"),
-        (["point-robot", "--randomise", "default"], "simulated system"),
-        (["CartPole-v1", "--randomise", "default"], "no default spreads"),
+        (["point-robot", "--randomise", "conservative"], "--randomise none"),
+        (["point-robot", "--randomise-param", "length=1:2"], "randomise_param is not for point-robot"),
+        (["CartPole-v1", "--randomise", "default"], "--randomise-param length=0.3:0.7"),
         (["CartPole-v1", "--init-std", "-1"], "init_std"),
     ],
 )

@@ -60,7 +60,7 @@ def test_training_leaves_a_complete_run_folder_and_only_json_on_standard_output(
     assert (summary["seed"], summary["epochs"], summary["n_test_tasks"]) == (3, 1, 4)
     # 3 tasks x 20 initial steps, then one visit of 20 steps under the prior and 20 under the posterior
     assert summary["env_steps"] == 3 * 20 + 40
-    assert summary["gain"] == pytest.approx(summary["return_after"] - summary["return_before"])
+    assert summary["change"] == pytest.approx(summary["return_after"] - summary["return_before"])
     assert len(summary["adaptation_curve"]["mean"]) == summary["n_exploration_episodes"] + 1
     for name in ("config.yaml", "metrics.jsonl", "snapshots", "adaptation_curve.png", "learning_curve.png"):
         assert (folder / name).exists()
@@ -131,12 +131,12 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     assert summary["normalised_score_ci_low"] < summary["normalised_score"]
     assert summary["n_test_tasks"] >= 40
     assert summary["n_exploration_episodes"] <= 5
-    for name in ("gain", "gain_ci_low", "gain_ci_high", "env_steps", "seconds", "adaptation_curve", "versions"):
+    for name in ("change", "change_ci_low", "change_ci_high", "env_steps", "seconds", "adaptation_curve", "versions"):
         assert name in summary
     (place / "runs" / "demo" / "notes.txt").write_text("mine")
     status, out, err = run(capsys, "demo", "--seed", "1")
     assert (status, err) == (0, "")
-    assert "adaptation gain" in out
+    assert "change over the episodes" in out and "gain" not in out
     assert "adaptation_curve.png" in out
     assert (place / "runs" / "demo" / "notes.txt").exists()
     again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
@@ -164,11 +164,15 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place,
         (["--num-steps-prior", "0", "--num-steps-posterior", "0"], "num_steps_prior + num_steps_posterior"),
         (["--config", "nothing.yaml"], "there is no file nothing.yaml"),
         (["--batch-sise", "3"], "unknown option --batch-sise; did you mean --batch-size"),
-        (["--epochs", "many"], "Error parsing --epochs"),
+        (["--epochs", "many"], "--epochs must be a whole number, got 'many'"),
         (["--epochs", "-1"], "epochs"),
         (["--num-workers", "0"], "num_workers"),
         (["--transport", "pigeons"], "transport"),
-        (["--snapshot-mode", "seldom"], "invalid choice 'seldom'"),
+        (
+            ["--snapshot-mode", "seldom"],
+            "--snapshot-mode must be one of all, gap, gap_and_last,",
+        ),
+        (["--engine", "pigeons"], "--engine must be one of auto, process, ray, serial, got 'pigeons'"),
         (["--device", "abacus"], "device"),
         (["--device", "meta"], "device 'meta' cannot be used here"),
         (["--num-workers", "100000"], "num_workers must be at most"),

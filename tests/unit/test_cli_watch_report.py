@@ -89,13 +89,33 @@ def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
         (["watch"], "the folder of the run is missing"),
         (["watch", "nowhere"], "nowhere is no run of metaroll"),
         (["watch", "{runs}/pearl", "--out", "a.avi"], "--out must end in .mp4 or .gif, got 'a.avi'"),
-        (["watch", "{runs}/pearl", "--first-task", "4"], "tasks must be from 0 to 3, since there are 4 held-out tasks"),
+        (
+            ["watch", "{runs}/pearl", "--first-task", "4"],
+            "--first-task must be from 0 to 3, since there are 4 held-out tasks, got 4",
+        ),
+        (
+            ["watch", "{runs}/pearl", "--num-tasks", "7"],
+            "--num-tasks must be at most 4, since there are 4 held-out tasks, got 7",
+        ),
+        (["watch", "{runs}/pearl", "--first-task", "3", "--num-tasks", "2"], "at most 1 with --first-task 3"),
+        (
+            ["watch", "{runs}/ppo", "--num-tasks", "3"],
+            "--num-tasks must be at most 2, since there are 2 episodes, got 3",
+        ),
+        (
+            ["watch", "{runs}/pearl", "--out", "/proc/a.mp4"],
+            "--out must name a file that can be written, got '/proc/a.mp4'",
+        ),
+        (
+            ["report", "{runs}/pearl", "--out", "/proc/b/a.html"],
+            "that can be written, got '/proc/b/a.html': No such file",
+        ),
         (["watch", "{runs}/pearl", "--num-tasks", "0"], "--num-tasks must be at least 1, got 0"),
         (["watch", "{runs}/pearl", "--fps", "0"], "fps must be from 0.1 to 240"),
         (["watch", "{runs}/blind"], "bandit-5 cannot be drawn"),
         (["report"], "the folder of the run is missing"),
         (["report", "nowhere"], "nowhere is no run of metaroll"),
-        (["report", "{runs}/pearl", "--out", "a.pdf"], "--out must end in .html, got 'a.pdf'"),
+        (["report", "{runs}/pearl", "--out", "a.pdf"], "--out must end in .html or .htm, got 'a.pdf'"),
     ],
 )
 def test_bad_input_is_one_clear_line(runs, capsys, tmp_path, monkeypatch, arguments, message):

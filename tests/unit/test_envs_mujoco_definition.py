@@ -13,7 +13,7 @@ from metaroll import GaussianMLPPolicy, MujocoEnvDefinition, RolloutEngine, Task
 from metaroll.data.compare import first_difference
 from metaroll.envs.gym_slots import GymSlots
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
-from metaroll.errors import ShapeError
+from metaroll.errors import DataError, ShapeError
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import SetTaskUpdate
@@ -34,6 +34,11 @@ SLIDE = """<mujoco>
 def reward(qpos, qpos_before, action, dt, goal):
     speed = (qpos[:, 0] - qpos_before[:, 0]) / dt
     return -np.abs(qpos[:, 0] - goal) - 0.1 * (action**2).sum(axis=1), {"speed": speed}
+
+
+def scribble(qpos):
+    qpos[:, 0] = 0.0
+    return qpos[:, 0]
 
 
 def slide(**options: Any) -> MujocoEnvDefinition:
@@ -125,6 +130,30 @@ def test_an_mjcf_that_does_not_compile(tmp_path: Path, old: str, new: str, line:
 
 
 @pytest.mark.parametrize(
+    ("leg", "where"),
+    [
+        ("<mujocoinclude>\n <gem/>\n</mujocoinclude>", "sub/leg.xml, line 2: .*unrecognized element Element 'gem'$"),
+        ("<!-- a\n leg -->\n<mujoco>\n <geom size='-1'/>\n</mujoco>", "sub/leg.xml, line 4: .*must be positive"),
+        ("<mujoco>\n <geom>\n</mujoco>", "sub/leg.xml, line 3: .*MISMATCHED_ELEMENT"),
+        ("<mujoco>\n <include file='toe.xml'/>\n</mujoco>", "sub/toe.xml, line 3: .*bad format in attribute 'size'"),
+        ("<mujoco>\n\n <include file='none.xml'/>\n</mujoco>", r"sub/leg.xml, line 3: .*none.xml"),
+        ("<mujoco/>", "sub/leg.xml: .*Empty include file"),
+        ("<mujoco>\n <site/>\n</mujoco>", "robot.xml, line 11: .*slid"),
+    ],
+)
+def test_the_included_file_that_does_not_compile_is_named(tmp_path: Path, leg: str, where: str) -> None:
+    robot = SLIDE.replace("</body>", "  <include file='sub/leg.xml'/>\n</body>\n")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "leg.xml").write_text(leg, encoding="utf-8")
+    (tmp_path / "sub" / "toe.xml").write_text("<mujoco>\n\n <geom size='x'/>\n</mujoco>", encoding="utf-8")
+    path = tmp_path / "robot.xml"
+    path.write_text(robot if "site" not in leg else robot.replace('joint="slide"', 'joint="slid"'), encoding="utf-8")
+    with pytest.raises(ValueError, match=f"{tmp_path}/{where}") as caught:
+        MujocoEnvDefinition(path, 1, lambda qpos: qpos[:, 0])
+    assert "line 0" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("functions", "error", "text"),
     [
         ((lambda qpoz: 0,), ValueError, "unknown argument of reward 'qpoz'; did you mean 'qpos'"),
@@ -134,6 +163,14 @@ def test_an_mjcf_that_does_not_compile(tmp_path: Path, old: str, new: str, line:
         ((lambda qpos: qpos[:, 0], lambda qpos: qpos[:, 0]), ShapeError, r"observation must return .* \(3, O\)"),
         ((lambda *args: 0,), ValueError, "reward must name its arguments"),
         ((3,), TypeError, "reward must be a function, got 3"),
+        ((lambda qpos: qpos[:, 0] * np.nan,), ValueError, r"reward must be a finite number, but was \[nan nan nan\]"),
+        ((lambda qpos: qpos[:, 0], lambda qpos: qpos * np.inf), ValueError, "entry 0 of the observation must be a fin"),
+        (
+            (lambda qpos: qpos[:, 0], None, lambda qpos: qpos[:, 0]),
+            TypeError,
+            "termination must return an array of bool",
+        ),
+        ((scribble,), ValueError, r"reward must leave its arguments as they are .*change a copy"),
     ],
 )
 def test_functions_that_do_not_fit(functions: Any, error: type[Exception], text: str) -> None:
@@ -148,7 +185,41 @@ def test_wrong_input_is_told(tmp_path: Path) -> None:
         MujocoEnvDefinition(SLIDE, 0, lambda qpos: qpos[:, 0])
     with pytest.raises(ValueError, match="reset_noise must be a number of at least 0"):
         slide(reset_noise=-1.0)
-    with pytest.raises(ValueError, match="task must be a mapping with goal, got"):
+    with pytest.raises(ValueError, match=r"task must be a mapping with goal, got .*'gaol'; did you mean 'goal'"):
         slide()().set_task({"gaol": 1.0})
+    with pytest.raises(TypeError, match=r"task\['goal'\] must be a number or an array of numbers, got 'left'"):
+        slide()().set_task({"goal": "left"})
     with pytest.raises(ValueError, match="this definition has no tasks"):
         MujocoEnvDefinition(SLIDE, 1, lambda qpos: qpos[:, 0])().set_task({"goal": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "text"),
+    [
+        ({"goal": "left"}, TypeError, r"task\['goal'\] must be a number or an array of numbers, got 'left'"),
+        ({"goal": np.nan}, ValueError, r"task\['goal'\] must be finite, got nan"),
+        ({"qpos": 1.0}, ValueError, "task must not have an entry 'qpos'"),
+        ({"xpos_before": 1.0}, ValueError, "task must not have an entry 'xpos_before'"),
+        ({"dt": 1.0}, ValueError, "task must not have an entry 'dt'"),
+        ({"body_mass:cart": 1.0}, ValueError, r"names that arguments .* can have, .*TaskFamily\.from_params"),
+        ([1.0], TypeError, r"task must be a dict of numbers and arrays, \{'goal': 1.0\}, say, got \[1.0\]"),
+    ],
+)
+def test_tasks_that_functions_could_not_be_told(task: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        MujocoEnvDefinition(SLIDE, 1, lambda qpos: qpos[:, 0], task=task)
+
+
+def test_wrong_names_are_refused_when_the_family_is_made() -> None:
+    for name, what in (
+        ("body_mass:card", "'card'; did you mean 'cart'"),
+        ("body_mas:cart", "did you mean 'body_mass'"),
+    ):
+        with pytest.raises(DataError, match=what):
+            TaskFamily.from_params(slide(), {name: (1.0, 2.0)})
+    with pytest.raises(DataError, match=r"an entry of its task: TaskFamily\.from_env\(make_env, \{'goal': \.\.\.\}\)"):
+        TaskFamily.from_params(slide(), {"goal": (1.0, 2.0)})
+    with pytest.raises(ValueError, match=r"cannot be set: .*unknown entry 'gaol'; did you mean 'goal'"):
+        TaskFamily.from_env(slide(), {"gaol": (1.0, 2.0)})
+    with pytest.raises(ValueError, match=r"cannot be set: .*by TaskFamily\.from_params"):
+        TaskFamily.from_env(slide(), {"body_mass:cart": (1.0, 2.0)})

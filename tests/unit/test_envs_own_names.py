@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from task_envs import Line, ToldByReset
 
@@ -81,3 +83,23 @@ def test_a_module_that_fails_says_how(tmp_path, monkeypatch):
         get_family("broken_module:Env")
     with pytest.raises(OwnNameError, match="ZeroDivisionError: division by zero"):
         get_family("crashing_module:Env")
+
+
+def test_drawing_that_does_not_work_is_not_blamed_on_the_module(tmp_path, monkeypatch):
+    """As with MUJOCO_GL=osmesa on a machine without OSMesa: an error of OpenGL, while MuJoCo is imported."""
+    (tmp_path / "OpenGL").mkdir()
+    (tmp_path / "OpenGL" / "__init__.py").write_text("None.glGetError")
+    (tmp_path / "draws.py").write_text("try:\n    import OpenGL\nexcept AttributeError:\n    raise ImportError('a')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "OpenGL"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setenv("MUJOCO_GL", "osmesa")
+    with pytest.raises(
+        OwnNameError, match=r"MUJOCO_GL=osmesa asks for .* \(AttributeError: .*unset MUJOCO_GL"
+    ) as caught:
+        get_family("draws:Env")
+    assert "the same happens" not in str(caught.value)
+    monkeypatch.delenv("MUJOCO_GL")
+    with pytest.raises(OwnNameError, match=r"draws cannot be imported .* ImportError: a; the same happens in"):
+        get_family("draws:Env")
+    sys.modules.pop("draws", None)

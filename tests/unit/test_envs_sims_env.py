@@ -20,6 +20,9 @@ from metaroll import (
     GaussianMLPPolicy,
     OneMassOscillatorEnv,
     PendulumEnv,
+    QCartPoleStabEnv,
+    QCartPoleSwingUpEnv,
+    QQubeSwingUpEnv,
     RolloutEngine,
     RolloutPlan,
     SimBatch,
@@ -307,6 +310,7 @@ def test_nothing_is_aliased() -> None:
         (lambda e: setattr(e, "init_space", gymnasium.spaces.Box(-np.inf, np.inf, (2,))), ValueError, "bounded"),
         (lambda e: setattr(e, "max_steps", 0), ValueError, "max_steps must be at least 1, got 0"),
         (lambda e: setattr(e, "dt", -0.1), ValueError, "dt must be positive"),
+        (lambda e: e.step([math.nan]), ValueError, r"action must not be NaN, got \[nan\]"),
         (lambda e: e.step(np.zeros(2)), ShapeError, r"action must have shape \(1,\), got \(2,\)"),
     ],
 )
@@ -317,6 +321,27 @@ def test_wrong_input_is_refused_and_changes_nothing(change: Any, error: type[Exc
     with pytest.raises(error, match=message):
         change(env)
     assert (env.setting, env.state.tolist(), env.curr_step) == before
+
+
+def test_ends_of_a_dead_zone_are_in_order() -> None:
+    wrong, message = {"voltage_thold_neg": 0.2, "voltage_thold_pos": 0.1}, "'voltage_thold_neg' .* must not be above"
+    for env in (QCartPoleSwingUpEnv(), QQubeSwingUpEnv()):
+        with pytest.raises(ValueError, match=message):
+            env.domain_param = wrong
+        with pytest.raises(ValueError, match=message):
+            SimBatch(env, 2, params={"voltage_thold_neg": [0.0, 0.2], "voltage_thold_pos": 0.1})
+        slots = SimSlots(1, env)
+        with pytest.raises(ValueError, match=message):
+            slots.reset([0], [RolloutPlan(0, (0, 0, 0), env_update=DomainParamUpdate(wrong))])
+        env.domain_param = {"voltage_thold_neg": 0.1, "voltage_thold_pos": 0.2}  # where one alone would be refused
+        assert SimBatch(env, 2, params={"voltage_thold_neg": 0.3, "voltage_thold_pos": 0.4}).num_envs == 2
+
+
+def test_nominal_values_of_the_class_are_those_of_an_instance_without_arguments() -> None:
+    assert QCartPoleStabEnv.get_nominal_domain_param() == QCartPoleStabEnv().get_nominal_domain_param()
+    short = QCartPoleStabEnv(long_pole=False, domain_param={"cart_mass": 0.5})
+    assert short.get_nominal_domain_param()["pole_length"] == 0.16825
+    assert "domain_param={'cart_mass': 0.5}" in repr(short) and repr(PendulumEnv()).startswith("<PendulumEnv: pendulum")
 
 
 def test_wrong_plans_leave_the_slots_as_they_were() -> None:

@@ -21,6 +21,7 @@ from metaroll import (
     get_family,
 )
 from metaroll.cli.experiments import resolve
+from metaroll.envs.registry import family_of
 from metaroll.envs.sims.catalogue import CatapultEnv
 from metaroll.envs.sims.registration import SIMS, sim_constructor
 from metaroll.envs.slot_factory import env_kind
@@ -189,6 +190,40 @@ def test_bad_environments_and_tasks_are_refused():
     short = TaskFamily.from_env(Line, lambda num, generator: [0.5], horizon=5)
     with pytest.raises(ValueError, match=r"tasks\(64, generator\) must return 64 tasks, got 1"):
         short.split()
+
+
+@pytest.mark.parametrize("horizon", [0, -3, 2.5, True])
+def test_a_horizon_that_is_none_is_refused(horizon):
+    with pytest.raises(
+        ValueError, match=f"horizon must be a whole number of steps, at least 1, or None, got {horizon}"
+    ):
+        TaskFamily.from_env(Line, horizon=horizon)
+
+
+def test_tasks_that_set_task_does_not_take_are_refused_when_the_family_is_made():
+    for tasks in ({"plaze": (-1, 1)}, [{"plaze": 0.5}, {"plaze": 0.7}]):
+        with pytest.raises(ValueError, match="tasks of Line cannot be set: KeyError: 'place'"):
+            TaskFamily.from_env(Line, tasks)
+
+
+def test_constructors_that_need_arguments_are_refused_with_the_cure():
+    class Needs(Line):
+        def __init__(self, size, *, weight, colour="red"):
+            super().__init__()
+
+    cure = r"Needs needs the arguments size, weight, but .* def make\(\): return Needs\(size=..., weight=...\)"
+    with pytest.raises(TypeError, match=cure):
+        TaskFamily.from_env(Needs)
+    with pytest.raises(TypeError, match="a needs the arguments size, weight"):
+        TaskFamily.from_constructors({"a": Needs})
+    with pytest.raises(TypeError, match=cure):
+        family_of(Needs)
+    assert TaskFamily.from_env(functools.partial(Needs, 1, weight=2), horizon=5).horizon == 5
+
+
+def test_an_engine_names_the_constructor_of_a_family():
+    with pytest.raises(TypeError, match=r"got a TaskFamily, whose family\.env_constructor does"):
+        RolloutEngine(TaskFamily.from_env(Line), DummyPolicy(EnvSpec.from_env(Line())))
 
 
 def test_too_few_different_tasks_are_told():

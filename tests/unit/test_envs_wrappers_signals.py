@@ -15,6 +15,7 @@ from sampler_envs import Oscillator
 from metaroll import (
     ActDelayWrapper,
     ActNormWrapper,
+    DomainParamTransformWrapper,
     DomainParamUpdate,
     DomainRandomizer,
     DomainRandWrapperLive,
@@ -112,6 +113,23 @@ def test_delay_is_a_domain_parameter_of_whole_steps():
     assert copy.deepcopy(env).domain_param == env.domain_param
 
 
+def test_options_of_reset_are_told_as_the_wrappers_count():
+    env = ActDelayWrapper(PendulumEnv(), 1)
+    env.reset(seed=0, options={"domain_param": env.domain_param})
+    env.reset(seed=0, options={"domain_param": {"act_delay": 2, "pole_mass": 3.0}, "init_state": [0.1, 0.0]})
+    assert (env.domain_param["act_delay"], env.domain_param["pole_mass"]) == (2, 3.0)
+    assert [env.step([1.0])[4]["act_applied"].item() for _ in range(3)] == [0.0, 0.0, 1.0]
+    with pytest.raises(DataError, match="pole_mass"):
+        env.reset(options={"domain_param": {"act_delay": 5, "pole_mas": 1.0}})
+    assert env.domain_param["act_delay"] == 2
+
+    scaled = DomainParamTransformWrapper(PendulumEnv(), {"pole_mass": "log"})
+    scaled.reset(seed=0, options={"domain_param": {"pole_mass": math.log(2.0)}})
+    assert scaled.unwrapped.domain_param["pole_mass"] == pytest.approx(2.0)
+    scaled.reset(options={"domain_param": scaled.domain_param})
+    assert scaled.unwrapped.domain_param["pole_mass"] == pytest.approx(2.0)
+
+
 def test_delays_that_are_none_are_refused():
     for wrong, error in (("2", TypeError), (True, TypeError), (math.nan, ValueError), (math.inf, ValueError)):
         with pytest.raises(error, match="act_delay must be"):
@@ -185,6 +203,11 @@ def test_partial_observations_keep_their_labels():
     ):
         with pytest.raises(ValueError, match=error):
             ObsPartialWrapper(PendulumEnv(), **arguments)
+
+
+def test_a_selection_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="idcs must name at least one entry"):
+        ObsPartialWrapper(PendulumEnv(), idcs=[])
 
 
 def test_noise_depends_on_the_seed_and_has_its_moments():

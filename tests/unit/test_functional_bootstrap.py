@@ -183,6 +183,8 @@ def test_seed_alone_decides():
         ({"ci_sides": 3}, ValueError, "ci_sides must be 1 or 2, got 3"),
         ({"ci_sides": True}, ValueError, "ci_sides"),
         ({"ci_sides": "two"}, ValueError, "ci_sides"),
+        ({"seed": -1}, ValueError, "seed must be a whole number of at least 0"),
+        ({"seed": "a"}, TypeError, "seed must be a whole number"),
     ],
 )
 def test_bad_arguments(change, error, text):

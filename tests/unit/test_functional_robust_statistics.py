@@ -116,6 +116,11 @@ def test_wilson_interval_of_numbers_and_of_nothing():
         (lambda: interquartile_mean([]), ShapeError, "at least one score"),
         (lambda: interquartile_mean([1.0, math.nan]), ValueError, "scores must be finite, got nan"),
         (lambda: interval_of_iqm(np.zeros((2, 2, 2))), ShapeError, r"\(runs, tasks\).*got \(2, 2, 2\)"),
+        (
+            lambda: interval_of_iqm([[1.0, 2.0], [3.0]]),
+            TypeError,
+            "scores must be numbers, in rows that are equally long",
+        ),
         (lambda: interval_of_iqm([1.0, 2.0], method="bca"), UnknownNameError, "basic, percentile"),
         (lambda: interval_of_iqm([1.0, 2.0], confidence=95), ValueError, r"confidence must lie in \(0, 1\), got 95"),
         (lambda: interval_of_iqm([1.0, 2.0], num_reps=0), ValueError, "num_reps"),

@@ -17,7 +17,7 @@ import torch
 from sampler_envs import NOMINAL, Nan, Oscillator
 
 from metaroll.data.compare import first_difference
-from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, UnknownNameError
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.episode import rollout
@@ -217,6 +217,11 @@ def test_changed_environments_need_reinit_and_changed_parameters_do_not(workers,
         assert sampler.env is ending and sampler.policy is push
 
 
+def test_what_makes_no_environment_is_refused_at_once(pools):
+    with pytest.raises(UnknownNameError, match="unknown environment 'nonsense'"):
+        quiet("nonsense", push, 2, pool=pools[2], min_rollouts=2)
+
+
 def test_a_reinit_that_fails_changes_nothing(pools):
     with quiet(Oscillator, push, 2, pool=pools[2], min_rollouts=2) as sampler:
         with pytest.raises(TypeError, match="policy must"):
@@ -225,6 +230,10 @@ def test_a_reinit_that_fails_changes_nothing(pools):
         env.lock = threading.Lock()
         with pytest.raises((NotPicklableError, TypeError), match="pass a function"):
             sampler.reinit(env=env)
+        with pytest.raises(UnknownNameError, match="unknown environment 'nonsense'"):
+            sampler.reinit(env="nonsense")
+        with pytest.raises(ShapeError, match=r"observation_space like the present one.*give a policy"):
+            sampler.reinit(env="CartPole-v1")
         assert [len(r) for r in sampler.sample()] == [20, 20] and sampler.env is Oscillator
 
 

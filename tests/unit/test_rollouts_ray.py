@@ -31,7 +31,7 @@ from metaroll.cli.main import main
 from metaroll.data.compare import rollouts_equal
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts import cluster_probe, ray_transport
+from metaroll.rollouts import cluster_probe, ray_session, ray_transport
 from metaroll.rollouts.engine import RolloutEngine
 from metaroll.rollouts.invariance import assert_worker_invariant
 from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
@@ -263,6 +263,18 @@ def test_an_address_without_a_cluster_is_an_error_within_seconds(where, message,
         check_cluster(address)
     assert time.monotonic() - begun < 5.0
     assert message in str(caught.value) and address in str(caught.value)
+
+
+def test_a_cluster_on_the_loopback_address_alone_is_an_error_and_not_waited_for(monkeypatch):
+    def answers(address):
+        if not address.startswith("127.0.0.1"):
+            raise ClusterError(f"{address} does not answer")
+
+    monkeypatch.setattr(ray_session, "check_answer", answers)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "192.0.2.7")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(ClusterError, match=r"not at 192\.0\.2\.7:6379.*--node-ip-address=192\.0\.2\.7"):
+        ray_session.RaySession("127.0.0.1:6379", 1)
 
 
 def test_an_address_that_no_name_can_be_is_an_error():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 import task_envs
@@ -52,8 +53,11 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
         ("DrawsByItself", "reset(seed)", "draws from a generator that reset(seed) leaves alone"),
         ("ShowsThePlace", "first observation", "the whole task can be read: it tells place (100%, from entry 1)"),
         ("SamplesAnew", "tasks", "the same seed gives other tasks"),
-        ("OldStep", "reset(seed)", "step must return (observation, reward, terminated, truncated, info), got a tuple"),
+        ("OldStep", "environment", "step must return (observation, reward, terminated, truncated, info), got a tuple"),
         ("NaNReward", "reward", "it is NaN or infinite"),
+        ("WrongShape", "environment", "observation has shape (3,), its space says (1,) (after step 1)"),
+        ("Halves", "environment", "observation must hold values of int32"),
+        ("ShowsLater", "later steps", "observations show place (entry 1)"),
     ],
 )
 def test_each_mistake_is_found_with_its_cure(env, failed, message):
@@ -70,6 +74,83 @@ def test_one_mistake_is_one_failure():
         assert len(look(env).failed) == 1, env
 
 
+def test_a_type_that_loses_digits_is_a_warning():
+    """Rollouts hold what the space says, float32."""
+
+    class Doubles(Line):
+        def shown(self):
+            return np.array([self.x])
+
+    found = look(Doubles)["environment"]
+    assert found.status == "warn"
+    assert found.cure.startswith("observation is of float64, its space says float32: return np.asarray(observation, ")
+
+
+def test_infos_of_a_reset_that_show_the_task_are_a_warning():
+    class Tells(Line):
+        def reset(self, *, seed=None, options=None):
+            return super().reset(seed=seed)[0], {"where": {"to": [0.0, self.place]}, "fixed": 3, "text": "a"}
+
+    report = look(Tells)
+    assert (report.failed, report.warned) == ([], ["later steps"])
+    assert report["later steps"].value == "the info of reset shows place ('where.to[1]')"
+
+
+def test_what_depends_on_the_task_is_no_leak():
+    """Its speed is the push times a number of the task: what there is to find out."""
+
+    class Pushed(Line):
+        observation_space = task_envs.Line.observation_space
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def step(self, action):
+            self.x = float(self.place * action)
+            return self.shown(), -abs(self.x - 1), False, False, {}
+
+    report = look(TaskFamily.from_params(Pushed, {"place": (1, 2)}, horizon=50))
+    assert (
+        report["later steps"].value == "no entry of observations, or of the infos of a reset, is a number of the task"
+    )
+
+
+def test_constructors_with_different_spaces():
+    def make(size):
+        def made():
+            env = Line()
+            env.observation_space = gymnasium.spaces.Box(-1, 1, (size,), np.float32)
+            return env
+
+        return made
+
+    family = TaskFamily.from_constructors({f"of {i}": make(1 + i // 20) for i in range(30)}, horizon=5)
+    found = check_task_env(family, workers=False)["environment"]
+    assert found.status == "fail" and "make a family of each kind" in found.cure
+    assert found.value.startswith(
+        "tasks have different observation spaces: 'of 0' has Box(-1.0, 1.0, (1,), float32), 'of 20' has"
+    )
+
+
+def test_an_error_is_told_once():
+    class Breaks(Line):
+        def step(self, action):
+            raise RuntimeError("the motor is off")
+
+    report = look(Breaks)
+    assert report.failed == ["environment"]
+    assert str(report).count("the motor is off") == 1
+
+    class BreaksLate(Line):
+        def step(self, action):
+            self.steps = getattr(self, "steps", 0) + 1
+            if self.steps > 30:
+                raise RuntimeError("the motor is off")
+            return super().step(action)
+
+    report = look(BreaksLate)
+    assert report.failed == ["reset(seed)"]
+    assert report["telling apart"].value == "fails as 'reset(seed)' does"
+
+
 def test_half_a_leak_is_a_warning():
     report = look(task_envs.ShowsHalf)
     assert report.warned == ["first observation"]
@@ -84,6 +165,13 @@ def test_what_cannot_be_sent_is_found_in_a_real_worker():
     assert report["worker"].value == "a task cannot be sent to another process: cannot pickle '_thread.lock' object"
     good = check_task_env(TaskFamily.from_env(Line, horizon=50))
     assert good["worker"].value == "tasks can be sent to another process, the same rollouts there"
+
+
+def test_tasks_on_one_side_only():
+    report = look(TaskFamily.from_env(Line, num_test_tasks=0, horizon=50))
+    assert (report.failed, report.warned) == ([], ["tasks"])
+    assert report["tasks"].value == "80 tasks, none held out"
+    assert look(TaskFamily.from_env(Line, num_train_tasks=0, num_test_tasks=0)).failed == ["tasks"]
 
 
 def test_an_environment_that_cannot_be_made():

@@ -188,14 +188,13 @@ def test_numbers_of_draws_are_checked():
         MultivariateNormalDomainParam(("a",), [0.0], [[1.0]], clip_lo=[0.0, 1.0])
 
 
-def test_no_draws_are_an_empty_list():
+def test_no_draws_are_an_empty_list_but_nothing_is_not_held():
     randomizer = DomainRandomizer(MASS, MultivariateNormalDomainParam(("a", "b"), [0.0, 1.0], np.eye(2)))
     assert randomizer.sample(0) == []
-    randomizer.randomize(0)
-    assert randomizer.get_params() == []
-    assert {name: values.shape for name, values in randomizer.get_params(fmt="dict").items()} == {  # type: ignore[union-attr]
-        name: (0,) for name in (MASS.name, "a", "b")
-    }
+    randomizer.randomize(2)
+    with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+        randomizer.randomize(0)
+    assert len(randomizer.get_params()) == 2
 
 
 def test_rules_that_are_none_are_refused():

@@ -42,6 +42,15 @@ def test_tasks_that_differ_by_rounding_are_warned_of():
     assert report.to_dict()["near"] == ((0, 0),)
 
 
+def test_empty_lists_and_nan_are_refused():
+    with pytest.raises(ValueError, match="train_tasks must hold at least one task, got none"):
+        check_split([], [{"x": 1.0}])
+    with pytest.raises(ValueError, match="test_tasks must hold at least one task, got none"):
+        check_split([{"x": 1.0}], [])
+    with pytest.raises(ValueError, match=r"test_tasks\[1\] must be without NaN, got .*\(goal\[1\] is NaN\)"):
+        check_split([{"goal": [1, 2]}], [{"goal": [1, 3]}, {"goal": [1, np.nan]}])
+
+
 def test_tasks_without_numbers_have_no_distance():
     report = check_split(["open-door", "reach"], ["push"])
     assert np.isnan(report.median)

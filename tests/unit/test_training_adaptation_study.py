@@ -50,6 +50,10 @@ def test_the_curve_and_the_baselines_by_hand() -> None:
     gap, (low, high) = study.advantage("no adaptation")
     assert gap == pytest.approx((4.5 + 7.5 + 12 - 9) / 3)
     assert low < gap < high
+    assert study.gain == pytest.approx(gap)
+    told = study.to_dict()
+    assert (told["gain"], told["gain_ci_low"], told["gain_ci_high"]) == (study.gain, low, high)
+    assert [row["gain"] for row in told["per_task"]] == pytest.approx([-4.5, 7.5, 12.0], abs=1e-4)
     assert "task oracle" not in study.baselines
 
 

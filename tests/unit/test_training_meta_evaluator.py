@@ -31,8 +31,8 @@ def test_returns_by_hand() -> None:
     np.testing.assert_allclose(result.returns[:, 0], -3 * np.array([[1.5, 1.5, 0, 0], [2.5, 2.5, 0, 0], [4, 4, 0, 0]]))
     assert result.return_before == pytest.approx(-8.0)  # -(4.5 + 7.5 + 12) / 3
     assert result.return_after == 0.0
-    assert result.gain == pytest.approx(8.0)
-    assert result.gain_interval.low < 8 < result.gain_interval.high
+    assert result.change == pytest.approx(8.0)
+    assert result.change_interval.low < 8 < result.change_interval.high
     assert result.return_after_interval == (0.0, 0.0)
     assert result.env_steps == 3 * 4 * HORIZON
     np.testing.assert_allclose(result.return_per_episode, [-8, -8, 0, 0], atol=1e-6)
@@ -208,7 +208,7 @@ def test_to_dict_has_what_summaries_need() -> None:
     values = evaluator().evaluate(make_learner()).to_dict()
     assert values["return_before"] == pytest.approx(-8.0)
     assert values["return_after_interval"] == [0.0, 0.0]
-    assert values["gain_ci_low"] < values["gain"] < values["gain_ci_high"]
+    assert values["change_ci_low"] < values["change"] < values["change_ci_high"]
     curve = values["adaptation_curve"]
     assert curve["episode"] == [1, 2, 3]
     assert all(low <= mean <= high for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True))

@@ -13,6 +13,7 @@ from metaroll.training import plots
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.metrics_log import MetricsLog
 from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
+from metaroll.training.policy_evaluator import PolicyEvaluation
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -51,6 +52,19 @@ def test_a_run_without_evaluations_has_a_picture_too(tmp_path: Path) -> None:
     log.append(0, 0, "train", {"loss": 1.0})
     log.flush()
     assert plot_learning_curve(tmp_path).read_bytes().startswith(PNG)
+
+
+def test_a_short_run_of_a_policy_shows_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    monkeypatch.setattr(plots, "finish_figure", lambda figure, axes, path, references: kept.append(axes) or path)
+    log = MetricsLog(tmp_path)
+    log.append(0, 600, "train", {"loss": 1.0})
+    log.flush()
+    plot_learning_curve(tmp_path, final=PolicyEvaluation(np.array([[1.0, 3.0]]), [None], ["as it is"]))
+    plot_learning_curve(tmp_path)
+    points = [line.get_xydata().tolist() for line in kept[0].lines if line.get_label() == "policy without noise"]
+    assert points == [[[600.0, 2.0]]]
+    assert [axes.get_title("left") for axes in kept] == ["Return while learning"] * 2
 
 
 def test_the_adaptation_curve_of_a_result_or_its_dict(tmp_path: Path) -> None:

@@ -56,6 +56,9 @@ class Page(HTMLParser):
         return sum(name == tag for name, _ in self.tags)
 
 
+NO_ADAPTATION = {"return": -8.5, "advantage": 5.0, "advantage_ci_low": 4.0, "advantage_ci_high": 6.0}
+
+
 def page_of(folder: Path, **options: Any) -> Page:
     return Page(write_report(folder, **options).read_text(encoding="utf-8"))
 
@@ -82,8 +85,8 @@ def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
     assert "pearl on point-robot" in page.text and "3 of 10 (running)" in page.text
     # The newest evaluation: -5 after adaptation, with its interval.
     assert "return after adaptation -5 [-6, -4]" in page.text
-    assert "task 0 -9 -3 6 no" in page.text
-    assert "<task> & 1 -9 -11 -2 yes" in page.text  # escaped in the file, as it is on the page
+    assert "task 0 -9 -3 6" in page.text and "change over the episodes 4 [3, 5]" in page.text
+    assert "<task> & 1 -9 -11 -2" in page.text  # escaped in the file, as it is on the page
     assert page.count("figure") == 3  # learning curve, adaptation curve, kl
 
 
@@ -109,8 +112,8 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     write_json(tmp_path / "summary.json", {**common, "return_after": -4.0, "epochs": 3})
     study = {
         "k_shot_curve": {"shots": [0, 1, 2], "mean": [-9, -7, -3.5], "low": [-9, -8, -4], "high": [-9, -6, -3]},
-        "baselines": {"no adaptation": {"return": -9.0}, "task oracle": {"return": -1.0}},
-        "per_task": [{"name": "task 0", "return_before": -9.0, "return_after": -3.0, "task_oracle": -1.0}],
+        "baselines": {"no adaptation": NO_ADAPTATION, "task oracle": {"return": -1.0}},
+        "per_task": [{"name": "task 0", "return_before": -9.0, "return_after": -3.0, "no_adaptation": -7.0}],
     }
     write_json(
         tmp_path / "evaluation.json", {**common, **study, "return_after": -3.5, "epoch": 3, "success_rate": 0.25}
@@ -118,7 +121,8 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     page = page_of(tmp_path)
     assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
     assert "no adaptation" in page.text and "task oracle" in page.text
-    assert "task 0 -9 -3 -1 6 no" in page.text
+    assert "task 0 -9 -3 -7 4 no" in page.text  # against no adaptation, not the first episode
+    assert "gain by adaptation 5 [4, 6]" in page.text
     write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
     assert "return after adaptation -2.25" in page_of(tmp_path).text  # trained on after that evaluation
 

@@ -158,7 +158,7 @@ def test_callbacks_are_told() -> None:
     runner.train(2)
     assert [e[0] if isinstance(e, tuple) else e for e in listener.events] == ["evaluation", "epoch"] * 2 + ["end"]
     names = listener.events[1][2]
-    assert {"weight", "MetaTest/return_after", "MetaTest/gain_ci_low", "time/epoch_seconds"} <= set(names)
+    assert {"weight", "MetaTest/return_after", "MetaTest/change_ci_low", "time/epoch_seconds"} <= set(names)
 
 
 def test_an_epochs_snapshot_stands_before_callbacks_run(tmp_path: Path) -> None:

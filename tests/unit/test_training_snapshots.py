@@ -87,7 +87,15 @@ def test_choice_is_numeric_and_first_is_first(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_snapshots_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotError, match=r"holds no snapshot: .* train anew with --out"):
+    with pytest.raises(SnapshotError, match="holds no snapshot: this is not a run folder"):
+        load_snapshot(tmp_path)
+    (tmp_path / "config.yaml").write_text("algo: pearl\n")
+    with pytest.raises(SnapshotError, match=r"stopped before its first one; .*`metaroll resume .*` does"):
+        load_snapshot(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("")
+    with pytest.raises(
+        SnapshotError, match=r"tells of finished epochs.* restore the folder .*, or train anew with --out"
+    ):
         load_snapshot(tmp_path)
 
 

@@ -103,7 +103,8 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise
-        raise UsageError(f"{_in_plain_words(_first_sentence(complaint.getvalue()))}; see {prog} --help") from None
+        said = _in_plain_words(_first_sentence(complaint.getvalue()), arguments)
+        raise UsageError(f"{said}; see {prog} --help") from None
     finally:
         random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
     if unknown:
@@ -123,9 +124,21 @@ _NO_NUMBER = re.compile(
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
 )
 
+_NO_CHOICE = re.compile(
+    r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
+)
 
-def _in_plain_words(sentence: str) -> str:
-    """The parser's sentence, without what Python says of a text that is no number."""
+
+def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
+    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices."""
+    match = _NO_CHOICE.fullmatch(sentence)
+    if match is not None:
+        flags = match["flags"].split("/")
+        typed = [argument.split("=")[0].replace("_", "-") for argument in arguments]
+        flag = next((flag for flag in flags if flag in typed), flags[0])
+        choices = sorted(choice.strip(" '") for choice in match["choices"].split(","))
+        known = ", ".join(choice for choice in choices if choice not in ("", "None"))
+        return f"{flag} must be one of {known}, got {match['text']!r}"
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence

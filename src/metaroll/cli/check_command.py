@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
 from metaroll.cli.output_options import Output, flags_of, parse_options, unset
@@ -51,7 +52,7 @@ def check(arguments: Sequence[str]) -> int:
     given = parse_options(_CheckArguments, rest, "metaroll check", about)
     if not names and not asks_for_help(rest):
         raise UsageError(f"{usage}: the environment is missing; one of `metaroll list envs`, or module:attribute")
-    from metaroll.cli.experiments import require_at_least
+    from metaroll.cli.experiments import refuse_benchmark, require_at_least
     from metaroll.envs.registry import get_family
     from metaroll.rollouts.task_env_checks import check_task_env
 
@@ -59,9 +60,10 @@ def check(arguments: Sequence[str]) -> int:
     with blame_input():
         require_at_least({"--num-steps": given.num_steps}, 1)
         require_at_least({"--seed": given.seed}, 0)
+        refuse_benchmark(names[0])
         _refuse_gymnasium_id(names[0])
         family = get_family(names[0])
-    with console.status(f"looking at {escape(names[0])}", spinner="line"):
+    with console.status(Text(f"looking at {names[0]}"), spinner="line"):
         report = check_task_env(family, num_steps=given.num_steps, workers=not given.quick, seed=given.seed)
     report = dataclasses.replace(report, name=names[0])
     seconds = time.perf_counter() - started

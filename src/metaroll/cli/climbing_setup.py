@@ -31,11 +31,14 @@ class ClimbingSetup:
     Args:
         hidden_nonlinearity: Activation of the hidden layers.
         randomise: Train in, and evaluate on, random domain parameters of a simulated system.
+        randomise_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            takes the place of randomise.
         num_test_tasks: Number of held-out sets of domain parameters (null: 20 of them).
     """
 
     hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
     randomise: Literal["none", "default", "conservative"] = "none"
+    randomise_param: Sequence[str] = ()
     num_test_tasks: int | None = None
 
     def __post_init__(self) -> None:
@@ -45,7 +48,8 @@ class ClimbingSetup:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> ClimbingSetup:
         """Its part of a configuration."""
-        return cls(**{field.name: config["algorithm"][field.name] for field in fields(cls)})
+        given = config["algorithm"]  # of an older run, perhaps, which does not know every name
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
 
 
 def climbing_sizes(env: str) -> dict[str, Any]:
@@ -61,7 +65,8 @@ def climbing_sizes(env: str) -> dict[str, Any]:
 def climbing_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """What randomises the environment (``None``: nothing), and held-out domains."""
     setup = ClimbingSetup.of(config)
-    return variations_of(config, setup.randomise, None, setup.num_test_tasks if num_test is None else num_test)
+    held_out = setup.num_test_tasks if num_test is None else num_test
+    return variations_of(config, setup.randomise, None, held_out, setup.randomise_param)
 
 
 def climbing_env(config: Mapping[str, Any], randomizer: DomainRandomizer | None) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from metaroll.cli import run_folder
+from metaroll.cli import many_seeds, run_folder
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, peek_option, take_positionals
 from metaroll.cli.options import options_class
 from metaroll.cli.output_options import Output, flags_of, parse_options, unset
@@ -38,7 +38,8 @@ class _Files:
     config: _File = None
     """YAML file with options, as config.yaml of a run or as lines `name: value`; flags override it."""
     seeds: int = 1
-    """Number of runs, with seeds that count up from --seed; then --out names the folder that holds their folders."""
+    """Number of runs, with seeds that count up from --seed, in folders seed-N of --out, which then is by default
+    runs/ALGO-ENV-seeds-FIRST-LAST."""
     jobs: int = 1
     """Runs at a time, in a process each."""
 
@@ -81,6 +82,8 @@ class _ResumeArguments:
     """Processes that collect rollouts; results do not depend on it."""
     from_epoch: _Newest = None
     """Go on after this epoch; newer snapshots are set aside."""
+    jobs: _AsBefore = None
+    """Of a group of runs (train --seeds): runs at a time, in a process each."""
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
@@ -143,33 +146,34 @@ def train(arguments: Sequence[str]) -> None:
     with blame_input():
         config = experiments.resolve(algo, env, [("the options", values)])
         experiments.require_at_least({"--seeds": given.files.seeds, "--jobs": given.files.jobs}, 1)
-        runs = _runs(config, given.files)
-        for _, folder in runs:
+        group = _group(config, given.files) if given.files.seeds > 1 else None
+        folder = _default_folder(config) if given.files.out is None else _folder(given.files.out)
+        if group is None:
             run_folder.refuse_existing(folder)
-    if given.files.seeds == 1:
-        start(*runs[0], given.output.console(), given.output.json)
-        return
-    from metaroll.cli.many_seeds import train_seeds
+        else:
+            many_seeds.refuse_existing_group(group)
+    console = given.output.console()
+    if group is None:
+        start(config, folder, console, given.output.json)
+    else:
+        _show_group(group, many_seeds.train_group(group, console), given.output)
+
+
+def _group(config: Mapping[str, Any], files: _Files) -> many_seeds.SeedGroup:
+    """The runs of several seeds that are asked for."""
+    first = config["run"]["seed"]
+    seeds = tuple(range(first, first + files.seeds))
+    default = run_folder.default_group_dir(config["algo"], config["env"], seeds[0], seeds[-1])
+    return many_seeds.SeedGroup(default if files.out is None else _folder(files.out), config, seeds, files.jobs)
+
+
+def _show_group(group: many_seeds.SeedGroup, summaries: Sequence[Mapping[str, Any]], output: Output) -> None:
+    """Say what can be done with the runs of a group that is complete."""
     from metaroll.cli.outcome import print_json
 
-    console = given.output.console()
-    summaries = train_seeds(runs, given.files.jobs, console)
-    folders = " ".join(str(folder) for _, folder in runs)
-    console.print(f"next: metaroll compare {folders}", soft_wrap=True, markup=False)
-    if given.output.json:
-        print_json({"runs": summaries})
-
-
-def _runs(config: Mapping[str, Any], files: _Files) -> list[tuple[dict[str, Any], Path]]:
-    """Configuration and folder of the run of each seed."""
-    first = config["run"]["seed"]
-    configs = [{**config, "run": {**config["run"], "seed": first + i}} for i in range(files.seeds)]
-    if files.out is None:
-        return [(one, _default_folder(one)) for one in configs]
-    out = _folder(files.out)
-    if files.seeds == 1:
-        return [(configs[0], out)]
-    return [(one, out / f"seed-{one['run']['seed']}") for one in configs]
+    output.console().print(f"next: metaroll compare {group.folder}", soft_wrap=True, markup=False)
+    if output.json:
+        print_json({"runs": list(summaries)})
 
 
 def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
@@ -186,18 +190,42 @@ def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tu
 
 
 def resume(arguments: Sequence[str]) -> None:
-    """Continue a run from its newest snapshot."""
+    """Continue a run from its newest snapshot, or a group of runs."""
     run, rest = _run_folder_name(_ResumeArguments, arguments, "metaroll resume RUN [options]")
-    about = "metaroll resume RUN\n\nContinues as if the run had never been interrupted."
+    about = (
+        "metaroll resume RUN\n\nContinues as if the run had never been interrupted. RUN may be the folder of a group "
+        "(train --seeds): those that have begun are continued, the others started."
+    )
     given = parse_options(_ResumeArguments, rest, "metaroll resume", about)
+    changes = {name: getattr(given, name) for name in ("epochs", "num_workers") if getattr(given, name) is not None}
+    changes |= given.where.changes()
     with blame_input():
+        group = many_seeds.read_group(Path(run))
+    if group is not None:
+        _resume_group(group, given, changes)
+        return
+    with blame_input():
+        if given.jobs is not None:
+            raise UsageError(f"--jobs is for a group of runs (train --seeds), {run} is none")
         folder = run_folder.find_run(run)
         config = run_folder.read_config(folder)
-        changes = {name: getattr(given, name) for name in ("epochs", "num_workers") if getattr(given, name) is not None}
-        config["run"] = {**config["run"], **changes, **given.where.changes()}
+        config["run"] = {**config["run"], **changes}
     from metaroll.cli.sessions import continue_run
 
     continue_run(config, folder, given.output.console(), given.output.json, given.from_epoch)
+
+
+def _resume_group(group: many_seeds.SeedGroup, given: _ResumeArguments, changes: Mapping[str, Any]) -> None:
+    from metaroll.cli.experiments import require_at_least
+
+    with blame_input():
+        require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
+        if given.from_epoch is not None:
+            raise UsageError(f"--from-epoch is for one run: {', '.join(map(str, group.folders))}")
+    if given.jobs is not None:
+        group = dataclasses.replace(group, jobs=given.jobs)
+    summaries = many_seeds.resume_group(group, changes, given.output.console())
+    _show_group(group, summaries, given.output)
 
 
 def evaluate(arguments: Sequence[str]) -> None:

@@ -6,14 +6,13 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.markup import escape
 
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.output_options import Output, flags_of, parse_options
+from metaroll.cli.output_options import Output, file_to_write, flags_of, parse_options
 
 __all__ = ["compare", "plot"]
 
@@ -31,7 +30,7 @@ class _CompareArguments:
 @dataclass(frozen=True, kw_only=True)
 class _PlotArguments:
     out: str = "comparison.png"
-    """Picture to write."""
+    """Picture to write; its ending says as what: .png, .pdf or .svg."""
     output: Output = field(default_factory=Output)
 
 
@@ -44,12 +43,13 @@ def compare(arguments: Sequence[str]) -> None:
     )
     names, given = _parsed(_CompareArguments, arguments, usage, about)
     from metaroll.cli.outcome import print_json
-    from metaroll.cli.run_groups import group_runs, refuse_different, scores_of
+    from metaroll.cli.run_groups import group_runs, refuse_different, scores_of, unfinished_runs
     from metaroll.training.group_comparison import compare_groups, summarise_group
 
     with blame_input():
         groups = group_runs(names)
         refuse_different(groups)
+        unfinished = unfinished_runs(names, groups)
     entries: list[dict[str, Any]] = []
     for group in groups:
         scores = scores_of(group)[0]
@@ -71,8 +71,9 @@ def compare(arguments: Sequence[str]) -> None:
         pairs.append({"x": first.label, "y": second.label, **dataclasses.asdict(found)})
     console = given.output.console()
     _show(console, entries, pairs)
+    _warn(console, unfinished)
     if given.output.json:
-        print_json({"groups": entries, "comparisons": pairs})
+        print_json({"groups": entries, "comparisons": pairs, "unfinished": unfinished})
 
 
 def _aligned(first: Any, second: Any, paired: bool, scores_of: Any) -> list[Any]:
@@ -112,6 +113,11 @@ def _show(console: Console, entries: Sequence[dict[str, Any]], pairs: Sequence[d
         console.print("[yellow]the runs have had different numbers of environment steps[/]")
 
 
+def _warn(console: Console, unfinished: Sequence[str]) -> None:
+    if unfinished:
+        console.print(f"[yellow]not finished:[/] {escape(', '.join(unfinished))}", soft_wrap=True)
+
+
 def plot(arguments: Sequence[str]) -> None:
     """Draw learning curves of groups of runs."""
     usage = "metaroll plot RUN ... [options]"
@@ -121,18 +127,20 @@ def plot(arguments: Sequence[str]) -> None:
     )
     names, given = _parsed(_PlotArguments, arguments, usage, about)
     from metaroll.cli.outcome import print_json
-    from metaroll.cli.run_groups import group_runs, refuse_different
+    from metaroll.cli.run_groups import group_runs, refuse_different, unfinished_runs
     from metaroll.training.group_plots import plot_groups
+    from metaroll.training.plots import PICTURE_KINDS
 
     with blame_input():
-        if not given.out:
-            raise UsageError("--out must name a file, got an empty text")
+        out = file_to_write("--out", given.out, [f".{kind}" for kind in PICTURE_KINDS])
         groups = group_runs(names)
         refuse_different(groups)
         adapts = {run.metric for group in groups for run in group.runs} == {"return_after"}
         curves = {group.label: [run.curve for run in group.runs] for group in groups}
-        path = plot_groups(curves, Path(given.out).expanduser(), adapts=adapts)
+        path = plot_groups(curves, out, adapts=adapts)
+        unfinished = unfinished_runs(names, groups)
     given.output.console().print(f"picture  {escape(str(path))}", soft_wrap=True)
+    _warn(given.output.console(), unfinished)
     if given.output.json:
         print_json({"picture": str(path), "groups": {group.label: group.seeds for group in groups}})
 

@@ -40,6 +40,8 @@ class DistillSetup:
         init_std: Standard deviation of the student's actions in training, where they lie in [-1, 1].
         randomise: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher
             was trained).
+        randomise_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            takes the place of randomise.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
     """
@@ -50,6 +52,7 @@ class DistillSetup:
     hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
     init_std: float = 0.1
     randomise: Literal["teacher", "none", "default", "conservative"] = "teacher"
+    randomise_param: Sequence[str] = ()
     num_train_tasks: int | None = None
     num_test_tasks: int | None = None
 
@@ -62,17 +65,19 @@ class DistillSetup:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> DistillSetup:
         """Its part of a configuration."""
-        return cls(**{field.name: config["algorithm"][field.name] for field in fields(cls)})
+        given = config["algorithm"]  # of an older run, perhaps, which does not know every name
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
 
 
 def distill_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """Variations of the environment to train in, and held-out ones, as in ``ppo_tasks``."""
     setup = DistillSetup.of(config)
-    randomise = setup.randomise
-    if randomise == "teacher":
-        randomise = str(_teacher_config(setup)[1]["algorithm"].get("randomise", "none"))
+    randomise, ranges = setup.randomise, setup.randomise_param
+    if randomise == "teacher" and not ranges:
+        taught = _teacher_config(setup)[1]["algorithm"]
+        randomise, ranges = str(taught.get("randomise", "none")), taught.get("randomise_param", ())
     held_out = setup.num_test_tasks if num_test is None else num_test
-    return variations_of(config, randomise, setup.num_train_tasks, held_out)
+    return variations_of(config, randomise, setup.num_train_tasks, held_out, ranges)
 
 
 def build_distillation(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpdate]) -> Distillation:

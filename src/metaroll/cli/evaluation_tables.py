@@ -96,19 +96,21 @@ def _show_success(console: Console, result: EvaluationResult, success: Mapping[s
             f"is biased): {success['first_finished_success_rate']:.2f}, bias {success['first_finished_bias']:+.2f}",
             soft_wrap=True,
         )
+    else:
+        console.print("--adapted-episodes 3 shows the rate by Meta-World's rule beside it", style="dim", soft_wrap=True)
     console.print()
 
 
 def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     columns, worse = study.per_task, study.worse_per_task
     share = with_interval(float(worse.mean()), study.share_worse_interval, 2)
-    gains = columns["adapted"] - columns["no adaptation"]
+    gains = study.gain_per_task
     order = sorted(range(len(worse)), key=lambda i: gains[i])
     hidden = len(order) - _MOST_TASKS
     note = f"; {_MOST_TASKS} of {len(order)} shown, the rest is in evaluation.json" if hidden > 0 else ""
     console.print(
         f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting, {share} "
-        f"(Wilson){note}",
+        f"(Wilson); gain: adapted minus no adaptation{note}",
         soft_wrap=True,
     )
     names = [*study.baselines, "adapted"]

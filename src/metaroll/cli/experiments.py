@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from metaroll.cli.presets import ALGORITHM_NAMES, get_preset
 from metaroll.envs.own_names import is_own_name
 from metaroll.envs.registry import family_names, get_family, has_family, is_varied
 from metaroll.envs.slot_factory import make_env
-from metaroll.errors import unknown_name
+from metaroll.errors import UnknownNameError, unknown_name
 from metaroll.rollouts.cluster_probe import check_address
 from metaroll.rollouts.episode import rollout
 from metaroll.rollouts.ray_session import check_cluster, require_ray
@@ -40,6 +41,7 @@ __all__ = [
     "build",
     "build_evaluator",
     "check_names",
+    "refuse_benchmark",
     "require_at_least",
     "resolve",
     "run_options",
@@ -48,6 +50,7 @@ __all__ = [
     "with_torch_threads",
 ]
 
+_BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
@@ -166,8 +169,18 @@ def check_names(algo: str, env: str) -> None:
     """Error with the nearest names if there is no such algorithm or environment."""
     if algo not in ALGORITHM_NAMES:
         raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
+    refuse_benchmark(env)
     if algo == "pearl" and not is_own_name(env) and not has_family(env):
         raise unknown_name("environment", env, family_names())
+
+
+def refuse_benchmark(env: str) -> None:
+    """Error that says how to train on a benchmark of Meta-World, of which the nearest names would be of no use."""
+    if _BENCHMARK.fullmatch(env):
+        raise UnknownNameError(
+            f"{env} is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md "
+            "shows how to train PEARL on ML1 and ML10 in Python"
+        )
 
 
 def algorithm_class(algo: str) -> type:

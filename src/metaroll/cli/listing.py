@@ -24,6 +24,9 @@ from metaroll.errors import unknown_name
 __all__ = ["list_command"]
 
 _STATES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "", "damaged": "bold red"}
+_WIDE = 110
+"""Columns of a terminal that has room for what an environment is beside its name."""
+_TYPED = ("name", "algorithm", "environment")
 _Runs = Annotated[str | None, unset("DIR", "runs")]
 
 
@@ -141,10 +144,12 @@ def _first_line(documented: Any) -> str:
 
 # ------------------------------------------------------------------------------------------------------------ tables
 def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+    """A table; names that are to be typed stay whole in narrow terminals, too."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
         justify = "right" if column in right else "left"
-        table.add_column(column, justify=justify, style="cyan" if position == 0 else "", overflow="fold")
+        style = "cyan" if position == 0 else ""
+        table.add_column(column, justify=justify, style=style, overflow="fold", no_wrap=column in _TYPED)
     return table
 
 
@@ -156,17 +161,25 @@ def _show_algorithms(console: Console, entries: Sequence[dict[str, Any]]) -> Non
 
 
 def _show_environments(console: Console, entries: Sequence[dict[str, Any]]) -> None:
-    table = _table("name", "what it is", "obs", "act", "steps", "tasks", "presets", right=("obs", "act", "steps"))
+    wide = console.width >= _WIDE
+    columns = ["name", *(["what it is"] if wide else []), "obs", "act", "steps", "tasks", "presets"]
+    table = _table(*columns, right=("obs", "act", "steps"))
+    if not wide:  # what it is stands below the name, which stays whole
+        table.columns[0].no_wrap = False
+        table.columns[0].min_width = max(len(entry["name"]) for entry in entries)
     for entry in entries:
         sizes = ["?" if entry[name] is None else str(entry[name]) for name in ("obs_dim", "act_dim")]
         tasks = f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
         summary = escape(entry["summary"]) + (f"\n[yellow]{escape(entry['problem'])}[/]" if entry["problem"] else "")
         presets = ", ".join(entry["presets"]) or "-"
-        table.add_row(entry["name"], summary, *sizes, str(entry["horizon"]), tasks, presets)
+        head = [entry["name"], summary] if wide else [f"{entry['name']}\n[default]{summary}[/]"]
+        table.add_row(*head, *sizes, str(entry["horizon"]), tasks, presets)
     console.print(table)
     console.print(
         "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
-        "--num-train-tasks and --num-test-tasks ask for other numbers\n",
+        "--num-train-tasks and --num-test-tasks ask for other numbers. Beside these: any Gymnasium id for "
+        "algorithms that do not adapt; your own as module:attribute (docs/own_environment.md); Meta-World's "
+        "benchmarks from Python (docs/metaworld.md)\n",
         style="dim",
     )
 

@@ -75,14 +75,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: BaseException, wants_traceback: bool) -> int:
     """Say on standard error what went wrong, and how a run can be continued; the exit status."""
-    from rich.console import Console
     from rich.markup import escape
+
+    from metaroll.cli.consoles import make_console
 
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
         return 1
-    errors = Console(stderr=True, highlight=False)
+    errors = make_console(stderr=True)
     resume = getattr(error, "resume_command", None)
     if isinstance(error, KeyboardInterrupt):
         what = "terminated" if isinstance(error, _Terminated) else "interrupted"
@@ -152,16 +153,16 @@ def _exit_status() -> Iterator[list[int]]:
 
 
 def _print_help() -> None:
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     from metaroll import __version__
+    from metaroll.cli.consoles import make_console
     from metaroll.cli.presets import ALGORITHM_NAMES, preset_names
 
     widest = max(map(len, ALGORITHM_NAMES))
 
-    console = Console(highlight=False)
+    console = make_console()
     console.print(f"[bold]metaroll {__version__}[/]: sample tasks, roll policies out in them, and learn\n")
     console.print("usage: metaroll COMMAND ...\n")
     table = Table.grid(padding=(0, 3))

@@ -34,6 +34,8 @@ _SCALARS = (bool, int, float, str)
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
+_REPEATED = ("randomise_param",)
+"""Options of many values that are given one by one, by the same flag again."""
 _NAMESPACE = {"Sequence": collections.abc.Sequence, "Any": Any, "Literal": typing.Literal}
 
 
@@ -224,6 +226,8 @@ def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any
             option.annotation,
             tyro.conf.arg(help=option.help or None, metavar=metavar, aliases=_ALIASES.get(option.name)),
         ]
+        if option.name in _REPEATED:
+            annotated = Annotated[annotated, tyro.conf.UseAppendAction]
         value = values.get(option.name, MISSING)
         default = tyro.MISSING if value is MISSING else value
         fields.append((option.name, annotated, dataclasses.field(default=default)))

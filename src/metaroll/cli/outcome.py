@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.panel import Panel
 
 from metaroll.cli.live import duration
+from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.training.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation_result import EvaluationResult
 from metaroll.training.files import to_plain
@@ -27,12 +28,11 @@ _VALUES = (
     "return_before",
     "return_after",
     "return_after_interval",
-    "gain",
-    "gain_ci_low",
-    "gain_ci_high",
+    "change",
+    "change_ci_low",
+    "change_ci_high",
     "return_after_iqm",
     "return_after_iqm_interval",
-    "share_worse",
     "success_rate",
     "success_interval",
     "n_test_tasks",
@@ -46,10 +46,18 @@ _VALUES = (
 )
 
 
-def evaluation_values(result: EvaluationResult | PolicyEvaluation) -> dict[str, Any]:
-    """The numbers of an evaluation that tables and summaries show."""
+def evaluation_values(
+    result: EvaluationResult | PolicyEvaluation, config: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The numbers of an evaluation that tables and summaries show; of EPOpt (``config``) also what it learns for."""
     values = result.to_dict()
-    return {name: values[name] for name in (_VALUES if isinstance(result, EvaluationResult) else _PLAIN_VALUES)}
+    if isinstance(result, EvaluationResult):
+        return {name: values[name] for name in _VALUES}
+    plain = {name: values[name] for name in _PLAIN_VALUES}
+    if config is None or config["algo"] != "epopt":
+        return plain
+    epsilon = float(config["algorithm"]["epsilon"])
+    return {**plain, "return_cvar": conditional_value_at_risk(result.returns.ravel(), epsilon), "cvar_epsilon": epsilon}
 
 
 def draw_pictures(
@@ -80,7 +88,8 @@ def draw_pictures(
         if isinstance(result, EvaluationResult):
             pictures.append(plot_adaptation_curve(result, adaptation, references=lines))
         if learning_of is not None:
-            pictures.append(plot_learning_curve(learning_of))
+            final = result if isinstance(result, PolicyEvaluation) else None
+            pictures.append(plot_learning_curve(learning_of, final=final))
         if study is not None:
             pictures.append(plot_k_shot_curve(study, adaptation.with_name("k_shot_curve.png")))
     except (ImportError, OSError, ValueError, KeyError, TypeError) as error:  # a damaged file of metrics, a full disk
@@ -95,9 +104,9 @@ def print_json(values: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _interval(summary: Mapping[str, Any]) -> str:
-    """The interval of the gain in words; a single task has none."""
-    low, high = summary["gain_ci_low"], summary["gain_ci_high"]
+def _interval(summary: Mapping[str, Any], name: str) -> str:
+    """The interval of the gain or change in words; a single task has none."""
+    low, high = summary[f"{name}_ci_low"], summary[f"{name}_ci_high"]
     trained_on = summary.get("task_split", {}).get("overlaps")
     tasks = _count(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -115,21 +124,35 @@ def _returns(summary: Mapping[str, Any]) -> list[str]:
     tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
     where = f"{_count(tasks, 'held-out task')}, {episodes} each" if tasks > 1 else f"{episodes} without noise"
     interval = f" {escape(f'[{low:.1f}, {high:.1f}]')}" if math.isfinite(low) and math.isfinite(high) else ""
-    return [f"return   [bold green]{summary['return_mean']:.1f}[/]{interval}  on {where} (95 % bootstrap)"]
+    lines = [f"return   [bold green]{summary['return_mean']:.1f}[/]{interval}  on {where} (95 % bootstrap)"]
+    if "return_cvar" in summary:
+        share = f"worst {100 * summary['cvar_epsilon']:g} % of these episodes (CVaR)"
+        lines.append(f"worst    [bold green]{summary['return_cvar']:.1f}[/]  mean return of the {share}")
+    return lines
+
+
+def _adaptation(summary: Mapping[str, Any]) -> list[str]:
+    """What an algorithm that adapts returned; its gain where it was compared with no adaptation."""
+    explored = _count(summary["n_exploration_episodes"], "exploration episode")
+    returns = (
+        f"return in the first episode [yellow]{summary['return_before']:.1f}[/] -> after {explored} "
+        f"[bold green]{summary['return_after']:.1f}[/]"
+    )
+    if "gain" not in summary:
+        change = f"[bold green]{summary['change']:+.1f}[/] {_interval(summary, 'change')}"
+        return [f"change over the episodes {change}", returns]
+    without = summary["baselines"]["no adaptation"]["return"]
+    return [
+        f"adaptation gain [bold green]{summary['gain']:+.1f}[/] {_interval(summary, 'gain')}",
+        f"in the same episodes: without adaptation [yellow]{without:.1f}[/] -> adapted "
+        f"[bold green]{summary['return_after']:.1f}[/]",
+        returns,
+    ]
 
 
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
-    lines = (
-        _returns(summary)
-        if "return_mean" in summary
-        else [
-            f"adaptation gain [bold green]{summary['gain']:+.1f}[/] {_interval(summary)}",
-            f"return before [yellow]{summary['return_before']:.1f}[/] -> after "
-            f"{_count(summary['n_exploration_episodes'], 'exploration episode')} "
-            f"[bold green]{summary['return_after']:.1f}[/]",
-        ]
-    )
+    lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
     if "normalised_score" in summary:
         lines += [
             f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import tempfile
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
 from rich.console import Console
 
-from metaroll.cli.arguments import parse
+from metaroll.cli.arguments import UsageError, parse
+from metaroll.cli.consoles import make_console
 
-__all__ = ["Output", "flags_of", "parse_options", "unset"]
+__all__ = ["Output", "file_to_write", "flags_of", "parse_options", "unset"]
 
 T = TypeVar("T")
 
@@ -36,12 +40,31 @@ class Output:
 
     def console(self) -> Console:
         """Where messages go: beside the JSON nothing else may be on standard output."""
-        return Console(stderr=self.json, quiet=self.quiet, highlight=False)
+        return make_console(stderr=self.json, quiet=self.quiet)
 
 
 def parse_options(kind: type[T], arguments: Sequence[str], prog: str, about: str) -> T:
     """An instance of the dataclass ``kind`` from ``arguments``."""
     return parse(kind, arguments, prog, about, [*flags_of(kind), "--help"])
+
+
+def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
+    """The file that ``flag`` names, of one of these endings, where a file can be written; its folder may be missing.
+
+    Nothing is left behind, and what takes long is not begun in vain.
+    """
+    path = Path(text).expanduser()
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"{flag} must end in {' or '.join([', '.join(endings[:-1]), endings[-1]])}, got {text!r}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        place = next(folder for folder in path.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=place):
+            pass  # tells of full disks, too, and of folders that only seem to be writable
+    except OSError as error:
+        raise UsageError(f"{flag} must name a file that can be written, got {text!r}: {error.strerror}") from error
+    return path
 
 
 def flags_of(kind: Any, valued_only: bool = False) -> list[str]:

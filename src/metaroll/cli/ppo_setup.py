@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import gymnasium
 
+from metaroll.cli.param_ranges import ranges_randomizer
 from metaroll.envs.registry import get_family, is_varied
 from metaroll.envs.sims.randomisation import conservative_randomizer, default_randomizer
 from metaroll.envs.slot_factory import make_env
@@ -53,7 +54,10 @@ class PPOSetup:
         network: Policy without or with memory (mlp or gru; gru is as wide as the first of hidden_sizes).
         hidden_nonlinearity: Activation of the hidden layers.
         init_std: Standard deviation of the actions at first, where they lie in [-1, 1].
-        randomise: Train in, and evaluate on, random domain parameters of a simulated system.
+        randomise: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
+            wide. A task family has draws of its own.
+        randomise_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH, as length=0.3:0.7 in CartPole-v1,
+            or body_mass:torso=3:10 in MuJoCo; may be given several times, and takes the place of randomise.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
     """
@@ -62,6 +66,7 @@ class PPOSetup:
     hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
     init_std: float = 1.0
     randomise: Literal["none", "default", "conservative"] = "none"
+    randomise_param: Sequence[str] = ()
     num_train_tasks: int | None = None
     num_test_tasks: int | None = None
 
@@ -74,7 +79,8 @@ class PPOSetup:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> PPOSetup:
         """Its part of a configuration."""
-        return cls(**{field.name: config["algorithm"][field.name] for field in fields(cls)})
+        given = config["algorithm"]  # of an older run, perhaps, which does not know every name
+        return cls(**{field.name: given[field.name] for field in fields(cls) if field.name in given})
 
 
 def ppo_sizes(env: str) -> dict[str, Any]:
@@ -94,28 +100,52 @@ def ppo_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[A
     """What to train in (``None``: the environment as it is), and held-out tasks (none: the environment as it is)."""
     setup = PPOSetup.of(config)
     held_out = setup.num_test_tasks if num_test is None else num_test
-    return variations_of(config, setup.randomise, setup.num_train_tasks, held_out)
+    return variations_of(config, setup.randomise, setup.num_train_tasks, held_out, setup.randomise_param)
 
 
 def variations_of(
-    config: Mapping[str, Any], randomise: str, num_train: int | None, num_test: int | None
+    config: Mapping[str, Any],
+    randomise: str,
+    num_train: int | None,
+    num_test: int | None,
+    ranges: Sequence[str] = (),
 ) -> tuple[Any, list[EnvUpdate]]:
-    """Variations of the environment of ``config`` to train in, and held-out ones, as in ``ppo_tasks``."""
+    """Variations of the environment of ``config`` to train in, and held-out ones, as in ``ppo_tasks``.
+
+    Args:
+        config: The configuration.
+        randomise: The option of this name.
+        num_train: Number of training tasks of a family.
+        num_test: Number of held-out tasks, or of held-out sets of domain parameters.
+        ranges: The option ``randomise_param``.
+    """
     env, run = config["env"], config["run"]
     seed = run["seed"] if run["task_seed"] is None else run["task_seed"]
     if is_varied(env):
-        if randomise != "none":
-            raise ValueError(f"randomise {randomise!r} needs a simulated system, got the family {env}")
+        if ranges or randomise == "conservative":
+            given = "randomise_param" if ranges else "randomise 'conservative'"
+            raise ValueError(
+                f"{given} is not for {env}, a family of tasks that draws its own: leave it out, with --randomise none"
+            )
         return get_family(env).split(num_train, num_test, seed=seed)
-    if randomise == "none":
+    if randomise == "none" and not ranges:
         return None, []
-    randomizer = training_randomizer(env, randomise, seed)
+    randomizer = training_randomizer(env, randomise, seed, ranges)
     return randomizer, randomizer.sample(num_test or _HELD_OUT, generator=mix_seed("held-out domains", seed))
 
 
-def training_randomizer(env: str, randomise: str, seed: int) -> DomainRandomizer:
-    """What the option ``randomise`` means in ``env``."""
-    return _RANDOMISERS[randomise](env, generator=mix_seed("training domains", seed))
+def training_randomizer(env: str, randomise: str, seed: int, ranges: Sequence[str] = ()) -> DomainRandomizer:
+    """What the options ``randomise`` and ``randomise_param`` mean in ``env``."""
+    generator = mix_seed("training domains", seed)
+    if ranges:
+        return ranges_randomizer(env, ranges, generator)
+    try:
+        return _RANDOMISERS[randomise](env, generator=generator)
+    except ValueError as error:
+        raise ValueError(
+            f"randomise {randomise!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
+            "as in --randomise-param length=0.3:0.7, or train in it as it is with --randomise none"
+        ) from error
 
 
 def build_ppo(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpdate]) -> PPO:

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from metaroll.cli import run_folder
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.output_options import Output, flags_of, parse_options, unset
+from metaroll.cli.output_options import Output, file_to_write, flags_of, parse_options, unset
 from metaroll.errors import MetarollError
 
 __all__ = ["report"]
@@ -51,14 +51,13 @@ def report(arguments: Sequence[str]) -> None:
         folder = Path(names[0]).expanduser()
         if given.num_tasks < 1:
             raise UsageError(f"--num-tasks must be at least 1, got {given.num_tasks}")
-        path = folder / FILE_NAME if given.out is None else Path(given.out).expanduser()
-        if path.suffix.lower() not in (".html", ".htm"):
-            raise UsageError(f"--out must end in .html, got {str(path)!r}")
+        out = str(folder / FILE_NAME) if given.out is None else given.out
         try:
             read_facts(folder)
         except FileNotFoundError:
             run_folder.find_run(folder)  # names the runs nearby
             raise
+        path = file_to_write("--out", out, (".html", ".htm"))
     console = given.output.console()
     with console.status("writing the report", spinner="line"), blame_input():
         pictures, notes = ([], []) if given.no_pictures else _pictures(folder, given.num_tasks)
@@ -78,7 +77,7 @@ def _pictures(folder: Path, num_tasks: int) -> tuple[list[Any], list[str]]:
     from metaroll.training.video import moments
 
     try:
-        rows, _ = film_run(folder, range(num_tasks))
+        rows, _ = film_run(folder, num_tasks)
         return moments(rows, _MOMENTS), []
     except (MetarollError, ValueError, TypeError, OSError, ImportError) as error:
         return [], [f"There are no pictures of the agent: {' '.join(str(error).split())}"]

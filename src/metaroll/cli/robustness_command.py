@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -144,12 +145,17 @@ def _pictures(result: Any, stem: Path, console: Console) -> list[Path]:
 def _panel(result: Any, epoch: int, written: Sequence[Path]) -> Panel:
     rows = sorted(result.rows(), key=lambda row: row["return_mean"])
     lines = [f"{name}  {_at(row, result.grid)}" for name, row in (("best ", rows[-1]), ("worst", rows[0]))]
-    lines.append(f"after {epoch} epochs, {rows[0]['episodes']} episodes at each of {len(rows)} points (95 % bootstrap)")
+    episodes = rows[0]["episodes"]
+    how = f"{episodes} episodes at each of {len(rows)} points (95 % bootstrap)"
+    if episodes == 1:
+        how = f"1 episode at each of {len(rows)} points, which gives no intervals"
+    lines.append(f"after {epoch} epochs, {how}")
     lines += [escape(str(path)) for path in written]
     return Panel("\n".join(lines), title="robustness", title_align="left", expand=False)
 
 
 def _at(row: Mapping[str, float], names: Sequence[str]) -> str:
     where = ", ".join(f"{name} {row[name]:.4g}" for name in names)
-    interval = escape(f"[{row['ci_low']:.1f}, {row['ci_high']:.1f}]")
-    return f"[bold green]{row['return_mean']:.1f}[/] {interval}  at {escape(where)}"
+    low, high = row["ci_low"], row["ci_high"]
+    interval = escape(f" [{low:.1f}, {high:.1f}]") if math.isfinite(low) and math.isfinite(high) else ""
+    return f"[bold green]{row['return_mean']:.1f}[/]{interval}  at {escape(where)}"

@@ -16,9 +16,11 @@ from metaroll.training.run_lock import LOCK_FILE, RunLock
 
 __all__ = [
     "CONFIG_FILE",
+    "GROUP_FILE",
     "check_same_run",
     "claim",
     "clear_run",
+    "default_group_dir",
     "default_run_dir",
     "file_values",
     "find_run",
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 CONFIG_FILE = "config.yaml"
+GROUP_FILE = "group.yaml"
+"""What one command line asked for that began runs of several seeds, in the folder that holds theirs."""
 _FORMAT = 1
 _HEADER = "# Written by metaroll; `metaroll resume` and `metaroll evaluate` rebuild the whole run from this file.\n"
 # The configuration last: a removal that is interrupted can be repeated.
@@ -62,6 +66,12 @@ _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
 def default_run_dir(algo: str, env: str, seed: int) -> Path:
     """``runs/<algo>-<env>-<seed>``, in the current folder; ``metaroll/Pendulum-v0`` or ``module:name`` get dashes."""
     return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seed}"
+
+
+def default_group_dir(algo: str, env: str, first_seed: int, last_seed: int) -> Path:
+    """``runs/<algo>-<env>-seeds-<first>-<last>``, in the current folder."""
+    folder = default_run_dir(algo, env, last_seed)
+    return folder.with_name(f"{folder.name.removesuffix(f'-{last_seed}')}-seeds-{first_seed}-{last_seed}")
 
 
 def package_versions() -> dict[str, str]:
@@ -145,8 +155,8 @@ def clear_run(folder: Path, command: str) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write ``config.yaml`` into ``folder`` (made if needed), in one piece."""
+def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FILE) -> None:
+    """Write ``config.yaml`` (or a file of another name) into ``folder`` (made if needed), in one piece."""
     import yaml
 
     from metaroll.training.files import write_atomic
@@ -155,7 +165,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
     sections = {key: _plain(value) for key, value in config.items() if key not in ("metaroll_run", "versions")}
     document = {"metaroll_run": _FORMAT, **sections, "versions": package_versions()}
     text = yaml.dump(document, Dumper=_dumper(), sort_keys=False, allow_unicode=True)
-    write_atomic(folder / CONFIG_FILE, (_HEADER + text).encode())
+    write_atomic(folder / name, (_HEADER + text).encode())
 
 
 def _dumper() -> type:
@@ -195,9 +205,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
-def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of the run in ``folder``."""
-    path = folder / CONFIG_FILE
+def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:
+    """The configuration of the run in ``folder``, of its ``config.yaml`` (or a file of another name)."""
+    path = folder / name
     try:
         document = read_yaml(path)
     except ValueError as error:

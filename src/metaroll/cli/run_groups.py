@@ -12,9 +12,10 @@ import numpy as np
 
 from metaroll.cli import run_folder
 from metaroll.cli.arguments import UsageError
+from metaroll.training.files import read_json
 from metaroll.training.metrics_log import read_metrics
 
-__all__ = ["RunGroup", "RunScores", "group_runs", "refuse_different", "scores_of"]
+__all__ = ["RunGroup", "RunScores", "group_runs", "refuse_different", "scores_of", "unfinished_runs"]
 
 _PHASES = {"return_after": "MetaTest", "return_mean": "Evaluation"}
 # What belongs to one run, or to where it was run.
@@ -39,6 +40,7 @@ class RunScores:
         mean: The score.
         per_task: Scores in its held-out tasks; empty for the environment as it is.
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
+        unfinished: How far the run is, if it has not finished; empty otherwise.
     """
 
     folder: Path
@@ -48,6 +50,7 @@ class RunScores:
     mean: float
     per_task: tuple[float, ...]
     curve: np.ndarray
+    unfinished: str = ""
 
     @property
     def seed(self) -> int:
@@ -108,6 +111,15 @@ def group_runs(arguments: Sequence[str]) -> list[RunGroup]:
     return result
 
 
+def unfinished_runs(arguments: Sequence[str], groups: Sequence[RunGroup]) -> list[str]:
+    """The runs of ``groups`` that have not finished, and those that belong to them and have not begun."""
+    from metaroll.cli.many_seeds import read_group
+
+    asked_for = [group for argument in arguments if (group := read_group(Path(argument).expanduser())) is not None]
+    begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
+    return begun + [f"{folder} (not begun)" for group in asked_for for folder in group.missing]
+
+
 def refuse_different(groups: Sequence[RunGroup]) -> None:
     """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions."""
     runs = [run for group in groups for run in group.runs]
@@ -129,19 +141,49 @@ def scores_of(*groups: RunGroup) -> list[np.ndarray]:
 
 
 def _read(folder: Path) -> RunScores:
-    config = run_folder.read_config(folder)
+    from metaroll.cli.run_reports import read_run
+
+    config, known = run_folder.read_config(folder), read_run(folder)
     metric = "return_after" if config["algo"] == "pearl" else "return_mean"
     try:
         rows = read_metrics(folder, phase=_PHASES[metric], metric=metric)
     except FileNotFoundError:
         rows = []
     whole = [row for row in rows if row["task"] is None]
-    if not whole:
-        raise UsageError(f"{folder} holds no evaluation yet: let it train longer, or leave it out")
-    newest = whole[-1]
-    tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == newest["iteration"]]
-    curve = np.array([(row["env_steps"], row["value"]) for row in whole], dtype=float)
-    return RunScores(folder, config, metric, newest["env_steps"], newest["value"], tuple(tasks), curve)
+    curve = [(row["env_steps"], row["value"]) for row in whole]
+    tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
+    last = _evaluation_at_the_end(folder, metric)
+    on_the_way = whole[-1]["iteration"] + 1 if whole else 0
+    if last is not None and on_the_way < last["epochs"] <= known.epochs_done:
+        curve.append((last["env_steps"], last[metric]))
+        tasks = _scores_of_tasks(last, metric)
+    if not curve:
+        every = config["algorithm"].get("evaluate_every")
+        raise UsageError(
+            f"{folder} holds no evaluation yet: `metaroll resume {folder}` trains it to its end, where it is evaluated;"
+            f" --evaluate-every N of `metaroll train` (here {every}) evaluates in between, too; or leave it out"
+        )
+    unfinished = ""
+    if known.state not in ("finished", "stopped"):
+        unfinished = f"{folder} ({known.state}, {known.epochs_done} of {known.epochs_total} epochs)"
+    steps, value = curve[-1]
+    return RunScores(folder, config, metric, steps, value, tuple(tasks), np.array(curve, dtype=float), unfinished)
+
+
+def _evaluation_at_the_end(folder: Path, metric: str) -> dict[str, Any] | None:
+    """What ``summary.json`` says, with which a run ends, whether or not it was evaluated in between."""
+    path = folder / "summary.json"
+    found = read_json(path) if path.is_file() else {}
+    wanted = {"epochs": int, "env_steps": int, metric: int | float}
+    return found if all(isinstance(found.get(name), kind) for name, kind in wanted.items()) else None
+
+
+def _scores_of_tasks(evaluation: Mapping[str, Any], metric: str) -> list[float]:
+    """The score of each held-out task; none in the environment as it is."""
+    if metric == "return_after":
+        return [row[metric] for row in evaluation["per_task"]]
+    returns = evaluation["returns"]
+    return [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
 
 
 def _options(run: RunScores) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from metaroll.cli.run_folder import (
     write_config,
 )
 from metaroll.cli.task_split import describe_split, split_of, write_split
+from metaroll.envs.registry import is_varied
 from metaroll.errors import SnapshotError
 from metaroll.tasks.leak_guard import SplitReport
 from metaroll.training.adaptation_study import study_adaptation
@@ -81,7 +82,8 @@ def continue_run(
 ) -> None:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew."""
     config = _checked(config, folder)
-    if from_epoch is None and latest(folder) is None and not (folder / "metrics.jsonl").exists():
+    begun = any((folder / name).exists() for name in ("metrics.jsonl", "summary.json"))
+    if from_epoch is None and latest(folder) is None and not begun:
         _start(config, folder, console, as_json)
         return
     display = _display(config, console)
@@ -139,7 +141,7 @@ def evaluate_run(
     summary = {
         **_identity(config),
         "epoch": epoch,
-        **evaluation_values(result),
+        **evaluation_values(result, config),
         **({} if study is None else study.to_dict()),
         **success,
         **({} if split is None else {"task_split": split.to_dict()}),
@@ -215,8 +217,15 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
     if split is None:
         num_tasks = algorithm["num_test_tasks"]
         where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
-        if algorithm["randomise"] != "none":
+        draws = algorithm["randomise"] != "none" or bool(algorithm.get("randomise_param"))
+        if draws and not is_varied(config["env"]):
             where = "held-out domain parameters"
+        elif config["algo"] == "epopt" and not num_tasks:
+            console.print(
+                "[yellow]nothing is drawn:[/] all rollouts are of the environment as it is, of which EPOpt then "
+                "prefers the unlucky ones; say what varies: --randomise-param NAME=LOW:HIGH",
+                soft_wrap=True,
+            )
         console.print(
             f"{config['algo']} on {config['env']}: {_amount(config, algo)}\nrun folder {escape(str(folder))}\n"
             f"return: in training, and without noise in {where} [95 % interval]\n",
@@ -291,7 +300,7 @@ def _finish(
         **_identity(config),
         "epochs": epochs,
         **ending,
-        **evaluation_values(result),
+        **evaluation_values(result, config),
         **references,
         **({} if split is None else {"task_split": split.to_dict()}),
         "env_steps": int(experiment.runner.total_env_steps),

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from metaroll.cli import run_folder
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.output_options import Output, flags_of, parse_options, unset
+from metaroll.cli.output_options import Output, file_to_write, flags_of, parse_options, unset
 
 if TYPE_CHECKING:
     from metaroll.training.video import Panel
@@ -55,15 +55,13 @@ def watch(arguments: Sequence[str]) -> None:
 
     with blame_input():
         folder = run_folder.find_run(names[0])
-        path = folder / f"watch.{default_kind()}" if given.out is None else Path(given.out).expanduser()
-        if path.suffix[1:].lower() not in KINDS:
-            raise UsageError(f"--out must end in .mp4 or .gif, got {str(path)!r}")
+        out = str(folder / f"watch.{default_kind()}") if given.out is None else given.out
+        path = file_to_write("--out", out, [f".{kind}" for kind in KINDS])
         if given.num_tasks < 1:
             raise UsageError(f"--num-tasks must be at least 1, got {given.num_tasks}")
     console = given.output.console()
-    tasks = range(given.first_task, given.first_task + given.num_tasks)
     with console.status("acting, and drawing it", spinner="line"), blame_input():
-        rows, epoch = film_run(folder, tasks, given.from_epoch)
+        rows, epoch = film_run(folder, given.num_tasks, given.first_task, given.from_epoch)
         write_video(path, rows, given.fps)
     shown = [{"title": panel.title, "return": float(panel.rewards.sum())} for row in rows for panel in row]
     for panel in shown:
@@ -73,14 +71,25 @@ def watch(arguments: Sequence[str]) -> None:
         print_json({"file": str(path), "epoch": epoch, "panels": shown})
 
 
-def film_run(folder: Path, tasks: Sequence[int], from_epoch: int | None = None) -> tuple[list[list[Panel]], int]:
+def film_run(
+    folder: Path, num_tasks: int, first_task: int = 0, from_epoch: int | None = None
+) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
     from metaroll.cli.driver_checks import without_screen
     from metaroll.cli.sessions import restored_run
-    from metaroll.training.demonstration import film_agent
+    from metaroll.training.demonstration import film_agent, tasks_to_film
 
     config = run_folder.read_config(folder)
     with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):
         evaluator: Any = experiment.evaluator
         with contextlib.closing(evaluator), without_screen():
+            count, what = tasks_to_film(experiment.algo, evaluator)
+            if not 0 <= first_task < count:
+                raise UsageError(
+                    f"--first-task must be from 0 to {count - 1}, since there are {count} {what}, got {first_task}"
+                )
+            if first_task + num_tasks > count:
+                most = f"{count - first_task}" + (f" with --first-task {first_task}" if first_task else "")
+                raise UsageError(f"--num-tasks must be at most {most}, since there are {count} {what}, got {num_tasks}")
+            tasks = range(first_task, first_task + num_tasks)
             return film_agent(experiment.algo, evaluator, checked["env"], tasks), epoch

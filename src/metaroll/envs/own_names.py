@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
+from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 
-__all__ = ["OwnNameError", "is_own_name", "own_value"]
+__all__ = ["OwnNameError", "check_no_arguments", "is_own_name", "own_value"]
 
 
 class OwnNameError(MetarollError, ImportError):
@@ -37,13 +39,33 @@ def own_value(name: str) -> Any:
                 f"unknown environment {name!r}: there is no module {missing!r} in the current folder, or among what is "
                 "installed; run in the folder of your file, and leave its .py out"
             ) from error
-        raise OwnNameError(
-            f"{module_name} cannot be imported for {name!r}: {type(error).__name__}: {error}; the same happens in "
-            f"python -c 'import {module_name}'"
-        ) from error
+        graphics = graphics_trouble(error)
+        reason = f"{type(error).__name__}: {error}; the same happens in python -c 'import {module_name}'"
+        raise OwnNameError(f"{module_name} cannot be imported for {name!r}: {graphics or reason}") from error
     where = module_name
     for part in attribute.split("."):
         if not hasattr(value, part):
             raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
         value, where = getattr(value, part), f"{where}.{part}"
     return value
+
+
+def check_no_arguments(constructor: Any, name: str) -> None:
+    """Refuse what makes an environment only with arguments, which nobody would give it.
+
+    Args:
+        constructor: A class or function.
+        name: What it is called.
+    """
+    try:
+        signature = inspect.signature(constructor)
+    except (TypeError, ValueError):
+        return  # built in: it has to say itself
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    wanted = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]
+    if wanted:
+        names, example = ", ".join(wanted), ", ".join(f"{argument}=..." for argument in wanted)
+        raise TypeError(
+            f"{name} needs the argument{'s' * (len(wanted) > 1)} {names}, but environments are made without "
+            f"any; give default values, or write a function def make(): return {name.rpartition(':')[2]}({example})"
+        )

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from metaroll.envs.mujoco.families import mujoco_families
-from metaroll.envs.own_names import OwnNameError, is_own_name, own_value
+from metaroll.envs.mujoco.library import graphics_trouble
+from metaroll.envs.own_names import OwnNameError, check_no_arguments, is_own_name, own_value
 from metaroll.envs.point_robot import PointRobotEnv, SparsePointRobotEnv
 from metaroll.envs.sims.families import sim_families
 from metaroll.envs.sims.registration import sim_constructor
@@ -101,6 +102,7 @@ def family_of(value: Any, name: str | None = None) -> TaskFamily:
             f"{name or 'a family'} must be a TaskFamily, a class or function that makes one or an environment, or a "
             f"list of constructors, got {value!r} of type {type(value).__name__}"
         )
+    check_no_arguments(value, name or getattr(value, "__name__", repr(value)))
     if not isinstance(value, type):
         made = value()
         if isinstance(made, TaskFamily):
@@ -114,20 +116,22 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
     known = _own.get(name)
     if known is None or known[0] is not value:
         try:
-            known = _own[name] = value, family_of(value, name) if _has_tasks(value) else None
+            known = _own[name] = value, family_of(value, name) if _has_tasks(value, name) else None
         except (MetarollError, TypeError, ValueError):
             raise
         except Exception as error:
             raise OwnNameError(
-                f"{name} cannot be used, since its environment cannot be made: {type(error).__name__}: {error}"
+                f"{name} cannot be used, since its environment cannot be made: "
+                f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error
     return known
 
 
-def _has_tasks(value: Any) -> bool:
+def _has_tasks(value: Any, name: str) -> bool:
     """Whether ``family_of`` can make a family of it, rather than take it for an environment without tasks."""
     if not callable(value) or isinstance(value, TaskFamily):
         return True
+    check_no_arguments(value, name)
     if isinstance(value, type) and callable(getattr(value, "sample_tasks", None)):
         return True
     made = value()

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from metaroll.envs.registry import family_names, get_family, own_constructor
+from metaroll.envs.registry import TaskFamily, family_names, get_family, own_constructor
 from metaroll.envs.sims.registration import sim_constructor, sim_ids
 from metaroll.errors import UnknownNameError, unknown_name
 
@@ -44,6 +44,11 @@ def env_source(env: Any) -> Callable[[], Any]:
         return _CopySource(env)
     if callable(env):
         return env
+    if isinstance(env, TaskFamily):
+        raise TypeError(
+            "env must make environments, got a TaskFamily, whose family.env_constructor does; its tasks "
+            "(family.split(), family.samplers()) are the env_update of plans"
+        )
     raise TypeError(
         f"env must be an id such as 'point-robot' or 'HalfCheetah-v5', a class or function that makes an environment, "
         f"or an environment, got {env!r} of type {type(env).__name__}"

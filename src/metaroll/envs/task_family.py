@@ -10,8 +10,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.envs.own_names import check_no_arguments
 from metaroll.envs.sims.registration import sim_constructor
 from metaroll.envs.wrappers.reset_task import ResetTaskMaker
+from metaroll.errors import DataError
 from metaroll.seeding import mix_seed
 from metaroll.tasks.domain_access import check_domain_params
 from metaroll.tasks.hashed_split import check_test_share, task_side
@@ -56,6 +58,12 @@ class TaskFamily:
     test_share: float | None = None
     same_tasks: bool = False
 
+    def __post_init__(self) -> None:
+        horizon = self.horizon
+        is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+        if horizon is not None and (not is_whole or horizon < 1):
+            raise ValueError(f"horizon must be a whole number of steps, at least 1, or None, got {horizon!r}")
+
     @classmethod
     def from_params(
         cls,
@@ -85,7 +93,7 @@ class TaskFamily:
         maker, randomizer = _maker(make_env), as_randomizer(params)
         env = maker()
         try:
-            check_domain_params(env, randomizer.names)
+            _check_params(maker, env, randomizer.names)
             limit = EnvSpec.from_env(env).max_episode_length
         finally:
             _close(env)
@@ -140,12 +148,16 @@ class TaskFamily:
                 )
             told_by_reset = option is not None or layer_with(env, "set_task") is None
             limit = EnvSpec.from_env(env).max_episode_length
+            source = EnvTasks(maker, tasks)
+            if not told_by_reset:
+                _try_task(maker, env, source)
         finally:
             _close(env)
         name = _name_of(maker) if name is None else name
         if told_by_reset:
             maker = ResetTaskMaker(maker, "task" if option is None else option)
-        source, share = EnvTasks(maker, tasks), check_test_share(test_share)
+            source = EnvTasks(maker, tasks)
+        share = check_test_share(test_share)
         sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
         return cls(name, maker, *sizes, limit if horizon is None else horizon, description, source, share)
 
@@ -174,6 +186,8 @@ class TaskFamily:
             description: One line.
         """
         source, share = ConstructorTasks(constructors), check_test_share(test_share)
+        for task in source.all_tasks:
+            check_no_arguments(source.update(task).env_constructor, task)
         first: Callable[[], Any] = source.update(source.all_tasks[0])
         if horizon is None:
             env = first()
@@ -250,7 +264,37 @@ def _maker(make_env: Any) -> Callable[[], Any]:
             f"make_env must be a class or function that makes the environment, or an id such as 'Pendulum-v1', got "
             f"{make_env!r} of type {type(make_env).__name__}"
         )
+    check_no_arguments(make_env, _name_of(make_env))
     return make_env
+
+
+def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
+    """Refuse names that cannot be set; entries of a task are for ``from_env``."""
+    try:
+        check_domain_params(env, names)
+    except DataError as error:
+        teller = layer_with(env, "get_task")
+        task = {} if teller is None else teller.get_task()
+        told = [name for name in names if isinstance(task, Mapping) and name in task]
+        if not told:
+            raise
+        raise DataError(
+            f"{told[0]!r} is no constant of {_name_of(maker)}, but an entry of its task: TaskFamily.from_env(make_env, "
+            f"{{{told[0]!r}: ...}})"
+        ) from error
+
+
+def _try_task(maker: Any, env: Any, source: EnvTasks) -> None:
+    """Set one task, where tasks are at hand: what is wrong with all of them need not wait until they are used."""
+    task = source.example()
+    if task is None:
+        return
+    try:
+        layer_with(env, "set_task").set_task(task)
+    except Exception as error:
+        is_path = isinstance(task, Mapping) and any(":" in str(name) for name in task)
+        cure = "; constants of the simulator vary by TaskFamily.from_params(make_env, {...})" if is_path else ""
+        raise ValueError(f"tasks of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}{cure}") from error
 
 
 def _name_of(maker: Any) -> str:

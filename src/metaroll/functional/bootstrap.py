@@ -83,10 +83,14 @@ def bootstrap_ci(
     if isinstance(ci_sides, bool) or ci_sides not in (1, 2):
         raise ValueError(f"ci_sides must be 1 or 2, got {ci_sides!r}")
     tail = tail / 2.0 if ci_sides == 2 else tail
+    try:
+        generator = as_generator(seed)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"seed must be a whole number of at least 0, a generator or None, got {seed!r}") from error
 
     stat = _apply(stat_fcn, columns[None])[0]
     blocks = []
-    for block in resamples(columns, num_reps, seed):
+    for block in resamples(columns, num_reps, generator):
         error = _standard_error(stat_fcn, block) if studentized and len(columns) > 1 else None
         blocks.append((_apply(stat_fcn, block), error))
     replications = np.concatenate([replication for replication, _ in blocks])

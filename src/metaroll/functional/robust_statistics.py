@@ -166,7 +166,10 @@ def _runs(name: str, scores: Any) -> np.ndarray:
 
 
 def _finite(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be numbers, in rows that are equally long, got {values!r}") from error
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite, got {array[~np.isfinite(array)][0]}")
     return array

@@ -51,7 +51,7 @@ class HillClimbing(RLAlgorithm):
         scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
         stop_std: End the training when the returns of the last ``stop_window`` means have a standard deviation below
             this; ``None`` never does.
-        stop_window: See above.
+        stop_window: Number of newest means that ``stop_std`` looks at.
         evaluate_every: Evaluate after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +31,8 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
         The kept rollouts, the worst one first; of rollouts with equal returns those that come first are kept.
     """
     epsilon, gamma = check_epsilon(epsilon), _checked_gamma(gamma)
+    if not isinstance(rollouts, Iterable):
+        raise TypeError(f"rollouts must be a list of StepSequences, got {type(rollouts).__name__}")
     rollouts = list(rollouts)
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")

@@ -47,7 +47,7 @@ class ParameterExplorationSampler:
         num_workers: Number of workers; one works in this process.
         seed: Seed of all randomness; ``None`` means the one that was given to ``metaroll.set_seed`` last, or fresh
             entropy for each call if there is none.
-        common_noise: See above.
+        common_noise: Whether rollout ``j`` of every set has the same seed, so that returns differ by less chance.
         transport, address: As for ``SamplerPool``.
         timeouts: When a silent worker is given up.
         slots_per_unit: See ``RolloutEngine``.

@@ -17,6 +17,8 @@ from metaroll.rollouts.cluster_probe import check_address, check_answer
 
 __all__ = ["RaySession", "check_cluster", "join", "require_ray"]
 
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
 _lock = threading.RLock()
 _current: RaySession | None = None
 
@@ -46,6 +48,7 @@ class RaySession:
             target = _target(address)
             self.starts_here = target is None
             check_cluster(target or "local")
+            _check_own_address(ray, target)
             try:
                 with _same_globals():
                     _connect(ray, target, num_cpus)
@@ -145,6 +148,27 @@ def check_cluster(address: str | None) -> None:
     target = _target(address)
     if target not in (None, "auto"):
         check_answer(target)
+
+
+def _check_own_address(ray: Any, target: str | None) -> None:
+    """Error if ``target`` is a cluster that only answers on this machine's loopback address.
+
+    Ray puts the machine's own address in the place of that one, and would try to connect there for ever.
+    """
+    host, _, port = (target or "").rpartition(":")
+    if host not in _LOOPBACK:
+        return
+    own = ray.util.get_node_ip_address()
+    if own in _LOOPBACK:
+        return
+    try:
+        check_answer(f"{own}:{port}")
+    except ClusterError as error:
+        raise ClusterError(
+            f"the Ray cluster at {target} answers there, but not at {own}:{port}, by which Ray connects to clusters on "
+            f"this machine: it was started for {host} alone. Start it with `ray start --head --node-ip-address={own}`, "
+            "or connect in the process that has started it (ray.init, and address=None)"
+        ) from error
 
 
 def _settings() -> dict[str, str]:

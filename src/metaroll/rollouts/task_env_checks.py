@@ -16,10 +16,12 @@ from metaroll.envs.task_trials import Trial, close_env, play, random_actions, tr
 from metaroll.errors import NotPicklableError
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.rollouts.task_env_report import TaskCheck, TaskEnvReport
-from metaroll.rollouts.task_readings import TaskReadings
+from metaroll.rollouts.task_env_spaces import different_spaces, loose_type, misfit
+from metaroll.rollouts.task_leaks import later_steps
+from metaroll.rollouts.task_readings import TaskReadings, numbers_told
 from metaroll.seeding import isolated_rng, mix_seed
 from metaroll.tasks.leak_guard import check_split
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.updates import NewEnvUpdate, task_key
 from metaroll.types import EnvSpec, EnvUpdate, flat_dim
 
 __all__ = ["check_task_env"]
@@ -28,6 +30,9 @@ _NUM_TASKS = 6
 """Tasks that are set in turns."""
 _MOST_STEPS = 200
 _WORKER_STEPS = 20
+_FITTED_STEPS = 20
+_MOST_SPECS = 50
+"""Constructors that are called to compare their spaces."""
 
 
 def check_task_env(
@@ -35,7 +40,7 @@ def check_task_env(
 ) -> TaskEnvReport:
     """Look at an environment and its tasks, with random actions.
 
-    - ``environment``: it can be made, reset and stepped.
+    - ``environment``: it can be made, reset and stepped; observations fit its space, which is the same in all tasks.
     - ``tasks``: how training tasks and held-out tasks lie to one another; the same seed draws the same ones.
     - ``reset(seed)``: the same seed and actions give the same rollout, whatever global generators are doing.
     - ``setting a task``: rollouts in different tasks differ.
@@ -43,6 +48,7 @@ def check_task_env(
     - ``changing the task``: a task that was set before leaves no trace.
     - ``worker``: tasks can be sent to another process, and give the same rollouts there.
     - ``first observation``: it does not tell the task, which then would have to be found out by nobody.
+    - ``later steps``: no entry of later observations, or of the infos of a reset, is a number of the task.
     - ``telling apart``: short rollouts with random actions show which task it is.
     - ``reward``: its size, and what differs between tasks.
 
@@ -87,7 +93,7 @@ class _Kit:
             if broken:
                 checks.append(TaskCheck(name, "skip", "not looked at, since the above failed"))
             else:
-                checks.append(_guarded(name, check))
+                checks.append(_without_echo(_guarded(name, check), checks))
         return TaskEnvReport(self.family.name, tuple(checks))
 
     def _plan(self, workers: bool) -> Mapping[str, Callable[[], TaskCheck]]:
@@ -101,7 +107,8 @@ class _Kit:
         }
         if workers:
             plan["worker"] = self.worker
-        plan["first observation"] = lambda: self._readings.first_observation()
+        plan["first observation"] = lambda: self._first
+        plan["later steps"] = self.later
         plan["telling apart"] = lambda: self._readings.telling_apart()
         plan["reward"] = lambda: self._readings.reward()
         return plan
@@ -109,6 +116,10 @@ class _Kit:
     @functools.cached_property
     def _readings(self) -> TaskReadings:
         return TaskReadings(self._spec, self.updates, self.num_steps, self.seed)
+
+    @functools.cached_property
+    def _first(self) -> TaskCheck:
+        return self._readings.first_observation()
 
     @functools.cached_property
     def _spec(self) -> EnvSpec:
@@ -124,13 +135,57 @@ class _Kit:
 
     def environment(self) -> TaskCheck:
         spec = self._spec
+        different = different_spaces(self._specs_of_tasks())
+        if different is not None:
+            cure = "give all tasks the same spaces, by zeros for what some have not, say; or make a family of each kind"
+            return TaskCheck("environment", "fail", different, cure)
+        found = self._observations_that_do_not_fit()
+        if found is not None and found.status == "fail":
+            return found
         horizon = self.family.horizon
         length = f"episodes of {_steps(horizon)}" if horizon else "no time limit"
         value = f"observations {_kind(spec.observation_space)}, actions {_kind(spec.action_space)}, {length}"
-        if horizon:
-            return TaskCheck("environment", "ok", value)
-        cure = "episodes may last for ever: give the family a horizon, or the environment a time limit"
-        return TaskCheck("environment", "warn", value, cure)
+        cures = [] if found is None else [f"{found.value}: {found.cure}"]
+        if not horizon:
+            cures.append("episodes may last for ever: give the family a horizon, or the environment a time limit")
+        return TaskCheck("environment", "warn" if cures else "ok", value, "; ".join(cures))
+
+    def _specs_of_tasks(self) -> dict[Any, EnvSpec]:
+        """Specs of tasks that are environments of their own."""
+        specs: dict[Any, EnvSpec] = {}
+        for task in (self.family.tasks.all_tasks or [])[:_MOST_SPECS]:
+            update = self.family.tasks.update(task)
+            if not isinstance(update, NewEnvUpdate):
+                break
+            with isolated_rng(self.seed):
+                env = update(None)
+                specs[task] = EnvSpec.from_env(env)
+                close_env(env)
+        return specs
+
+    def _observations_that_do_not_fit(self) -> TaskCheck | None:
+        """A finding about the observations of one rollout, in a task where that can be drawn."""
+        try:
+            (update, *_), _ = self.family.split(1, 0, self.seed)
+        except Exception:
+            return None  # said of the tasks
+        space = self._spec.observation_space
+        with isolated_rng(self.seed):
+            env = update(None)
+            try:
+                trial = play(env, mix_seed("fit", self.seed), self._actions[:_FITTED_STEPS])
+            finally:
+                close_env(env)
+        loose = None
+        for step, observation in enumerate(trial.observations):
+            wrong = misfit(space, observation)
+            if wrong is not None:
+                where = "at the reset" if step == 0 else f"after step {step}"
+                cure = "let observation_space say what reset and step return"
+                return TaskCheck("environment", "fail", f"{wrong} ({where})", cure)
+            loose = loose or loose_type(space, observation)
+        cure = "return np.asarray(observation, dtype=self.observation_space.dtype)"
+        return None if loose is None else TaskCheck("environment", "warn", loose, cure)
 
     def tasks(self) -> TaskCheck:
         train, test = self.family.split(seed=self.seed)
@@ -142,6 +197,15 @@ class _Kit:
                 "fail",
                 "the same seed gives other tasks",
                 "let sample_tasks(num_tasks, generator) draw from the generator that it is given",
+            )
+        if not self.updates:
+            cure = "give the family num_train_tasks and num_test_tasks of at least 1"
+            return TaskCheck("tasks", "fail", "there are none", cure)
+        if not train or not test:
+            side = "held out" if train else "to train in"
+            value = f"{len(self.updates)} tasks, none {side}"
+            return TaskCheck(
+                "tasks", "warn", value, "what was learned is told in tasks of its own: have some on both sides"
             )
         if self.family.same_tasks:
             return TaskCheck("tasks", "ok", f"{len(train)} tasks, trained on and tested on, as published")
@@ -246,6 +310,9 @@ class _Kit:
         text = "the same rollouts there" if self.deterministic else "they work there"
         return TaskCheck("worker", "ok", f"tasks can be sent to another process, {text}")
 
+    def later(self) -> TaskCheck:
+        return later_steps(self._spec, self.updates, self.num_steps, self.seed, numbers_told(self._first))
+
     def _trial(self, update: EnvUpdate, global_seed: int = 0, resets: int = 1) -> list[Trial]:
         """Rollouts, one after the other, in a new environment, with global generators in a given state."""
         with isolated_rng(global_seed):
@@ -274,6 +341,14 @@ class _Kit:
                 finally:
                     close_env(env)
         return _count_kinds(trials)
+
+
+def _without_echo(found: TaskCheck, before: Sequence[TaskCheck]) -> TaskCheck:
+    """The finding; one that says what an earlier one has said only names that."""
+    same = next(
+        (check for check in before if found.status == check.status == "fail" and check.value == found.value), None
+    )
+    return found if same is None else TaskCheck(found.name, "skip", f"fails as {same.name!r} does")
 
 
 def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:

@@ -12,11 +12,11 @@ import numpy as np
 from metaroll.envs.task_trials import Trial, close_env, flat_rows, play, random_actions
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbour_accuracy, read_values
 from metaroll.rollouts.task_env_report import TaskCheck
+from metaroll.rollouts.task_leaks import number_table
 from metaroll.seeding import isolated_rng, mix_seed
-from metaroll.tasks.hashed_split import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["TaskReadings"]
+__all__ = ["TaskReadings", "numbers_told"]
 
 _MOST_TASKS, _RESETS = 48, 3
 _FEWEST_TASKS = 12
@@ -27,6 +27,7 @@ _READ, _PARTLY_READ = 0.9, 0.5
 _COMPARED_TASKS, _FEWEST_ROLLOUTS, _MODEL_STEPS, _TEST_ROLLOUTS = 5, 6, 300, 4
 _TOLD_APART = 0.75
 _LARGE, _SMALL = 100.0, 1e-3
+_R_SQUARED = "r_squared "
 
 
 class TaskReadings:
@@ -63,7 +64,7 @@ class TaskReadings:
         chance = (_RESETS - 1) / (len(rows) - 1)
         guesses = f"its nearest neighbour is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
         numbers = {"nearest_neighbour_accuracy": accuracy, "chance": chance}
-        table = _number_table([update.task for update in updates])
+        table = number_table([update.task for update in updates])
         if table is not None and len(updates) >= _FEWEST_TASKS:
             points = rows[:, columns].reshape(len(updates), _RESETS, -1)
             return self._read(name, points, columns, table, guesses, numbers)
@@ -89,7 +90,7 @@ class TaskReadings:
         numbers: dict[str, float],
     ) -> TaskCheck:
         readings = dict(zip(table, read_values(points, np.stack(list(table.values()), axis=1)), strict=True))
-        numbers = {**numbers, **{f"r_squared {key}": reading.r_squared for key, reading in readings.items()}}
+        numbers = {**numbers, **{f"{_R_SQUARED}{key}": reading.r_squared for key, reading in readings.items()}}
         told = {key: reading for key, reading in readings.items() if reading.r_squared >= _PARTLY_READ}
         if not told:
             best = max(readings, key=lambda key: readings[key].r_squared)
@@ -178,6 +179,12 @@ class TaskReadings:
         return TaskCheck("reward", "ok", value, numbers=numbers)
 
 
+def numbers_told(first_observation: TaskCheck) -> list[str]:
+    """Numbers of the task that first observations tell, at least in part."""
+    shares = first_observation.numbers.items()
+    return [key.removeprefix(_R_SQUARED) for key, n in shares if key.startswith(_R_SQUARED) and n >= _PARTLY_READ]
+
+
 def _by_guesses(name: str, accuracy: float, chance: float, guesses: str, numbers: dict[str, float]) -> TaskCheck:
     if accuracy >= 0.5 + 0.5 * chance:
         cure = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
@@ -190,16 +197,6 @@ def _varying_columns(points: np.ndarray) -> np.ndarray:
     between = points.mean(axis=1).std(axis=0)
     varying = np.flatnonzero(np.ptp(points, axis=(0, 1)))
     return np.sort(varying[np.argsort(-between[varying], kind="stable")[:_MOST_ENTRIES]])
-
-
-def _number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
-    """Name -> values ``(K,)`` of the numbers that vary; ``None`` if not all tasks have the same, or none varies."""
-    entries = [task_numbers(task) for task in tasks]
-    if any(entry.keys() != entries[0].keys() for entry in entries):
-        return None
-    columns = {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
-    varying = {name: values for name, values in columns.items() if np.isfinite(values).all() and np.ptp(values) > 0}
-    return varying or None
 
 
 def _entries(spec: EnvSpec) -> int:

@@ -32,29 +32,38 @@ A name, as Gymnasium's entry points are: what is below environments must not imp
 
 def check_domain_params(env: Any, names: Collection[str]) -> None:
     """Raise a DataError (a KeyError) with the nearest names unless all of ``names`` can be set in ``env``."""
+    paths = _check_plain_names(env, names)
+    if paths:
+        _model_params(env).check(paths)
+
+
+def _check_plain_names(env: Any, names: Collection[str]) -> list[str]:
+    """Check all but the paths into the simulator's model, which checks them whenever they are set or read; those."""
     own = {name for layer in env_layers(env) for name in getattr(layer, "own_domain_params", ())}
     rest = [name for name in names if name not in own]
-    owner = _owner(env)
+    owner, paths = _owner(env), []
     if owner is not None:
         known: Collection[str] = owner.domain_param
     elif _foreign_setter(env) is not None:
-        return  # it has to say itself
+        return []  # it has to say itself
     else:
         inner = _innermost(env)
         known = _numeric_attributes(inner)
         model = _model_params(env)
         if model is not None:
-            rest = [name for name in rest if not model.claims(name)]
+            paths = [name for name in rest if model.claims(name)]
+            rest = [name for name in rest if name not in paths]
             known = {*known, *model.attributes()}
     for name in rest:
         if name not in known:
             what = f"domain parameter of {type(getattr(env, 'unwrapped', env)).__name__}"
             raise DataError(str(unknown_name(what, name, {*known, *own})))
+    return paths
 
 
 def set_domain_params(env: Any, params: Mapping[str, float]) -> None:
     """Set parameters, all or (where a name or value is wrong) none of them."""
-    check_domain_params(env, params)
+    _check_plain_names(env, params)
     setter = layer_with(env, "set_domain_param")
     owner = _owner(env)
     if setter is not None:
@@ -72,7 +81,7 @@ def read_domain_params(env: Any, names: Iterable[str]) -> dict[str, float]:
     Left out are names of several entries that differ from one another (``dof_damping`` of a robot).
     """
     names = list(names)
-    check_domain_params(env, names)
+    _check_plain_names(env, names)
     for layer in env_layers(env):
         if hasattr(layer, "own_domain_params"):
             return layer.read_domain_params(names)

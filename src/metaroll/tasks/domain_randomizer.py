@@ -89,7 +89,9 @@ class DomainRandomizer(TaskSampler):
 
     def randomize(self, num_samples: int) -> None:
         """Draw ``num_samples`` sets and hold them for ``get_params``."""
-        self._held = self._columns(_count("num_samples", num_samples), self._generator)
+        if _count("num_samples", num_samples) == 0:
+            raise ValueError("num_samples must be at least 1, got 0")
+        self._held = self._columns(num_samples, self._generator)
         self._num_held = num_samples
 
     def get_params(

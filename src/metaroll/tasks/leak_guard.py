@@ -71,7 +71,8 @@ def check_split(
 ) -> SplitReport:
     """How the tasks lie to one another; held-out tasks that occur in training are refused, or warned of.
 
-    Values are compared exactly. Held-out tasks that differ from a training task by rounding alone are warned of.
+    Values are compared exactly. Held-out tasks that differ from a training task by rounding alone are warned of. NaN is
+    refused, since it equals nothing.
 
     Args:
         train_tasks: Tasks, or updates that set them.
@@ -81,7 +82,7 @@ def check_split(
     """
     if overlap not in ("refuse", "warn", "accept"):
         raise ValueError(f"overlap must be 'refuse', 'warn' or 'accept', got {overlap!r}")
-    train, test = ([_task_of(entry) for entry in tasks] for tasks in (train_tasks, test_tasks))
+    train, test = _tasks_of("train_tasks", train_tasks), _tasks_of("test_tasks", test_tasks)
     known = {task_key(task): i for i, task in reversed(list(enumerate(train)))}
     keys = [task_key(task) for task in test]
     overlaps = tuple((i, known[key]) for i, key in enumerate(keys) if key in known)
@@ -108,14 +109,21 @@ def check_split(
     return report
 
 
-def _task_of(entry: Any) -> Any:
-    return entry.task if isinstance(entry, EnvUpdate) else entry
+def _tasks_of(name: str, entries: Sequence[Any]) -> list[Any]:
+    tasks = [entry.task if isinstance(entry, EnvUpdate) else entry for entry in entries]
+    if not tasks:
+        raise ValueError(f"{name} must hold at least one task, got none")
+    for position, task in enumerate(tasks):
+        wrong = next((number for number, value in task_numbers(task).items() if np.isnan(value)), None)
+        if wrong is not None:
+            raise ValueError(f"{name}[{position}] must be without NaN, got {task!r} ({wrong} is NaN)")
+    return tasks
 
 
 def _distances(train: Sequence[Any], test: Sequence[Any]) -> np.ndarray | None:
     """Distances ``(num_test + num_train, num_train)``, or ``None`` for tasks without the same numbers."""
     numbers = [task_numbers(task) for task in [*test, *train]]
-    if not train or not test or not numbers[0] or any(entry.keys() != numbers[0].keys() for entry in numbers):
+    if not numbers[0] or any(entry.keys() != numbers[0].keys() for entry in numbers):
         return None
     table = np.array([[entry[name] for name in numbers[0]] for entry in numbers])
     if not np.isfinite(table).all():

@@ -84,7 +84,8 @@ class EnvTasks(TaskSource):
         self._made_by = None if isinstance(make_env, type) else secrets.token_hex(8)
         self._list: list[Any] | None = None
         self._draw: Draw | None = None
-        if isinstance(tasks, Mapping | DomainRandomizer) or _are_distributions(tasks):
+        self._is_random = isinstance(tasks, Mapping | DomainRandomizer) or _are_distributions(tasks)
+        if self._is_random:
             self._draw = as_randomizer(tasks, "tasks").draw
         elif callable(tasks):
             self._draw = tasks
@@ -110,6 +111,12 @@ class EnvTasks(TaskSource):
             finally:
                 if hasattr(env, "close"):
                     env.close()
+
+    def example(self) -> Any:
+        """One task, where it takes neither an environment nor a function of the user's; else ``None``."""
+        if self._list is not None:
+            return self._list[0]
+        return self._draw(1, np.random.default_rng(0))[0] if self._is_random and self._draw is not None else None
 
     def update(self, task: Any) -> EnvUpdate:
         return SetTaskUpdate(self._make_env, task, made_by=self._made_by)
@@ -139,7 +146,7 @@ class ConstructorTasks(TaskSource):
     def drawing(self) -> Iterator[Draw]:
         yield functools.partial(_draw_from, self.all_tasks)
 
-    def update(self, task: Any) -> EnvUpdate:
+    def update(self, task: Any) -> NewEnvUpdate:
         return NewEnvUpdate(self._constructors[task], task=task)
 
 

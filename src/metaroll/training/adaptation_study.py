@@ -66,9 +66,19 @@ class AdaptationStudy:
         return float(difference.mean()), interval_of_mean(difference)
 
     @property
+    def gain_per_task(self) -> np.ndarray:
+        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        return self.per_task["adapted"] - self.per_task["no adaptation"]
+
+    @property
+    def gain(self) -> float:
+        """Mean of ``gain_per_task``; its interval comes from ``advantage("no adaptation")``."""
+        return float(self.gain_per_task.mean())
+
+    @property
     def worse_per_task(self) -> np.ndarray:
         """Whether adaptation made the policy worse in a task: less return than without it, shape ``(M,)``."""
-        return self.per_task["adapted"] < self.per_task["no adaptation"]
+        return self.gain_per_task < 0
 
     @property
     def share_worse_interval(self) -> Interval:
@@ -84,11 +94,16 @@ class AdaptationStudy:
             mean = float(columns[name].mean())
             baselines[name] = {"return": mean, "advantage": gap, "advantage_ci_low": low, "advantage_ci_high": high}
         names = [name.replace(" ", "_") for name in self.baselines]
+        low, high = self.advantage("no adaptation")[1]
+        gains = self.gain_per_task.tolist()
         rows = []
         for i, (task, numbers) in enumerate(self.result.per_task()):
             told = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
-            rows.append({"name": task, **numbers, **told, "worse": bool(self.worse_per_task[i])})
+            rows.append({"name": task, **numbers, **told, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
         return {
+            "gain": self.gain,
+            "gain_ci_low": low,
+            "gain_ci_high": high,
             "k_shot_curve": self.k_shot_curve,
             "baselines": baselines,
             "share_worse": float(self.worse_per_task.mean()),

@@ -13,7 +13,15 @@ from metaroll.training.meta_evaluator import MetaEvaluator
 from metaroll.training.policy_evaluator import PolicyEvaluator
 from metaroll.training.video import Panel
 
-__all__ = ["film_agent"]
+__all__ = ["film_agent", "tasks_to_film"]
+
+
+def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tuple[int, str]:
+    """How many tasks ``film_agent`` can choose from, and what they are: held-out tasks, or episodes without any."""
+    updates = evaluator.prepare(algo)
+    if updates or isinstance(evaluator, MetaEvaluator):
+        return len(updates), "held-out tasks"
+    return evaluator.num_episodes, "episodes"
 
 
 def film_agent(
@@ -34,11 +42,9 @@ def film_agent(
         ValueError: The environment cannot be drawn, or there are fewer tasks.
     """
     updates = evaluator.prepare(algo)
-    adapts = isinstance(evaluator, MetaEvaluator)
-    count = len(updates) if adapts or updates else evaluator.num_episodes
+    count, what = tasks_to_film(algo, evaluator)
     for task in tasks:
         if not 0 <= task < count:
-            what = "held-out tasks" if updates else "episodes"
             raise ValueError(f"tasks must be from 0 to {count - 1}, since there are {count} {what}, got {task}")
     # What cannot be drawn is found before the evaluation, which may take long.
     drawing_env(env, updates[tasks[0]] if updates else None).close()

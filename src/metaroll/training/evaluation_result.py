@@ -93,14 +93,12 @@ class EvaluationResult:
         return self.return_after_interval
 
     @property
-    def gain(self) -> float:
-        """``return_after - return_before``."""
-        return self.return_after - self.return_before
+    def change(self) -> float:
+        """``return_after - return_before``: the change over the episodes of a task.
 
-    @property
-    def worse_per_task(self) -> np.ndarray:
-        """Whether the adapted episodes of a task returned less than its first episode, shape ``(M,)``."""
-        return self.after_per_task < self.before_per_task
+        It is no gain by adaptation, since other episodes are compared; that is ``AdaptationStudy.gain``.
+        """
+        return self.return_after - self.return_before
 
     @property
     def return_after_iqm(self) -> float:
@@ -172,8 +170,8 @@ class EvaluationResult:
         return self._interval(1)
 
     @property
-    def gain_interval(self) -> Interval:
-        """Interval of ``gain`` (both returns of a task are resampled together)."""
+    def change_interval(self) -> Interval:
+        """Interval of ``change`` (both returns of a task are resampled together)."""
         return self._interval(2)
 
     @property
@@ -193,8 +191,8 @@ class EvaluationResult:
         return Interval(float(low[column]), float(high[column]))
 
     def summary(self) -> dict[str, float]:
-        """The numbers that a log keeps: returns before and after, gain, intervals, and each episode's mean."""
-        values = {"return_before": self.return_before, "return_after": self.return_after, "gain": self.gain}
+        """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean."""
+        values = {"return_before": self.return_before, "return_after": self.return_after, "change": self.change}
         for name in list(values):
             interval = getattr(self, f"{name}_interval")
             values[f"{name}_ci_low"], values[f"{name}_ci_high"] = interval
@@ -218,12 +216,11 @@ class EvaluationResult:
             "return_before_interval": list(self.return_before_interval),
             "return_after": self.return_after,
             "return_after_interval": list(self.return_after_interval),
-            "gain": self.gain,
-            "gain_ci_low": self.gain_interval.low,
-            "gain_ci_high": self.gain_interval.high,
+            "change": self.change,
+            "change_ci_low": self.change_interval.low,
+            "change_ci_high": self.change_interval.high,
             "return_after_iqm": self.return_after_iqm,
             "return_after_iqm_interval": list(self.return_after_iqm_interval),
-            "share_worse": float(self.worse_per_task.mean()),
             "success_rate": self.success_rate,
             "success_interval": None if self.success_interval is None else list(self.success_interval),
             "per_task": [{"name": name, **numbers} for name, numbers in self.per_task()],

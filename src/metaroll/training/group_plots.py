@@ -38,7 +38,8 @@ def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *,
             axes.plot(curve[:, 0], curve[:, 1], color=colour, linewidth=0.7, alpha=0.35)
         steps, returns = _common(runs)
         count = f"{len(runs)} seed" + ("" if len(runs) == 1 else "s")
-        axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.9, label=f"{label} ({count})")
+        mark = "o" if len(steps) == 1 else ""  # of runs that were evaluated once there is no line to see
+        axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.9, marker=mark, label=f"{label} ({count})")
         if len(runs) > 1 and steps.size:
             low, high = intervals_of_means(returns)
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)

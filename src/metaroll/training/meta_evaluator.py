@@ -51,8 +51,8 @@ class MetaEvaluator(EvaluatorState):
             engine has.
         worker_args: Of these ``deterministic`` replaces the argument below.
         repetitions: Independent repetitions of the whole procedure per task.
-        posterior_sampling: See above.
-        num_prior_episodes: Episodes under the prior in that protocol.
+        posterior_sampling: Adapt again after every exploration episode (PEARL's protocol), not once after all of them.
+        num_prior_episodes: Episodes under the prior before the first adaptation, with ``posterior_sampling``.
         seed: Seed of all episodes.
         deterministic: Act with the mean action (a latent z still is sampled).
         allow_overlap: Do not refuse test tasks that are training tasks.

@@ -1,4 +1,4 @@
-"""Pictures of a run as PNG: the learning curve, and the adaptation curve (needs matplotlib, the extra ``plot``)."""
+"""Pictures of a run (PNG, PDF, SVG): learning curve and adaptation curve (needs matplotlib, the extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ __all__ = [
     "BLUE",
     "GREY",
     "ORANGE",
+    "PICTURE_KINDS",
     "finish_figure",
     "plot_adaptation_curve",
     "plot_learning_curve",
@@ -33,6 +34,8 @@ __all__ = [
 
 ORANGE, BLUE, GREY = "#d95f02", "#1b6ca8", "#555555"
 _STYLES = ("--", ":", "-.")
+PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
+"""What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
 
 
 def require_matplotlib() -> None:
@@ -47,6 +50,7 @@ def plot_learning_curve(
     *,
     references: Mapping[str, Any] | None = None,
     phase: str | None = None,
+    final: Any = None,
 ) -> Path:
     """Draw the return of evaluations over environment steps, with 95 % intervals.
 
@@ -58,6 +62,7 @@ def plot_learning_curve(
         path: Picture to write; ``None`` means ``learning_curve.png`` in the run folder.
         references: Name -> return, drawn as lines (``{"oracle": -5.2, "floor": -15.9}``).
         phase: Phase of the metrics, the evaluator's ``prefix``; ``None`` means ``MetaTest`` or ``Evaluation``.
+        final: A ``PolicyEvaluation`` of the finished agent, drawn where the run was too short for others.
 
     Returns:
         Where the picture is.
@@ -67,7 +72,9 @@ def plot_learning_curve(
     everything = read_metrics(run_dir, phase=phase or "MetaTest")
     if not everything and phase is None:
         everything = read_metrics(run_dir, phase="Evaluation")
-    adapts = not any(row["metric"] == "return_mean" for row in everything)
+    if not everything and final is not None:
+        everything = _rows_of(final, run_dir)
+    adapts = any(row["metric"].startswith(("return_before", "return_after")) for row in everything)
     count = len({row["task"] for row in everything} - {None})
     rows = [row for row in everything if row["task"] is None]
     figure, axes = _figure()
@@ -259,6 +266,17 @@ def set_title(axes: Axes, title: str, explanation: str) -> None:
     axes.set_title(title, loc="left", pad=20 if explanation else None)
 
 
+def _rows_of(final: Any, run_dir: str | Path) -> list[dict[str, Any]]:
+    """A final evaluation as rows of metrics, at the last step of training."""
+    steps = max((row["env_steps"] for row in read_metrics(run_dir)), default=0)
+    numbers = [(None, final.summary()), *final.per_task()]
+    return [
+        {"env_steps": steps, "task": task, "metric": name, "value": value}
+        for task, values in numbers
+        for name, value in values.items()
+    ]
+
+
 def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
     points = [(row["env_steps"], row["value"]) for row in rows if row["metric"] == metric]
     array = np.array(points, dtype=float).reshape(-1, 2)
@@ -321,7 +339,11 @@ def finish_figure(figure: Figure, axes: Axes, path: Path, references: Mapping[st
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write the picture in one piece; ``path``."""
+    """Write the picture in one piece, as what its ending says; ``path``."""
+    kind = path.suffix[1:].lower()
+    if kind not in PICTURE_KINDS:
+        raise ValueError(f"path must end in .png, .pdf or .svg, got {str(path)!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_files({path: lambda file: figure.savefig(file, format="png", metadata={"Software": None})})
+    metadata = {PICTURE_KINDS[kind]: None}
+    write_files({path: lambda file: figure.savefig(file, format=kind, metadata=metadata)})
     return path

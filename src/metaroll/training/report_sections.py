@@ -34,15 +34,20 @@ def key_numbers(facts: RunFacts) -> str:
     values = {**newest, **facts.evaluation}
     cells: list[tuple[str, str, str]] = []
     for name, label, bounds in (
-        ("return_before", "return before adaptation", "return_before_interval"),
+        ("return_before", "return in the first episode", "return_before_interval"),
         ("return_after", "return after adaptation", "return_after_interval"),
-        ("gain", "gain by adaptation", ""),
+        ("change", "change over the episodes", ""),
         ("return_mean", "mean return", "return_interval"),
     ):
-        if name in values:
-            cells.append((label, number_text(number_of(values[name])), _interval(values, name, bounds)))
-    for name, label in (("success_rate", "success"), ("share_worse", "tasks that got worse")):
-        if values.get(name) is not None:
+        found = "gain" if name == "change" and name not in values else name  # as older runs call it
+        if found in values:
+            cells.append((label, number_text(number_of(values[found])), _interval(values, found, bounds)))
+    against = (facts.evaluation.get("baselines") or {}).get("no adaptation") or {}
+    if "advantage" in against:
+        gain = number_text(number_of(against["advantage"]))
+        cells.append(("gain by adaptation", gain, _interval(against, "advantage", "")))
+    for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
+        if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
             cells.append((label, _percent(values[name]), _interval(values, name, bounds, _percent)))
     if "normalised_score" in values:
@@ -183,15 +188,23 @@ def task_table(facts: RunFacts) -> str:
             for i, row in enumerate(per_task)
         ]
     for row in rows:
-        if "return_before" in row and "return_after" in row:
-            row["gain"] = number_of(row["return_after"]) - number_of(row["return_before"])
+        after = number_of(row.get("return_after"))
+        if "no_adaptation" in row:
+            row["gain"] = after - number_of(row["no_adaptation"])
             row["worse"] = row.pop("worse", row["gain"] < 0)
+        elif "return_before" in row and "return_after" in row:
+            row["change"] = after - number_of(row["return_before"])
     if not rows:
         return ""
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
     head = ["task", *(name.replace("_", " ") for name in columns)]
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
-    return table(head, body, "Mean returns in each held-out task")
+    said = "Mean returns in each held-out task"
+    if "gain" in columns:
+        said += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
+    elif "change" in columns:
+        said += "; change: after adaptation minus before, which is the first episode"
+    return table(head, body, said)
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.errors import SnapshotError
 from metaroll.training.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
+from metaroll.training.metrics_log import FILE_NAME as METRICS_FILE
 
 __all__ = [
     "BUFFERS",
@@ -37,6 +38,7 @@ BUFFERS = "buffers"
 _FORMAT = 1
 _FOLDER = "snapshots"
 _MANIFEST = "manifest.json"
+_CONFIG = "config.yaml"
 _CHECKSUM = "crc32"
 _FINISHED = re.compile(r"(\d{6,})")
 _REPLACED = re.compile(r"\.(\d{6,})\.old")
@@ -129,10 +131,7 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
     """
     found = snapshots_of(run_dir)
     if not found:
-        raise SnapshotError(
-            f"{Path(run_dir) / _FOLDER} holds no snapshot: the run was stopped before it began, wrote none "
-            "(snapshot_mode 'none'), or this is not a run folder; train anew with --out"
-        )
+        raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
     chosen = _choose(found, iteration, run_dir)
     older = [i for i in found if i < chosen]
     newer = [i for i in found if i > chosen]
@@ -156,6 +155,21 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         snapshot.check_buffers()
     snapshot.check_files()
     return snapshot
+
+
+def _why_none(run_dir: Path) -> str:
+    """Why a run has no snapshot, as far as its folder tells, and what to do."""
+    told = [name for name in (METRICS_FILE, "summary.json") if (run_dir / name).is_file()]
+    if told:
+        return (
+            f"{told[0]} beside it tells of finished epochs, so they were lost, or none was to be kept yet "
+            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with --out"
+        )
+    if (run_dir / _CONFIG).is_file():
+        return (
+            f"the run was stopped before its first one; if `metaroll train` began it, `metaroll resume {run_dir}` does"
+        )
+    return "this is not a run folder; name one that `metaroll train` or a LocalRunner has written"
 
 
 def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path) -> int:

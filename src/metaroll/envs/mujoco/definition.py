@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import re
 import secrets
 import warnings
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from metaroll.envs.mujoco.library import load_mujoco
+from metaroll.envs.mujoco.mjcf import compile_mjcf
 from metaroll.envs.mujoco.robot_env import RobotEnv
 from metaroll.envs.mujoco.rules import Arrays, Outcome, Rules, Step
 from metaroll.errors import ShapeError, unknown_name
@@ -46,7 +46,8 @@ class MujocoEnvDefinition:
     - ``action (E, nu)`` and ``dt (E,)``, in seconds (not for observations);
     - ``goal`` ...: an entry of the task, ``(E, ...)``.
 
-    A row of what they return must depend on that row of the arguments alone, which is tried at once.
+    A row of what they return must depend on that row of the arguments alone, which is tried at once. The arrays are
+    read-only.
 
     Args:
         mjcf: Path of the file, or its text.
@@ -54,7 +55,8 @@ class MujocoEnvDefinition:
         reward: Returns rewards ``(E,)``, or rewards and infos, a dict of arrays ``(E, ...)``.
         observation: Returns observations ``(E, O)``; by default positions and velocities.
         termination: Returns bool ``(E,)``; by default episodes have no ending.
-        task: The task in force where none is set, as a dict of numbers and arrays; ``None``: there are no tasks.
+        task: The task in force where none is set, as a dict of numbers and arrays, under names that MuJoCo has not;
+            ``None``: there are no tasks.
             Distributions of tasks are given to ``TaskFamily.from_env(definition, tasks)``.
         max_steps: Horizon of an episode; ``None`` leaves it to plans.
         reset_noise: Episodes start within so much of the file's positions and velocities (uniform).
@@ -82,9 +84,9 @@ class MujocoEnvDefinition:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not (np.isfinite(reset_noise) and reset_noise >= 0):
             raise ValueError(f"reset_noise must be a number of at least 0, got {reset_noise!r}")
-        self.model = _compiled(mjcf)
+        self.model = compile_mjcf(mjcf)
         """MuJoCo's model; environments get copies."""
-        self._task = None if task is None else dict(task)
+        self._task = None if task is None else _default_task(task)
         self._camera = camera
         self._key = secrets.token_hex(8)
         self._rules = _FunctionRules(
@@ -133,9 +135,15 @@ class _FunctionRules(Rules):
         self.frame_skip, self._noise = frame_skip, noise
         self._functions = {name: function for name, function in functions.items() if function is not None}
         self._has_tasks = task is not None
-        self._task = {name: np.asarray(value, dtype=np.float64) for name, value in (task or {}).items()}
+        self._task = {name: _numbers(f"task[{name!r}]", value) for name, value in (task or {}).items()}
         self._arguments = {name: _arguments_of(name, function) for name, function in self._functions.items()}
         known = _fixed_arrays(load_mujoco().MjData(model))
+        for name in self._task:
+            if name in _STEP_NAMES or name.removesuffix(_BEFORE) in known:
+                raise ValueError(
+                    f"task must not have an entry {name!r}, which is what functions get of MuJoCo under this name; "
+                    f"call it 'goal_{name}', say"
+                )
         needed = {"qpos", "qvel"}
         for name, arguments in self._arguments.items():
             for argument in arguments:
@@ -158,8 +166,10 @@ class _FunctionRules(Rules):
         if not self._has_tasks:
             raise ValueError(f"this definition has no tasks, got {task!r}; give MujocoEnvDefinition(..., task={{...}})")
         if not isinstance(task, Mapping) or set(task) != set(self._task):
-            raise ValueError(f"task must be a mapping with {', '.join(self._task)}, got {task!r}")
-        row = {name: np.asarray(task[name], dtype=np.float64) for name in self._task}
+            unknown = [name for name in task if name not in self._task] if isinstance(task, Mapping) else []
+            reason = f" ({unknown_name('entry', str(unknown[0]), self._task)})" if unknown else ""
+            raise ValueError(f"task must be a mapping with {', '.join(self._task)}, got {task!r}{reason}")
+        row = {name: _numbers(f"task[{name!r}]", task[name]) for name in self._task}
         for name, value in row.items():
             if value.size == self._task[name].size == 1:
                 row[name] = value = value.reshape(self._task[name].shape)
@@ -183,8 +193,14 @@ class _FunctionRules(Rules):
         rewards, infos = told if isinstance(told, tuple) else (told, {})
         rewards = _checked("reward", rewards, (count,)).astype(np.float64)
         ended = self._call("termination", given) if "termination" in self._functions else np.zeros(count, dtype=bool)
+        ended = _checked("termination", ended, (count,))
+        if ended.dtype != np.bool_:
+            raise TypeError(
+                "termination must return an array of bool, true where an episode ends (qpos[:, 2] < 0.3, say), got "
+                f"{ended.dtype} {ended}"
+            )
         infos = {name: _checked(f"info {name!r}", value, (count, ...)).copy() for name, value in infos.items()}
-        return Outcome(rewards, _checked("termination", ended, (count,)).astype(bool), infos)
+        return Outcome(rewards, ended.copy(), infos)
 
     def try_out(self, model: Any) -> np.ndarray:
         """Call all functions with a few simulations, together and alone; the observations."""
@@ -205,6 +221,15 @@ class _FunctionRules(Rules):
             alone = self._all(Step(*(_one(part, row) for part in step)))
             for name, values in together.items():
                 _compare(name, values[row], alone[name][0])
+        for name in ("reward", "observation"):
+            numbers = together[name].reshape(_TRIALS, -1)
+            never = np.flatnonzero(~np.isfinite(numbers).any(axis=0))
+            if never.size:
+                what = name if name == "reward" else f"entry {never[0]} of the observation"
+                raise ValueError(
+                    f"{what} must be a finite number, but was {numbers[:, never[0]]} in {_TRIALS} trials near the "
+                    "positions of the file"
+                )
         return together["observation"]
 
     def _all(self, step: Step) -> dict[str, np.ndarray]:
@@ -213,7 +238,15 @@ class _FunctionRules(Rules):
         return {"reward": outcome.rewards, "termination": outcome.terminated, "observation": observation}
 
     def _call(self, name: str, given: Arrays) -> Any:
-        return self._functions[name](**{argument: given[argument] for argument in self._arguments[name]})
+        arguments = {argument: _read_only(given[argument]) for argument in self._arguments[name]}
+        try:
+            return self._functions[name](**arguments)
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise ValueError(
+                f"{name} must leave its arguments as they are ({error}); change a copy: qpos = qpos.copy()"
+            ) from error
 
     def _quantity(self, function: str, argument: str, known: set[str]) -> set[str]:
         """The array of MuJoCo's that an argument asks for, if any; an error where it cannot be had."""
@@ -229,6 +262,33 @@ class _FunctionRules(Rules):
             raise ValueError(f"observation cannot have {argument!r}: there is none before the first step")
         names = {*known, *self._task, *(_STEP_NAMES if of_steps else ())}
         raise ValueError(str(unknown_name(f"argument of {function}", argument, names)))
+
+
+def _default_task(task: Any) -> dict[str, Any]:
+    if not isinstance(task, Mapping):
+        raise TypeError(f"task must be a dict of numbers and arrays, {{'goal': 1.0}}, say, got {task!r}")
+    for name, value in task.items():
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ValueError(
+                f"task must have names that arguments of functions can have, got {name!r}; entries of the model vary "
+                "by TaskFamily.from_params(definition, {'body_mass:torso': (1.0, 2.0)})"
+            )
+        if not np.isfinite(_numbers(f"task[{name!r}]", value)).all():
+            raise ValueError(f"task[{name!r}] must be finite, got {value!r}")
+    return dict(task)
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number or an array of numbers, got {value!r}") from error
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _one(part: Any, row: int) -> Any:
@@ -286,21 +346,3 @@ def _action_space(model: Any) -> Box:
     low, high = model.actuator_ctrlrange.astype(np.float32).T
     limited = model.actuator_ctrllimited.astype(bool)
     return Box(np.where(limited, low, -1.0).astype(np.float32), np.where(limited, high, 1.0).astype(np.float32))
-
-
-def _compiled(mjcf: str | Path) -> Any:
-    """The model of a file or text, or what is wrong with it, and where."""
-    mujoco = load_mujoco("MujocoEnvDefinition")
-    is_text = isinstance(mjcf, str) and mjcf.lstrip().startswith("<")
-    place = "the MJCF text" if is_text else str(mjcf)
-    if not is_text and not Path(mjcf).is_file():
-        raise FileNotFoundError(
-            f"mjcf must be the path of an MJCF file, or its text (beginning with '<'), got {place!r}"
-        )
-    try:
-        return mujoco.MjModel.from_xml_string(mjcf) if is_text else mujoco.MjModel.from_xml_path(str(mjcf))
-    except ValueError as error:
-        text = " ".join(str(error).split())
-        line = re.search(r"line(?: number)?[ =]+(\d+)", text, flags=re.IGNORECASE)
-        where = place if line is None else f"{place}, line {line.group(1)}"
-        raise ValueError(f"{where}: the MJCF does not compile: {text}") from error

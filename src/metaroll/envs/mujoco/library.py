@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import traceback
 from typing import Any
 
 import numpy as np
 
-__all__ = ["compute_again", "get_physics", "load_mujoco", "set_physics", "unstable"]
+__all__ = ["compute_again", "get_physics", "graphics_trouble", "load_mujoco", "set_physics", "unstable"]
+
+_GRAPHICS = ("OpenGL", "mujoco.osmesa", "mujoco.egl", "mujoco.glfw", "mujoco.cgl", "mujoco.gl_context")
 
 
 def load_mujoco(what: str = "this environment") -> Any:
     """The package, or an error that says how to install it."""
     try:
         import mujoco
-    except ImportError as error:
+    except Exception as error:
+        graphics = graphics_trouble(error)
+        if graphics is not None:
+            raise ImportError(graphics) from error
+        if not isinstance(error, ImportError):
+            raise
         raise ImportError(f"{what} needs MuJoCo: pip install 'metaroll[mujoco]' ({error})") from error
     return mujoco
+
+
+def graphics_trouble(error: BaseException) -> str | None:
+    """What to do if ``error`` comes of loading the way of drawing that MUJOCO_GL asks for; ``None`` if it does not.
+
+    MuJoCo loads it when it is imported, even where nothing is drawn.
+    """
+    chosen, cause = os.environ.get("MUJOCO_GL"), error
+    while chosen and cause is not None:
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            if str(frame.f_globals.get("__name__")).startswith(_GRAPHICS):
+                return (
+                    f"MUJOCO_GL={chosen} asks for a way of drawing that does not work on this machine, so that MuJoCo "
+                    f"cannot be imported ({type(cause).__name__}: {cause}); unset MUJOCO_GL, or let `metaroll doctor` "
+                    "say which works"
+                )
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def get_physics(model: Any, data: Any) -> np.ndarray:

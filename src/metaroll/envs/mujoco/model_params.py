@@ -106,6 +106,11 @@ class BoundModelParams:
         attribute = path.partition(":")[0]
         return ":" in path or self._array(attribute) is not None
 
+    def check(self, paths: Iterable[str]) -> None:
+        """Raise a DataError with the nearest names unless all ``paths`` lead to an entry."""
+        for path in paths:
+            self._entry(path, 1.0)
+
     def settings(self) -> dict[str, float]:
         """What is set now."""
         return dict(self._memory.settings)

@@ -72,6 +72,7 @@ class BallBalancerModel(SimModel):
         "combined_damping": NON_NEGATIVE,
         "ball_damping": NON_NEGATIVE,
     }
+    ordered = tuple((f"voltage_thold_{axis}_neg", f"voltage_thold_{axis}_pos") for axis in "xy")
     num_uniforms = 4
 
     def __init__(self, simple_dynamics: bool = False) -> None:

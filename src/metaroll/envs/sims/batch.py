@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from metaroll.envs.sims.model import Column, Columns, SimModel
-from metaroll.envs.sims.setting import SimSetting
+from metaroll.envs.sims.setting import SimSetting, check_order, check_params
 from metaroll.envs.sims.tasks import SimTask, outside
 from metaroll.errors import ShapeError
 from metaroll.seeding import as_generator, torch_generator
@@ -175,6 +175,7 @@ class SimBatch:
         for name, value in params.items():
             self._check_range(name, value)
             columns[name] = self._column(f"params[{name!r}]", value)
+        check_order(self.setting.model, columns)
         situation = self._situation_of(columns)
         self._columns, self._situation = columns, situation
 
@@ -315,7 +316,7 @@ class SimBatch:
     def _check_range(self, name: str, value: Any) -> None:
         values = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
         for extreme in (values.min(), values.max()) if values.size else (math.nan,):
-            self.setting.with_params({name: float(extreme)})
+            check_params(self.setting.model, {name: float(extreme)})
 
     def _situation_of(self, params: Mapping[str, Column]) -> SimSituation:
         found = SimSituation.of(self.setting.model, self.setting.task, params, self.xp)

@@ -79,6 +79,7 @@ class CartPoleModel(SimModel):
         "pole_length": POSITIVE,
         "cart_friction_coeff": NON_NEGATIVE,
     }
+    ordered = (("voltage_thold_neg", "voltage_thold_pos"),)
     num_uniforms = 4
 
     def __init__(

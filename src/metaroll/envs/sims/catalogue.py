@@ -38,7 +38,15 @@ _UPRIGHT = (0.0, math.pi, 0.0, 0.0)
 
 
 class OneMassOscillatorEnv(SimEnv):
-    """A mass on a spring, to be brought to rest in the middle (or elsewhere: ``state_des``)."""
+    """A mass on a spring with a damper, to be brought to rest (specs/sampling.md 17.1).
+
+    It starts 0.7 m away from where the spring rests; a force moves it, and going further than 1 m costs 1000. Units,
+    constants and bounds: docs/simulators.md.
+
+    Args:
+        state_des: Position and velocity to be reached.
+        **options: See ``SimEnv``.
+    """
 
     def __init__(self, state_des: tuple[float, float] = (0.0, 0.0), **options: Any) -> None:
         task = DesStateTask(state_des, QuadrErr((10.0, 0.01), (1e-6,)))
@@ -46,7 +54,10 @@ class OneMassOscillatorEnv(SimEnv):
 
 
 class PendulumEnv(SimEnv):
-    """A pendulum to be swung up and held upright; it starts in rest, hanging, unless ``init_space`` is given."""
+    """A rod on a motor that is too weak to lift it at once, to be swung up and held upright (specs/sampling.md 17.2).
+
+    It starts at rest, hanging, unless ``init_space`` is given. Units, constants and bounds: docs/simulators.md.
+    """
 
     def __init__(self, **options: Any) -> None:
         task = RadiallySymmDesStateTask((math.pi, 0.0), ExpQuadrErr((1.0, 1e-3), (0.01,)), idcs=(0,))
@@ -54,7 +65,11 @@ class PendulumEnv(SimEnv):
 
 
 class BallOnBeamEnv(SimEnv):
-    """A ball to be brought to rest in the middle of a beam (specs/sampling.md 17.3)."""
+    """A ball to be brought to rest in the middle of a beam (specs/sampling.md 17.3).
+
+    It starts near one of the ends; a torque tilts the beam, and the episode ends where the ball falls off. Units,
+    constants and bounds: docs/simulators.md.
+    """
 
     def __init__(self, **options: Any) -> None:
         task = DesStateTask((0.0,) * 4, ScaledExpQuadrErr((1e5, 1e3, 1e3, 1e2), (1.0,), min_reward=1e-4))
@@ -63,6 +78,9 @@ class BallOnBeamEnv(SimEnv):
 
 class QCartPoleStabEnv(SimEnv):
     """The pole of Quanser's cart-pole, to be held upright (specs/sampling.md 17.4).
+
+    The voltage of a motor moves the cart on its rail; the pole starts within 8 degrees of upright, and the episode ends
+    where it is 15 degrees away or the cart is near an end. Units, constants and bounds: docs/simulators.md.
 
     Args:
         long_pole: See ``CartPoleModel``.
@@ -80,6 +98,9 @@ class QCartPoleStabEnv(SimEnv):
 class QCartPoleSwingUpEnv(SimEnv):
     """The pole of Quanser's cart-pole, to be swung up and held upright (specs/sampling.md 17.4).
 
+    The same system as ``QCartPoleStabEnv`` with the short pole, friction of the cart and steps of 2 ms; the pole starts
+    at any angle. Units, constants and bounds: docs/simulators.md.
+
     Args:
         long_pole: See ``CartPoleModel``.
         simple_dynamics: See ``CartPoleModel``.
@@ -96,7 +117,11 @@ class QCartPoleSwingUpEnv(SimEnv):
 
 
 class QQubeSwingUpEnv(SimEnv):
-    """The pendulum of Quanser's Qube, to be swung up and held upright (specs/sampling.md 17.5)."""
+    """The pendulum of Quanser's Qube, to be swung up and held upright (specs/sampling.md 17.5).
+
+    The voltage of a motor turns an arm, whose end carries the pendulum (a Furuta pendulum); both start nearly at rest,
+    hanging, and the arm's cable lets it turn by 115 degrees. Units, constants and bounds: docs/simulators.md.
+    """
 
     def __init__(self, **options: Any) -> None:
         task = RadiallySymmDesStateTask(_UPRIGHT, ExpQuadrErr((1.0, 1.0, 0.02, 0.005), (4e-3,)), idcs=(1,))
@@ -104,7 +129,11 @@ class QQubeSwingUpEnv(SimEnv):
 
 
 class QQubeStabEnv(SimEnv):
-    """The pendulum of Quanser's Qube, to be held upright (specs/sampling.md 17.5)."""
+    """The pendulum of Quanser's Qube, to be held upright (specs/sampling.md 17.5).
+
+    The same system as ``QQubeSwingUpEnv``, started within 5 degrees of upright, with steps of 10 ms. Units, constants
+    and bounds: docs/simulators.md.
+    """
 
     def __init__(self, **options: Any) -> None:
         task = RadiallySymmDesStateTask(_UPRIGHT, ExpQuadrErr((3.0, 4.0, 2.0, 2.0), (0.05,)), idcs=(1,))
@@ -113,6 +142,9 @@ class QQubeStabEnv(SimEnv):
 
 class QBallBalancerEnv(SimEnv):
     """A ball to be brought to rest in the middle of a plate that two servos tilt (specs/sampling.md 17.6).
+
+    The actions are the voltages of the servos; the ball starts on a ring near the edges, and the episode ends where it
+    falls off. Units, constants and bounds: docs/simulators.md.
 
     Args:
         simple_dynamics: See ``BallBalancerModel``.
@@ -128,6 +160,9 @@ class QBallBalancerEnv(SimEnv):
 class CatapultEnv(SimEnv):
     """A catapult that throws once; the less high, the better (specs/sampling.md 17.7).
 
+    An episode is one step: the action is how far the spring is stretched, the best is its own elongation, which is a
+    domain parameter. Units, constants and bounds: docs/simulators.md.
+
     Args:
         planets: See ``CatapultModel``.
         **options: See ``SimEnv``.
@@ -138,7 +173,11 @@ class CatapultEnv(SimEnv):
 
 
 class Gaussian2DEnv(SimEnv):
-    """Four draws from a two-dimensional Gaussian, without reward (specs/sampling.md 17.7)."""
+    """Four draws from a two-dimensional Gaussian, without reward (specs/sampling.md 17.7).
+
+    Its likelihood is known, so that methods of simulation-based inference can be checked against it: an episode is one
+    step, whose action does nothing. Constants and their allowed range: docs/simulators.md.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(Gaussian2DModel(), NoTask(), **options)

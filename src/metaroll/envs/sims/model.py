@@ -47,6 +47,7 @@ class SimModel(ABC):
         nominal: Domain parameters of the undisturbed system.
         ranges: Domain parameter -> interval (low, high) that it must lie in, low excluded where it is 0; a parameter
             that is not named may be any finite number.
+        ordered: Pairs of domain parameters of which the first must not be above the second.
         num_uniforms: How many random numbers an initial state takes.
     """
 
@@ -56,6 +57,7 @@ class SimModel(ABC):
     action_labels: ClassVar[tuple[str, ...]]
     memory_labels: ClassVar[tuple[str, ...]] = ()
     ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    ordered: ClassVar[tuple[tuple[str, str], ...]] = ()
     num_uniforms: ClassVar[int]
     dt: float
     max_steps: int

@@ -57,6 +57,7 @@ class QubeModel(SimModel):
         "length_pend_pole": POSITIVE,
         "damping_pend_pole": NON_NEGATIVE,
     }
+    ordered = (("voltage_thold_neg", "voltage_thold_pos"),)
     num_uniforms = 4
 
     def __init__(self, swing_up: bool = True) -> None:

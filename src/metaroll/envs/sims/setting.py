@@ -17,7 +17,7 @@ from metaroll.errors import DataError, unknown_name
 from metaroll.tasks.plain_numbers import number_of
 from metaroll.types import EnvSpec
 
-__all__ = ["SimSetting", "check_params"]
+__all__ = ["SimSetting", "check_order", "check_params"]
 
 
 def check_params(model: SimModel, params: Mapping[str, Any]) -> dict[str, float]:
@@ -31,6 +31,22 @@ def check_params(model: SimModel, params: Mapping[str, Any]) -> dict[str, float]
     if not isinstance(params, Mapping):
         raise TypeError(f"domain_param must be a dict of names and numbers, got {type(params).__name__}")
     return {name: _checked_param(model, name, value) for name, value in params.items()}
+
+
+def check_order(model: SimModel, params: Mapping[str, Any]) -> None:
+    """Error if one of two domain parameters that are the ends of a range lies on the wrong side of the other.
+
+    Args:
+        model: Knows the pairs.
+        params: All domain parameters: numbers, or columns ``(N,)``.
+    """
+    for low, high in model.ordered:
+        wrong = params[low] > params[high]
+        if wrong if isinstance(wrong, bool) else bool(wrong.any()):
+            raise ValueError(
+                f"domain parameter {low!r} of the {model.name} must not be above {high!r}, got {params[low]} and "
+                f"{params[high]}"
+            )
 
 
 def _checked_param(model: SimModel, name: str, value: Any) -> float:
@@ -100,7 +116,9 @@ class SimSetting:
 
     def with_params(self, params: Mapping[str, Any]) -> SimSetting:
         """With other values of the named domain parameters."""
-        return replace(self, params={**self.params, **check_params(self.model, params)})
+        changed = {**self.params, **check_params(self.model, params)}
+        check_order(self.model, changed)
+        return replace(self, params=changed)
 
     def with_max_steps(self, max_steps: float) -> SimSetting:
         """With another horizon."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
@@ -26,6 +27,24 @@ _ROW = np.zeros(1, dtype=np.int64)
 
 class RealEnv:
     """Marks environments that are real devices: their domain parameters are not known (specs/sampling.md 16.2)."""
+
+
+class _NominalParams:
+    """A method that can be called on an instance (a cart-pole with the pole that was chosen) and on the class."""
+
+    def __get__(self, env: SimEnv | None, kind: type[SimEnv]) -> Callable[[], dict[str, float]]:
+        return functools.partial(_nominal_params, kind if env is None else env)
+
+
+def _nominal_params(env: Any) -> dict[str, float]:
+    if isinstance(env, type):
+        try:
+            env = env()
+        except TypeError as error:
+            raise TypeError(
+                f"{env.__name__} has no nominal domain parameters without arguments ({error}); ask an instance"
+            ) from error
+    return dict(env.model.nominal)
 
 
 class SimEnv(gymnasium.Env):
@@ -131,9 +150,8 @@ class SimEnv(gymnasium.Env):
     def domain_param(self, params: Mapping[str, Any]) -> None:
         self._use(self._setting.with_params(params))
 
-    def get_nominal_domain_param(self) -> dict[str, float]:
-        """Domain parameters of the undisturbed system."""
-        return dict(self.model.nominal)
+    get_nominal_domain_param = _NominalParams()
+    """Domain parameters of the undisturbed system, a dict; called on the class: as it is by default."""
 
     @property
     def supported_domain_param(self) -> tuple[str, ...]:
@@ -192,6 +210,8 @@ class SimEnv(gymnasium.Env):
         action = np.asarray(action, dtype=np.float64)
         if action.shape != self.action_space.shape:
             raise ShapeError(f"action must have shape {self.action_space.shape}, got {action.shape}")
+        if np.isnan(action).any():
+            raise ValueError(f"action must not be NaN, got {action.tolist()}; the environment has not moved")
         outcome = self._batch.outcome(action[None])
         self._batch.accept(outcome)
         info = {"act_applied": np.concatenate(outcome.applied)}
@@ -240,6 +260,12 @@ class SimEnv(gymnasium.Env):
 
     def close(self) -> None:
         """Nothing to release."""
+
+    def __repr__(self) -> str:
+        nominal = self.model.nominal
+        changed = {name: value for name, value in self.domain_param.items() if value != nominal[name]}
+        params = f", domain_param={changed}" if changed else ""
+        return f"<{type(self).__name__}: {self.model.name}, dt={self.dt:g}, max_steps={self.max_steps}{params}>"
 
     # -- many at once ------------------------------------------------------------------------------------------------
 

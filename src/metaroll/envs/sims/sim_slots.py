@@ -10,7 +10,7 @@ import numpy as np
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.initial_states import checked_init, states_of_inits
 from metaroll.envs.sims.model import Columns, Constants
-from metaroll.envs.sims.setting import SimSetting, check_params
+from metaroll.envs.sims.setting import SimSetting, check_order, check_params
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvUpdate, RolloutPlan, SlotStep
@@ -119,6 +119,7 @@ class SimSlots:
         params = self._own_params.copy()
         for name, value in check_params(self._setting.model, update.task).items():
             params[self._param_index[name]] = value
+        check_order(self._setting.model, dict(zip(self._param_index, params, strict=True)))
         return params
 
 

@@ -114,9 +114,16 @@ class ActDelayWrapper(ChainWrapper):
         return {**found, "act_delay": float(self._delay)} if "act_delay" in names else found
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with zeros on their way."""
-        self._queue = [self._zero] * self._delay
-        return self.env.reset(seed=seed, options=options)
+        """Start an episode with zeros on their way; of the option ``domain_param``, ``act_delay`` is set here."""
+        delay, params = self._delay, (options or {}).get("domain_param")
+        if isinstance(params, Mapping):
+            delay, rest = split_delay(params, delay)
+            others = {name: value for name, value in (options or {}).items() if name != "domain_param"}
+            options = {**others, "domain_param": rest} if rest else others or None
+        started = self.env.reset(seed=seed, options=options)
+        # Not before: what is inside may have refused the rest of the options.
+        self._delay, self._queue = delay, [self._zero] * delay
+        return started
 
     def step(self, action: Any) -> StepResult:
         """One step with the action of ``act_delay`` steps ago."""

@@ -117,6 +117,8 @@ class ObsPartialWrapper(_ObsWrapper):
         spec = spec_of(env)
         size, labels = space.shape[0], spec.observation_labels
         chosen = _checked_mask(mask, size) if idcs is None else _mask_of(idcs, size, labels)
+        if idcs is not None and not chosen.any():
+            raise ValueError("idcs must name at least one entry of the observation, got none")
         kept = chosen if keep_selected else ~chosen
         if not kept.any():
             raise ValueError("at least one entry of the observation must be shown, got a selection that hides all")

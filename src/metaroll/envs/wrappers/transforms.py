@@ -61,6 +61,13 @@ class DomainParamTransformWrapper(ChainWrapper):
         """Set parameters that are given transformed."""
         set_domain_params(self.env, self.inverse(params))
 
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; the option ``domain_param`` is given transformed."""
+        params = (options or {}).get("domain_param")
+        if isinstance(params, Mapping):
+            options = {**(options or {}), "domain_param": self.inverse(params)}
+        return self.env.reset(seed=seed, options=options)
+
     def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
         """Present values of ``names``, transformed."""
         return self.forward(read_domain_params(self.env, names))

@@ -1,0 +1,108 @@
+"""What docs/sim_to_real.md says works when it is pasted, and docs/simulators.md is what the simulators are."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaroll.cli.main import main
+from metaroll.envs.sims.catalogue import CatapultEnv, QCartPoleStabEnv
+from metaroll.envs.sims.registration import SIMS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "sim_to_real.md").read_text(encoding="utf-8")
+SIMULATORS = (ROOT / "docs" / "simulators.md").read_text(encoding="utf-8")
+SMALL = {
+    "ppo": "--epochs 1 --steps-per-epoch 50",
+    "distill": "--epochs 1 --steps-per-epoch 50 --hidden-sizes 8",
+    "epopt": "--epochs 1 --rollouts-per-epoch 5",
+    "hill-climbing": "--epochs 1 --pop-size 4",
+}
+TOLD = [
+    "0.2 0.127 [0.  0.1 0.  0. ]",
+    "(500, 5)",
+    "(4,) [-1.]",
+    "['actuator_gear:bthigh', 'body_mass:torso', 'dof_damping:*', 'geom_friction:*']",
+    "10 True",
+    "(64,) 512",
+    "20 [0.1, 0.2, 0.3]",
+    "True",
+    "the nearest: {'pole_mass': 0.3}",
+]
+
+
+@pytest.fixture(scope="module")
+def tool():
+    spec = importlib.util.spec_from_file_location("simulator_table", ROOT / "tools" / "simulator_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+
+
+def run(folder: Path, code: str) -> list[str]:
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_blocks_of_python_run_one_after_the_other(tmp_path):
+    blocks = python_blocks(PAGE)
+    assert len(blocks) == 8
+    lines = run(tmp_path, "\n".join(blocks))
+    assert [line for line in TOLD if line not in lines] == []
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"map.json", "map.csv", "map.png"}
+    (block,) = python_blocks(SIMULATORS)
+    assert run(tmp_path, f"{block}\nprint(env.unwrapped.domain_param['pole_mass'])") == ["0.2"]
+
+
+def test_the_commands_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    commands = re.findall(r"^\$ metaroll ([^#\n]*)", PAGE, flags=re.MULTILINE)
+    kinds = []
+    for command in commands:
+        words = command.split()
+        kinds.append(words[0] if words[0] != "train" else words[1])
+        if "ray" in words:  # a cluster of its own; run by the tests of the Ray transport
+            continue
+        small = [*SMALL[words[1]].split(), "--num-test-tasks", "2"] if words[0] == "train" else ["--episodes", "2"]
+        small += ["--torch-threads", "1"] if words[0] == "train" else []
+        assert main([*words, *small, "--quiet"]) == 0, command
+    assert kinds == ["ppo", "distill", "epopt", "hill-climbing", "ppo", "evaluate", "robustness", "ppo"]
+    assert (tmp_path / "runs" / "epopt-qcp-st-0" / "robustness-pole_length-pole_mass.csv").exists()
+
+
+def test_the_page_of_simulators_is_up_to_date(tool):
+    assert tool.main(["--check"]) == 0, "docs/simulators.md is out of date: run python tools/simulator_table.py"
+    assert [entry.id for entry in SIMS if f"\n`{entry.id}`, `{entry.class_name}`; " not in SIMULATORS] == []
+
+
+def test_bounds_name_the_constants_that_they_depend_on(tool):
+    """Quanser's rail is ``rail_length`` long; a catapult throws as high as it likes."""
+    assert tool.movers(QCartPoleStabEnv(), lambda env: (env.state_space.high,)) == ["rail_length"]
+    assert tool.movers(CatapultEnv(), lambda env: (env.state_space.high, env.act_space.high)) == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "unit", "text"),
+    [
+        ((-1.0, 1.0), "m", "+-1"),
+        ((0.0, 0.0), "rad", "0"),
+        ((-3.141592653589793, 3.141592653589793), "rad", "+-3.1416 (+-180 deg)"),
+        ((-0.75, -0.65), "m", "-0.75 to -0.65"),
+        ((-float("inf"), float("inf")), "m", "any"),
+    ],
+)
+def test_bounds_are_written_short(tool, bounds, unit, text):
+    assert tool.bounds_text(*bounds, unit) == text
