@@ -45,7 +45,7 @@ demo: .venv/.setup
 	$(BIN)/metaroll demo
 
 test: .venv/.setup-dev
-	$(BIN)/pytest -q -n 2 --dist loadgroup -m "not slow" $(PYTEST)
+	$(BIN)/pytest -q -n 2 -m "not slow" $(PYTEST)
 
 test-slow: .venv/.setup-dev
 	$(BIN)/pytest -q -m slow $(PYTEST)

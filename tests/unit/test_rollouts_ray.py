@@ -41,9 +41,6 @@ from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan
 
-# In one process with the other tests that start Ray: side by side, actors were cancelled before they had begun.
-pytestmark = pytest.mark.xdist_group("ray")
-
 OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
 SPEC = EnvSpec.from_env(Drift())
 PLANS = [
