@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,10 @@ import torch
 # The same examples in every run, and no time limit per example: a busy machine is not a failure.
 hypothesis.settings.register_profile("metaroll", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("metaroll")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GRACE_SECONDS = 5.0
 """How long a process may take to go after the test that started it."""

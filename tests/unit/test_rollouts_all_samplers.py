@@ -35,10 +35,10 @@ from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import EnvSpec
 
-TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3)]
+TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3), ("ray", 2)]
 """Name of the transport, number of workers."""
 
-OTHER_PROCESSES = (TRANSPORTS[2],)
+OTHER_PROCESSES = (TRANSPORTS[2], TRANSPORTS[4])
 OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
 MOST_WORKERS = sum({"serial": 0, "process": 1, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
 """Processes of all pools together; a worker on Ray is an actor with a process beside it."""

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -291,7 +292,7 @@ def test_a_pool_at_an_address_without_a_cluster_stays_usable(closed):
             try:
                 pool.run_map(os.path.join, ["a"])
             except Exception as error:
-                print(type(error).__name__, error)
+                say(type(error).__name__, error)
         pool.stop()
     """
     lines = run_program(program, closed)
@@ -328,14 +329,17 @@ def test_all_pools_of_a_process_share_one_cluster(pool, cluster):
 
 
 def run_program(program, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    """What the program said (``say``), in a file: on standard output Ray tells which nodes died."""
+    with tempfile.NamedTemporaryFile() as heard:
+        begin = f"import functools\nsay = functools.partial(print, file=open({heard.name!r}, 'w'), flush=True)\n"
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", begin + textwrap.dedent(program), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stderr
+        return heard.read().decode().splitlines()
 
 
 def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
@@ -345,16 +349,16 @@ def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
         signal.signal(signal.SIGTERM, handler := lambda *_: None)
         before = dict(os.environ)
         one, two = SamplerPool(1, transport="ray"), SamplerPool(1, transport="ray")
-        print(one.run_map(lambda G, x: 2 * x, [1, 2, 3]), two.run_map(lambda G, x: -x, [1]))
+        say(one.run_map(lambda G, x: 2 * x, [1, 2, 3]), two.run_map(lambda G, x: -x, [1]))
         import ray
-        print(ray.cluster_resources()["CPU"], signal.getsignal(signal.SIGTERM) is handler)
+        say(ray.cluster_resources()["CPU"], signal.getsignal(signal.SIGTERM) is handler)
         one.stop()
-        print(ray.is_initialized(), two.run_map(lambda G, x: -x, [2]))
+        say(ray.is_initialized(), two.run_map(lambda G, x: -x, [2]))
         two.stop()
         deadline = time.monotonic() + 10
         while psutil.Process().children(recursive=True) and time.monotonic() < deadline:
             time.sleep(0.1)
-        print(ray.is_initialized(), psutil.Process().children(recursive=True), dict(os.environ) == before)
+        say(ray.is_initialized(), psutil.Process().children(recursive=True), dict(os.environ) == before)
     """
     assert run_program(program) == ["[2, 4, 6] [-1]", "1.0 True", "True [-2]", "False [] True"]
 
@@ -365,17 +369,17 @@ def test_a_program_that_has_connected_ray_keeps_its_connection(cluster):
         from metaroll.rollouts.sampler_pool import SamplerPool
         ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
         with SamplerPool(1, transport="ray") as pool:
-            print(pool.run_map(lambda G, x: 2 * x, [1]))
-        print(ray.is_initialized())
+            say(pool.run_map(lambda G, x: 2 * x, [1]))
+        say(ray.is_initialized())
         with SamplerPool(1, transport="ray", address=sys.argv[1]) as pool:
             pool.invoke_all(lambda G: None)
             ray.shutdown()
             try:
                 pool.invoke_all(lambda G: None)
             except RuntimeError as error:
-                print(error)
-            print(pool.run_map(lambda G, x: 3 * x, [1]))
-        print(ray.is_initialized())
+                say(error)
+            say(pool.run_map(lambda G, x: 3 * x, [1]))
+        say(ray.is_initialized())
     """
     lines = run_program(program, cluster.address)
     assert lines[:2] + lines[3:] == ["[2]", "True", "[3]", "False"]

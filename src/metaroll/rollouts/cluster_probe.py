@@ -22,6 +22,8 @@ _DATA, _HEADERS, _SETTINGS = 0, 1, 4
 _END_STREAM, _END_HEADERS = 0x1, 0x4
 _STATUS_200 = 0x88
 """The first header of every answer of a gRPC server, in HPACK's code."""
+_UNAUTHENTICATED = b"\x0bgrpc-status\x0216"
+"""The header of a server that wanted a token, in HPACK's code."""
 _LONGEST = 126
 """Bytes of a text whose length HPACK writes in one byte."""
 
@@ -45,8 +47,11 @@ def check_address(address: Any) -> None:
         )
 
 
-def check_answer(address: str) -> None:
+def check_answer(address: str) -> bool | None:
     """Error unless a server like Ray's answers at ``HOST:PORT``.
+
+    Returns:
+        Whether it wants a token from those who call it; ``None`` if that cannot be told (with TLS).
 
     Raises:
         ClusterError: Nothing, or something else, answers there.
@@ -56,16 +61,17 @@ def check_answer(address: str) -> None:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S) as connection:
             if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
-                return  # the question would have to be encrypted
+                return None  # the question would have to be encrypted
             connection.sendall(_PREFACE + _frame(_SETTINGS, 0, 0) + _question(address))
-            is_ray = _answers(connection)
+            headers = _answer(connection)
     except UnicodeError as error:  # an empty or overlong part of the name
         raise ClusterError(f"the Ray cluster at {address} cannot be found ({error}): {_CURE}") from error
     except OSError as error:
         reason = f"nothing within {_ANSWER_S:g} s" if isinstance(error, TimeoutError) else error.strerror or error
         raise ClusterError(f"the Ray cluster at {address} does not answer ({reason}): {_CURE}") from error
-    if not is_ray:
+    if headers is None:
         raise ClusterError(f"what answers at {address} is not a Ray cluster: {_CURE}")
+    return _UNAUTHENTICATED in headers
 
 
 def _question(address: str) -> bytes:
@@ -85,16 +91,16 @@ def _question(address: str) -> bytes:
     return _frame(_HEADERS, _END_HEADERS, 1, block) + _frame(_DATA, _END_STREAM, 1, bytes(5))
 
 
-def _answers(connection: socket.socket) -> bool:
-    """Whether headers of a gRPC server come back."""
+def _answer(connection: socket.socket) -> bytes | None:
+    """The headers that come back; ``None`` if they are not those of a gRPC server."""
     while (head := _read(connection, 9)) is not None:
         size = int.from_bytes(head[:3], "big")
         if head[3] > 9 or size > 1 << 16:
-            return False  # no frame at all
+            return None  # no frame at all
         payload = _read(connection, size)
         if head[3] == _HEADERS:
-            return payload is not None and payload[:1] == bytes((_STATUS_200,))
-    return False
+            return payload if payload is not None and payload[:1] == bytes((_STATUS_200,)) else None
+    return None
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import os
 import random
@@ -17,6 +18,7 @@ from metaroll.rollouts.cluster_probe import check_address, check_answer
 
 __all__ = ["RaySession", "check_cluster", "join", "require_ray"]
 
+_MODE = "RAY_AUTH_MODE"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 _lock = threading.RLock()
@@ -45,10 +47,11 @@ class RaySession:
         self._ours = not ray.is_initialized()
         self._environment = _settings()
         if self._ours:
-            target = _target(address)
+            target = _found(ray, _target(address))
             self.starts_here = target is None
-            check_cluster(target or "local")
+            wants_token = _asked(target)
             _check_own_address(ray, target)
+            _match_authentication(target, wants_token)
             try:
                 with _same_globals():
                     _connect(ray, target, num_cpus)
@@ -81,7 +84,8 @@ class RaySession:
         connected = self.ray.get_runtime_context().gcs_address
         if address in (None, "auto", connected) or (address == "local" and self.starts_here):
             return
-        if address != "local" and _resolved(address or "") == _resolved(connected):
+        own = self.ray.util.get_node_ip_address()
+        if address != "local" and _resolved(address or "", own) == _resolved(connected, own):
             return
         cure = "stop the pools that use it" if self._ours else "call ray.shutdown()"
         raise ValueError(
@@ -107,6 +111,7 @@ class RaySession:
         for name in _settings().keys() - self._environment.keys():
             del os.environ[name]
         os.environ.update(self._environment)
+        _read_settings_anew()
 
 
 def join(address: str | None, num_cpus: int) -> RaySession:
@@ -145,9 +150,38 @@ def check_cluster(address: str | None) -> None:
         ClusterError: Nothing, or something else, answers there.
     """
     check_address(address)
-    target = _target(address)
-    if target not in (None, "auto"):
-        check_answer(target)
+    _asked(_target(address))
+
+
+def _found(ray: Any, target: str | None) -> str | None:
+    """``"auto"`` as the address it means, where it can be found.
+
+    At ``"auto"`` itself Ray would call every cluster with a token if there is one, and a cluster without authentication
+    could not call back.
+    """
+    if target == "auto":
+        with contextlib.suppress(ImportError, AttributeError, ConnectionError):
+            return ray._private.services.canonicalize_bootstrap_address(target) or target
+    return target
+
+
+def _asked(target: str | None) -> bool | None:
+    """Whether the cluster wants a token; ``None`` if that is not known. Error if it does not answer."""
+    return None if target in (None, "auto") else check_answer(target)
+
+
+def _match_authentication(target: str | None, wants_token: bool | None) -> None:
+    """Take part in a cluster's authentication, which Ray does by itself for clusters that it has found itself.
+
+    ``ray start --head`` demands tokens wherever an earlier Ray has left one.
+    """
+    mode = os.environ.get(_MODE)
+    if wants_token and mode is None:
+        os.environ[_MODE] = "token"  # put back when it ends
+        _read_settings_anew()
+    elif wants_token is not None and mode is not None and wants_token != (mode.lower() == "token"):
+        wanted = "wants a token (`ray get-auth-token` tells it)" if wants_token else "was started without tokens"
+        raise ClusterError(f"the Ray cluster at {target} {wanted}, but {_MODE}={mode} is set here: unset {_MODE}")
 
 
 def _check_own_address(ray: Any, target: str | None) -> None:
@@ -174,6 +208,18 @@ def _check_own_address(ray: Any, target: str | None) -> None:
 def _settings() -> dict[str, str]:
     """Environment variables that Ray may set in the process that starts it."""
     return {name: value for name, value in os.environ.items() if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"}
+
+
+def _read_settings_anew() -> None:
+    """Make Ray forget what its variables said while its own cluster ran here.
+
+    A new cluster of ``ray.init`` turns authentication by token on. A process that still expects it afterwards takes no
+    calls from the next cluster, which then cancels all its actors. Versions without authentication lack these classes.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        raylet: Any = importlib.import_module("ray._raylet")
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _target(address: str | None) -> str | None:
@@ -215,11 +261,11 @@ def _same_globals() -> Iterator[None]:
             signal.signal(signal.SIGTERM, handler)
 
 
-def _resolved(address: str) -> tuple[str, str]:
-    """Host and port that mean the same for all names of this machine."""
+def _resolved(address: str, own: str) -> tuple[str, str]:
+    """Host and port that mean the same for all names of this machine, which Ray knows as ``own``."""
     host, _, port = address.rpartition(":")
     with contextlib.suppress(OSError):
         host = socket.gethostbyname(host)
-        if host.startswith("127.") or host == socket.gethostbyname(socket.gethostname()):
+        if host.startswith("127.") or host in (own, socket.gethostbyname(socket.gethostname())):
             host = ""
     return host, port
