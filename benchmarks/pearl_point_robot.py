@@ -44,7 +44,7 @@ DENSE: dict[str, Any] = {
 }
 _SPARSE: dict[str, Any] = {
     **DEMO_VALUES,
-    "evaluate_every": 5,
+    "evaluate_every": 10,
     "num_train_tasks": 80,
     "num_initial_steps": 100,
     "num_extra_rl_steps_posterior": 0,
@@ -80,7 +80,7 @@ SPARSE: tuple[dict[str, Any], ...] = (
     },
     {
         **_SPARSE_CONTEXT,
-        "epochs": 30,
+        "epochs": 90,
         **dict.fromkeys(("policy_lr", "qf_lr", "vf_lr", "context_lr"), 6e-5),
     },
 )
