@@ -65,7 +65,7 @@ _SPARSE_CONTEXT: dict[str, Any] = {
 SPARSE: tuple[dict[str, Any], ...] = (
     {
         **_SPARSE,
-        "epochs": 60,
+        "epochs": 120,
         "num_tasks_sample": 20,
         "context_reward_key": None,
         "return_reward_key": None,

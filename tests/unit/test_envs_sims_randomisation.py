@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from metaroll import (
+    DomainParamUpdate,
     DomainRandomizer,
     DomainRandWrapperLive,
     NormalDomainParam,
@@ -34,6 +35,15 @@ def test_every_system_accepts_its_default_domains(name):
     for update in randomizer.sample(100):
         update(env)
     assert env.unwrapped.domain_param["gravity_const" if "gravity_const" in randomizer.names else "mass"] > 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", [entry.id for entry in SIMS if entry.short_name != "2dg"])
+def test_no_draw_however_rare_ends_a_training(name):
+    env = gymnasium.make(name, disable_env_checker=True)
+    randomizer = default_randomizer(env)
+    rarest = {key: randomizer[key].clip_lo for key in randomizer.names if np.isfinite(randomizer[key].clip_lo)}
+    DomainParamUpdate(rarest)(env)
+    assert {key: env.unwrapped.domain_param[key] for key in rarest} == rarest  # type: ignore[attr-defined]
 
 
 def test_numbers_of_the_tables():

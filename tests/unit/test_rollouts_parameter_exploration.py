@@ -254,6 +254,16 @@ def test_reinit_takes_the_new_environment_s_randomisation():
         assert all(domain_of(r) == 1.0 for r in sampler.sample(sets)[0].rollouts)
 
 
+def test_reinit_refuses_an_environment_that_the_policy_is_not_for_and_goes_on():
+    """specs/sampling.md 12.3."""
+    with explorer() as sampler:
+        sets = sets_of(sampler.policy, 1)
+        env = sampler.env
+        with pytest.raises(ShapeError, match=r"env must have an observation_space like the present one.*reinit\(env"):
+            sampler.reinit(env=PendulumEnv())
+        assert sampler.env is env and sampler.sample(sets)[0].rollouts
+
+
 def test_a_pickled_sampler_goes_on_with_the_next_call():
     """specs/sampling.md 12.3: documented as serialisable."""
     with explorer() as sampler:

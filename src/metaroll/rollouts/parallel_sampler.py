@@ -10,21 +10,19 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces.utils import flatdim
 from tqdm import tqdm
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.sources import close_made, make_env
-from metaroll.errors import InvalidValueError, ShapeError
+from metaroll.errors import InvalidValueError
 from metaroll.rollouts.engine import RolloutEngine, check_limit
 from metaroll.rollouts.extras import module_mode
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.rollouts.sampler import SamplerBase
-from metaroll.rollouts.sampler_options import LAST_SEED, SeedOption, chosen_seed, make_pool
+from metaroll.rollouts.sampler_options import LAST_SEED, SeedOption, check_env_fits, chosen_seed, make_pool
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
+from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["ParallelRolloutSampler"]
 
@@ -137,7 +135,7 @@ class ParallelRolloutSampler(SamplerBase):
         """
         self._check_open()
         if env is not None:
-            _check_fits(env, self._engine.env_spec, keeps_policy=policy is None)
+            check_env_fits(env, self._engine.env_spec, keeps_policy=policy is None)
         env = self.env if env is None else env
         policy = self.policy if policy is None else policy
         self._engine.set_env(env)
@@ -287,23 +285,6 @@ def _advance(bar: tqdm[Any], count: int) -> None:
     if bar.total is not None and bar.n + count > bar.total:
         bar.total = bar.n + count  # more than the least number
     bar.update(count)
-
-
-def _check_fits(env: Any, known: EnvSpec, *, keeps_policy: bool) -> None:
-    """Error if ``env`` makes no environment, or one that a policy for ``known`` cannot act in."""
-    made = make_env(env)
-    try:
-        spec = EnvSpec.from_env(made)
-    finally:
-        close_made(env, made)
-    for name in ("observation_space", "action_space") if keeps_policy else ():
-        new, old = getattr(spec, name), getattr(known, name)
-        # Bounds may follow from domain parameters.
-        if type(new) is not type(old) or new.shape != old.shape or flatdim(new) != flatdim(old):
-            raise ShapeError(
-                f"env must have an {name} like the present one, {old}, for which the policy is, got {new}; give a "
-                "policy as well: reinit(env=env, policy=policy)"
-            )
 
 
 def _rebuilt(env: Any, policy: Any, arguments: dict[str, Any], count: int) -> ParallelRolloutSampler:

@@ -17,7 +17,7 @@ from metaroll.rollouts.domains import Domains, given_states
 from metaroll.rollouts.engine import RolloutEngine, check_limit
 from metaroll.rollouts.extras import module_mode
 from metaroll.rollouts.parameter_samples import ParameterSample, ParameterSamplingResult
-from metaroll.rollouts.sampler_options import chosen_seed, make_pool, positive_int
+from metaroll.rollouts.sampler_options import check_env_fits, chosen_seed, make_pool, positive_int
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed, get_base_seed, mix_seed
 from metaroll.types import RolloutPlan
@@ -127,13 +127,19 @@ class ParameterExplorationSampler:
         policy's parameters or buffers have changed.
 
         Args:
-            env: New environment; ``None`` keeps the old one.
+            env: New environment; ``None`` keeps the old one. With spaces of another kind or shape it needs a policy.
             policy: New policy; ``None`` keeps the old one.
+
+        Raises:
+            ShapeError: The policy that is kept is one for other spaces. After an error the sampler goes on with what it
+                had.
         """
         self._check_open()
+        domains = Domains(self.env if env is None else env)
+        if env is not None:
+            check_env_fits(domains.source, self._engine.env_spec, keeps_policy=policy is None)
         env = self.env if env is None else env
         policy = self.policy if policy is None else policy
-        domains = Domains(env)
         self._engine.set_env(domains.source)
         try:
             self._engine.set_policy(policy)

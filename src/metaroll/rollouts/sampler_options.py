@@ -6,11 +6,15 @@ import enum
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces.utils import flatdim
 
+from metaroll.envs.sources import close_made, make_env
+from metaroll.errors import ShapeError
 from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import get_base_seed
+from metaroll.types import EnvSpec
 
-__all__ = ["LAST_SEED", "SeedOption", "chosen_seed", "make_pool", "positive_int"]
+__all__ = ["LAST_SEED", "SeedOption", "check_env_fits", "chosen_seed", "make_pool", "positive_int"]
 
 
 class _Default(enum.Enum):
@@ -54,3 +58,20 @@ def positive_int(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)
+
+
+def check_env_fits(env: Any, known: EnvSpec, *, keeps_policy: bool) -> None:
+    """Error if ``env`` makes no environment, or one that a policy for ``known`` cannot act in."""
+    made = make_env(env)
+    try:
+        spec = EnvSpec.from_env(made)
+    finally:
+        close_made(env, made)
+    for name in ("observation_space", "action_space") if keeps_policy else ():
+        new, old = getattr(spec, name), getattr(known, name)
+        # Bounds may follow from domain parameters.
+        if type(new) is not type(old) or new.shape != old.shape or flatdim(new) != flatdim(old):
+            raise ShapeError(
+                f"env must have an {name} like the present one, {old}, for which the policy is, got {new}; give a "
+                "policy as well: reinit(env=env, policy=policy)"
+            )

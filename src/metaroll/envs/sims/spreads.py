@@ -50,7 +50,7 @@ DEFAULT_SPREADS: dict[str, dict[str, Spread | DomainParam]] = {
     "cart-pole": {
         "gravity_const": _normal(0.1, 1e-4),
         "cart_mass": _normal(0.2, 1e-4),
-        "rail_length": _normal(0.2, 1e-2),
+        "rail_length": _normal(0.2, 0.11),  # shorter ones leave the cart no room between its margins
         "motor_efficiency": _uniform(0.25, 1e-4, 1.0),
         "gear_efficiency": _uniform(0.25, 1e-4, 1.0),
         "gear_ratio": _normal(0.25, 1e-4),
