@@ -165,7 +165,9 @@ obs, info = env.reset(seed=0, options={"domain_param": {"pole_mass": 0.2}, "init
   where it says so. Draws are cut off at the limits that are given. Voltages from `voltage_thold_neg` to
   `voltage_thold_pos` do not turn the motor.
 - Time step, horizon, task, constants and initial states can be set: `PendulumEnv(dt=0.01, max_steps=200,
-  domain_param={"pole_mass": 1.2}, init_space=[0.1, 0.2])`."""
+  domain_param={"pole_mass": 1.2}, init_space=[0.1, 0.2])`.
+- Constants that are set (`env.domain_param = {...}`, the options of a reset, `rollout(..., reset_kwargs=...)`) stay;
+  who later sets some leaves the others as they then are. `env.get_nominal_domain_param()` tells the nominal ones."""
 
 
 def unit_of(system: str, name: str) -> str:

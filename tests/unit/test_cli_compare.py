@@ -13,7 +13,11 @@ from test_cli_sessions import TINY
 
 from metaroll.cli import sessions
 from metaroll.cli.main import main
+from metaroll.functional.robust_statistics import interval_of_iqm
+from metaroll.training.evaluation_metrics import interval_of_mean
+from metaroll.training.files import read_json
 from metaroll.training.metrics_log import MetricsLog
+from metaroll.training.run_store import RunStore
 
 CONFIG: dict = {
     "metaroll_run": 1,
@@ -86,6 +90,43 @@ def test_what_cannot_be_compared_is_refused(runs, capsys):
     assert "the folders of the runs are missing" in refusal(capsys, "compare")
     (runs / "runs" / "slow-0" / "metrics.jsonl").unlink()
     assert "holds no evaluation yet" in refusal(capsys, "compare", "runs/slow-0")
+
+
+def test_a_run_whose_metrics_were_cut_is_refused_as_reports_name_it(runs, capsys):
+    folder = runs / "runs" / "slow-1"
+    whole = (folder / "metrics.jsonl").read_bytes()
+    RunStore(folder).save(2, {"algo": {"weight": 1.0}}, {"algorithm": "PEARL", "fingerprint": {}})
+    assert main(["compare", "runs", "--quiet"]) == 0
+    (folder / "metrics.jsonl").write_bytes(whole[: whole.rfind(b'{"iteration"')])
+    told = "metrics.jsonl was changed after snapshot 2 was written (a line must end at byte"
+    for arguments in (["compare"], ["plot", "--out", "c.png"]):
+        text = refusal(capsys, arguments[0], "runs", *arguments[1:])
+        assert "runs/slow-1 is damaged: " in text and told in text and "restore it from a copy" in text
+    assert main(["report", "runs/slow-1", "--no-pictures"]) == 0
+    assert told in (folder / "report.html").read_text()
+
+
+def test_two_folders_that_are_one_group_are_named(runs, capsys):
+    for seed in (3, 4):
+        write_run(runs / "more" / f"slow-{seed}", [1.0, 2.0], seed)
+    # Single runs of one group are what was asked for; a folder of runs beside others may be meant as a group.
+    assert main(["compare", "more/slow-3", "more/slow-4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+    expected = "runs/slow-0 and more differ in their seeds only, and are one group of 3 runs"
+    assert main(["compare", "runs/slow-0", "more", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [expected]
+    for seed in (5, 6):
+        write_run(runs / "other" / f"slow-{seed}", [1.0, 2.0], seed, run={"task_seed": 6})
+    expected = (
+        "more and other differ in their seeds only, and are one group of 4 runs; "
+        "their held-out tasks differ (--task-seed 5 and 6)"
+    )
+    for arguments in (["compare", "more", "other"], ["plot", "more", "other", "--out", "c.png"]):
+        assert main(arguments) == 0
+        assert expected in " ".join(capsys.readouterr().out.split())
+    write_run(runs / "twin", [1.0, 2.0], 3, run={"task_seed": None})
+    text = refusal(capsys, "compare", "more", "twin")
+    assert "(more/slow-3, twin), and differ in their held-out tasks only (--task-seed 5 and not given)" in text
 
 
 def test_the_picture(runs, capsys):
@@ -213,7 +254,7 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump({**TINY, "epochs": 1}))
     assert main(["train", "pearl", "point-robot", "--config", "tiny.yaml", "--out", "r", "--quiet"]) == 0
-    assert main(["evaluate", "r", "--adapted-episodes", "3", "--json"]) == 0
+    assert main(["evaluate", "r", "--adapted-episodes", "3", "--repetitions", "2", "--json"]) == 0
     captured = capsys.readouterr()
     values = json.loads(captured.out)
     assert values["k_shot_curve"]["shots"] == [0, 1, 2]
@@ -224,11 +265,20 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     assert values["gain"] == without["advantage"] == pytest.approx(values["return_after"] - without["return"])
     assert values["change"] == pytest.approx(values["return_after"] - values["return_before"])
     assert values["share_worse"] == np.mean([row["worse"] for row in values["per_task"]])
-    bias = values["first_finished_success_rate"] - values["success_rate"]
-    assert values["first_finished_bias"] == pytest.approx(bias)
+    # No success ends an episode here, so that none is the first to finish.
+    assert (values["first_finished_bias"], values["first_finished_success_rate"]) == (0.0, values["success_rate"])
+    # What the file keeps of each cell gives the intervals anew.
+    kept = read_json("r/evaluation.json")["cell_returns"]
+    assert set(kept) == {"before", "after", "no_adaptation", "random_context", "task_oracle"}
+    runs = np.transpose(kept["after"])
+    assert list(interval_of_iqm(runs, generator=0)) == values["return_after_iqm_interval"]
+    gains = np.mean(kept["after"], axis=1) - np.mean(kept["no_adaptation"], axis=1)
+    assert list(interval_of_mean(gains)) == pytest.approx([values["gain_ci_low"], values["gain_ci_high"]])
+    assert "cell_returns" not in read_json("r/summary.json")
     shown = " ".join(captured.err.split())
     assert "k-shot curve" in shown
-    assert "which is biased" in shown
+    assert "all episodes have the same length, so Meta-World's rule" in shown
+    assert "which is biased" not in shown
     assert "got worse by adapting" in shown
     assert f"adaptation gain {values['gain']:+.1f}" in shown
     assert "change over the episodes" not in shown

@@ -67,7 +67,7 @@ def test_a_family_that_is_tested_on_its_training_tasks_says_so(place: Path, caps
     assert "return: on test tasks, before adaptation" in out
     assert json.loads((place / "run" / "task_split.json").read_text())["overlaps"] == [[0, 0], [1, 1]]
     assert main(["evaluate", "run"]) == 0
-    for text in (out, " ".join(capsys.readouterr().out.split())):
+    for text in (out, " ".join(capsys.readouterr().out.replace("│", " ").split())):
         assert "on 2 test tasks (95 % bootstrap)" in text
 
 
@@ -91,3 +91,59 @@ def test_an_evaluation_draws_the_k_shot_curve(place: Path, capsys: pytest.Captur
     assert "k_shot_curve.png" in out
     assert "evaluation.png" in out
     assert (place / "run" / "k_shot_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+SILENT = """
+import gymnasium
+import numpy as np
+from metaroll import TaskFamily
+
+
+class Goals(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-9, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    goal = 0.0
+
+    def set_task(self, task):
+        {set_task}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = self.np_random.normal()
+        return np.array([self.x], np.float32), {{}}
+
+    def step(self, action):
+        self.x = np.clip(self.x + action[0], -9, 9)
+        return np.array([self.x], np.float32), -abs(self.x - self.goal), False, False, {{}}
+
+
+family = TaskFamily.from_env(Goals, lambda num, generator: list(generator.normal(size=num)), horizon=10)
+"""
+
+
+@pytest.mark.parametrize(("set_task", "warned"), [("pass", True), ("self.goal = task", False)])
+def test_tasks_that_do_not_differ_are_told_before_training(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], set_task: str, warned: bool
+) -> None:
+    monkeypatch.syspath_prepend(place)
+    module = f"goals_{int(warned)}"
+    (place / f"{module}.py").write_text(SILENT.format(set_task=set_task))
+    out = train(capsys, f"{module}:family")
+    warning = (
+        f"the tasks of {module}:family do not differ: 3 tasks give the same observations and rewards in 10 steps of "
+        "random actions. Setting a task changes nothing, or the reward is so sparse that this did not show it; "
+        f"`metaroll check {module}:family` looks closer"
+    )
+    assert (warning in out) is warned
+
+
+def test_beside_the_json_the_warning_is_no_output(
+    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(place)
+    (place / "goals_json.py").write_text(SILENT.format(set_task="pass"))
+    options = ["--config", "tiny.yaml", "--epochs", "1", "--out", "run", "--json"]
+    assert main(["train", "pearl", "goals_json:family", *options]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["env"] == "goals_json:family"
+    assert captured.err.count("the tasks of goals_json:family do not differ") == 1

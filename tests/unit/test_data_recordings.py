@@ -508,3 +508,12 @@ def test_an_archive_with_an_entry_twice_is_no_recording(tmp_path: Path) -> None:
         archive.writestr("rewards.npy", b"")
     with pytest.raises(RecordingError):
         load_rollout(path)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".csv"])
+@pytest.mark.parametrize("nothing", [{}, ()])
+def test_structures_without_parts_come_back(nothing: Any, suffix: str, tmp_path: Path) -> None:
+    rollout = StepSequence(rewards=[1.0, 2.0], observations=nothing, actions=np.zeros((2, 1)))
+    save_rollout(rollout, tmp_path / f"r{suffix}")
+    again = load_rollout(tmp_path / f"r{suffix}")
+    assert again.observations == nothing and rollouts_equal(again, rollout)

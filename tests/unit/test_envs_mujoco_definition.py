@@ -170,6 +170,20 @@ def test_the_included_file_that_does_not_compile_is_named(tmp_path: Path, leg: s
             TypeError,
             "termination must return an array of bool",
         ),
+        ((lambda qpos: qpos[:, 0] + 1j,), TypeError, "reward must return an array of real numbers, got complex128"),
+        (
+            (lambda qpos: (qpos[:, 0], {}, 3),),
+            TypeError,
+            r"reward must return an array of rewards, or a pair: .* got a tuple of 3 \(ndarray, dict, int\)",
+        ),
+        ((lambda qpos: (qpos[:, 0], qpos),), TypeError, r"got a tuple of 2 \(ndarray, ndarray\)"),
+        (
+            (lambda qpos: qpos[:, 0], lambda qpos: qpos / (1 // 0)),
+            ValueError,
+            r"observation raised ZeroDivisionError: .* \(.*test_envs_mujoco_definition\.py, line \d+\)",
+        ),
+        ((lambda qpos: {}["x"],), ValueError, r"reward raised KeyError: 'x'"),
+        ((lambda goal: goal,), ValueError, r"If 'goal' is an entry of the task, name it: .*task=\{'goal': 0\.0\}"),
         ((scribble,), ValueError, r"reward must leave its arguments as they are .*change a copy"),
     ],
 )
@@ -219,6 +233,8 @@ def test_wrong_names_are_refused_when_the_family_is_made() -> None:
             TaskFamily.from_params(slide(), {name: (1.0, 2.0)})
     with pytest.raises(DataError, match=r"an entry of its task: TaskFamily\.from_env\(make_env, \{'goal': \.\.\.\}\)"):
         TaskFamily.from_params(slide(), {"goal": (1.0, 2.0)})
+    with pytest.raises(ValueError, match=r"cannot be set: ValueError: 'body_mass:cart' must be positive, got -0\."):
+        TaskFamily.from_params(slide(), {"body_mass:cart": (-1.0, -0.5)})
     with pytest.raises(ValueError, match=r"cannot be set: .*unknown entry 'gaol'; did you mean 'goal'"):
         TaskFamily.from_env(slide(), {"gaol": (1.0, 2.0)})
     with pytest.raises(ValueError, match=r"cannot be set: .*by TaskFamily\.from_params"):

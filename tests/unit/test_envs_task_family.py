@@ -132,6 +132,53 @@ def test_constructors_are_tasks_by_name():
     assert len(sampler.sample(100, with_replacement=True)) == 100
 
 
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_of_two_constructors_one_is_held_out(share):
+    kinds = {"light": functools.partial(Sized, size=1), "heavy": functools.partial(Sized, size=2)}
+    family = TaskFamily.from_constructors(kinds, horizon=10, test_share=share)
+    (train,), (test,) = family.split()
+    assert {train.task, test.task} == {"light", "heavy"}
+    assert family.split(seed=5)[1][0].task == test.task
+    samplers = [sampler.sample(1)[0].task for sampler in family.samplers(seed=2)]
+    assert samplers == [train.task, test.task]
+
+
+def test_short_lists_are_split_as_longer_ones_where_the_hash_fills_both_sides():
+    for start in range(60):
+        tasks = [{"place": start + i / 7} for i in range(4)]
+        sides = [task_side(task, 0.2) for task in tasks]
+        train, test = TaskFamily.from_env(Line, tasks, horizon=5).split()
+        assert train and test
+        if "test" in sides and "train" in sides:
+            assert [task_side(update.task, 0.2) for update in test] == ["test"] * sides.count("test")
+        elif "test" not in sides:  # that nearest to the border: the first that a larger share holds out
+            shares = np.linspace(0.2, 1, 2000, endpoint=False)
+            found = [[task for task in tasks if task_side(task, share) == "test"] for share in shares]
+            assert [update.task for update in test] == next(held_out for held_out in found if held_out)
+
+
+def test_what_is_held_out_can_be_said():
+    kinds = {name: functools.partial(Sized, size=i + 1) for i, name in enumerate(["light", "medium", "heavy"])}
+    family = TaskFamily.from_constructors(kinds, test_tasks=["heavy"], horizon=10)
+    train, test = family.split()
+    assert ([update.task for update in train], [update.task for update in test]) == (["light", "medium"], ["heavy"])
+    assert {update.task for update in family.samplers()[0].sample(2)} == {"light", "medium"}
+    family = TaskFamily.from_env(Line, [{"place": i / 4} for i in range(4)], test_tasks=[{"place": 0.5}], horizon=5)
+    assert [update.task for update in family.split()[1]] == [{"place": 0.5}]
+    assert (family.num_train_tasks, family.num_test_tasks) == (3, 1)
+    all_for_training = TaskFamily.from_constructors(kinds, test_tasks=[], horizon=10)
+    assert (all_for_training.num_train_tasks, all_for_training.num_test_tasks) == (3, 0)
+    with pytest.raises(ValueError, match="some of the tasks, 'light', 'medium', 'heavy', got 'heavier'"):
+        TaskFamily.from_constructors(kinds, test_tasks=["heavier"], horizon=10)
+    with pytest.raises(ValueError, match="test_tasks must be some of a list of tasks, but here tasks are drawn"):
+        TaskFamily.from_env(Line, {"place": (-1, 1)}, test_tasks=[{"place": 0.5}])
+
+
+def test_a_task_of_nan_is_refused_when_the_family_is_made():
+    with pytest.raises(ValueError, match=r"tasks\[1\] must be without NaN.*\(place is NaN\)"):
+        TaskFamily.from_env(Line, [{"place": 0.5}, {"place": float("nan")}])
+
+
 def test_names_of_constructors_must_tell_them_apart():
     family = TaskFamily.from_constructors([functools.partial(Sized, size=s) for s in range(20)], horizon=5)
     assert "Sized(size=3)" in family.tasks.all_tasks  # type: ignore[operator]
@@ -152,8 +199,8 @@ def test_a_list_of_tasks_is_split_whole():
     assert len(train) + len(test) == 40
     with pytest.raises(ValueError, match=r"Line has \d+ training and \d+ held-out tasks.*too few for num_train=60"):
         family.split(num_train=60)
-    with pytest.raises(ValueError, match=r"none of the 2 tasks is a held-out task with test_share=0\.001"):
-        TaskFamily.from_env(Line, tasks[:2], test_share=0.001)
+    with pytest.raises(ValueError, match=r"at least two tasks, one to train in and one to hold out.*test_tasks=\[\]"):
+        TaskFamily.from_env(Line, tasks[:1])
     with pytest.raises(ValueError, match="none of the 1 tasks is on the side 'test'"):
         SplitTaskSampler(TaskFamily.from_env(Line, tasks[:1], num_train_tasks=1, num_test_tasks=0).tasks, "test", 1e-9)
 

@@ -136,12 +136,14 @@ def test_few_samples_of_which_some_resamples_are_all_alike():
     assert -math.inf < low[0] < 3.5 < high[0] < math.inf
 
 
-def test_nan_stays_in_its_column():
+def test_nan_is_named_unless_the_statistic_leaves_it_out():
     data = np.arange(12.0).reshape(6, 2)
-    data[2, 0] = math.nan
+    data[2, 1] = math.nan
     for studentized in (False, True):
-        result = np.array(bootstrap_ci(data, np.mean, 50, 0.05, 2, studentized=studentized, seed=0))
-        assert np.isnan(result[:, 0]).all() and np.isfinite(result[:, 1]).all()
+        with pytest.raises(ValueError, match=r"data\[2, 1\] is NaN.*np.nanmean"):
+            bootstrap_ci(data, np.mean, 50, 0.05, 2, studentized=studentized, seed=0)
+    with pytest.raises(ValueError, match=r"data\[2\] is NaN"):
+        bootstrap_ci(data[:, 1], np.mean, 50, 0.05, 2, seed=0)
     assert np.isfinite(bootstrap_ci(data, np.nanmean, 50, 0.05, 2, seed=0)).all()
 
 
@@ -173,6 +175,8 @@ def test_seed_alone_decides():
         ({"data": np.zeros((0, 3))}, ShapeError, "at least one sample"),
         ({"data": np.array([1.0, math.inf])}, ValueError, "infinite"),
         ({"stat_fcn": "mean"}, TypeError, "stat_fcn must be callable"),
+        ({"stat_fcn": lambda x: x.mean()}, TypeError, r"callable as f\(x, axis=0\), like np.mean.*does not take these"),
+        ({"stat_fcn": max}, TypeError, r"f\(x, axis=0\)|axis"),
         ({"stat_fcn": lambda x, axis: x}, ShapeError, r"stat_fcn\(x, axis=0\) must give shape \(1, 1\)"),
         ({"num_reps": 0}, ValueError, "num_reps must be an integer of at least 1, got 0"),
         ({"num_reps": -5}, ValueError, "num_reps"),

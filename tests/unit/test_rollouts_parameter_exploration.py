@@ -254,6 +254,15 @@ def test_reinit_takes_the_new_environment_s_randomisation():
         assert all(domain_of(r) == 1.0 for r in sampler.sample(sets)[0].rollouts)
 
 
+def test_sets_in_any_memory_order_are_taken():
+    with explorer() as sampler:
+        sets = sets_of(sampler.policy, 3).numpy()
+        forward = sampler.sample(np.ascontiguousarray(sets[::-1]), number=0)
+        assert [s.mean_undiscounted_return for s in sampler.sample(sets[::-1], number=0)] == [
+            s.mean_undiscounted_return for s in forward
+        ]
+
+
 def test_reinit_refuses_an_environment_that_the_policy_is_not_for_and_goes_on():
     """specs/sampling.md 12.3."""
     with explorer() as sampler:

@@ -168,6 +168,20 @@ def test_bad_bounds_are_refused(n, min_runs, error, pools):
         pools["serial"].run_collect(n, five, 1, min_runs=min_runs)
 
 
+def test_a_function_that_does_not_take_the_run_number_is_told_how_it_is_called(pools):
+    for pool in pools.values():
+        with pytest.raises(TypeError, match=r"run_collect calls func\(G, run_num\), which .*lambda.* does not take"):
+            pool.run_collect(3, lambda G: (1, 1))
+        with pytest.raises(TypeError, match=r"calls func\(G, run_num, int, offset=...\), which fails_at does not take"):
+            pool.run_collect(3, fails_at, 1, offset=2)
+
+    def wrong_inside(G, number):
+        return five(G)
+
+    with pytest.raises(TypeError, match="five"):  # a TypeError from inside stays what it is
+        pools["serial"].run_collect(3, wrong_inside)
+
+
 def test_what_cannot_be_sent_is_refused(pools):
     lock = threading.Lock()
     with pytest.raises(NotPicklableError, match="cannot be sent"):

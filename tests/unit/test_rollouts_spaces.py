@@ -201,3 +201,39 @@ def test_an_action_outside_the_space_is_not_the_environments_fault() -> None:
     policy = metaroll.ScriptedPolicy(lambda obs, contexts: np.full(len(obs), 2))
     with pytest.raises(RolloutError, match="the action given to the environment failed at step 0"):
         metaroll.rollout("CartPole-v1", policy, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("space", "action", "applied"),
+    [
+        (gymnasium.spaces.Box(0, 255, (1,), np.uint8), [-3.7], [0]),
+        (gymnasium.spaces.Box(0, 255, (1,), np.uint8), [300.0], [255]),
+        (gymnasium.spaces.Box(0, 4, (2,), np.int32), [9.7, 1.9], [4, 2]),
+        (gymnasium.spaces.Tuple([gymnasium.spaces.Box(0, 4, (2,), np.int32)]), ([9.7, 1.9],), ([4, 2],)),
+    ],
+)
+def test_numbers_for_integers_are_rounded_and_clipped_and_never_wrap_around(
+    space: gymnasium.Space, action: Any, applied: Any
+) -> None:
+    got: list[Any] = []
+
+    class Remembers(gymnasium.Env):
+        observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), space
+
+        def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict]:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+            got.append(action)
+            return np.zeros(1, np.float32), 0.0, False, False, {}
+
+    rollout = metaroll.rollout(Remembers(), lambda obs: action, max_steps=1, seed=0)
+    assert space.contains(got[0]) and trees_equal(got[0], gym_like(applied, got[0]))
+    if isinstance(space, gymnasium.spaces.Box):
+        assert rollout.actions_applied[0].tolist() == applied
+
+
+def gym_like(value: Any, example: Any) -> Any:
+    if isinstance(example, tuple):
+        return tuple(gym_like(part, other) for part, other in zip(value, example, strict=True))
+    return np.asarray(value, example.dtype)

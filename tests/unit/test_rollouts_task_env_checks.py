@@ -113,6 +113,78 @@ def test_what_depends_on_the_task_is_no_leak():
     )
 
 
+@pytest.mark.parametrize(
+    "computed",
+    [
+        lambda p, _: 0.1 * p,
+        lambda p, _: 2 * p + 1,
+        lambda p, _: -p,
+        lambda p, _: np.sin(3 * p),
+        lambda p, _: float(p > 0),
+        lambda p, noise: 0.1 * p + 0.001 * noise,
+    ],
+    ids=["scaled", "shifted", "negated", "sine", "sign", "noisy"],
+)
+def test_what_is_computed_from_the_task_alone_tells_it(computed):
+    class Tells(task_envs.ShowsLater):
+        def step(self, action):
+            shown, *rest = super().step(action)
+            return np.array([shown[0], computed(self.place, self.np_random.normal())], np.float32), *rest
+
+    report = look(Tells)
+    assert (report.failed, report.warned) == ([], ["later steps"])
+    found = report["later steps"]
+    assert found.value.startswith("entry 1 (") and "it tells the task, or a part of it" in found.value
+    assert "leave it out of the observation, unless the task is meant to be known" in found.cure
+
+
+@pytest.mark.parametrize("speed", [0.01, 1.0])
+def test_what_tasks_do_to_the_motion_is_no_leak(speed):
+    """A wind that differs between tasks drives the point; it is at rest in the same place at first."""
+
+    class Wind(Line):
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.x = 0.0
+            return self.shown(), {}
+
+        def step(self, action):
+            self.x += 0.001 * float(action[0]) + speed * self.place
+            return self.shown(), -abs(self.x), False, False, {}
+
+    assert look(Wind)["later steps"].status == "ok"
+
+
+def test_constructors_are_told_by_constants_too():
+    class Weighs(Sized):
+        observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+
+        def reset(self, *, seed=None, options=None):
+            self.weight = 0.0
+            return super().reset(seed=seed)
+
+        def step(self, action):
+            self.weight = 5 + self.size
+            return super().step(action)
+
+        def shown(self):
+            return np.array([self.x, self.weight], np.float32)
+
+    family = TaskFamily.from_constructors([functools.partial(Weighs, size=s) for s in range(1, 30)], horizon=50)
+    assert look(family)["later steps"].value.startswith("entry 1 (12 values) of observations after the first is")
+
+
+def test_a_reward_in_an_array_is_told_as_it_is_in_training():
+    class Wraps(Line):
+        def step(self, action):
+            observation, reward, *rest = super().step(action)
+            return observation, np.array([reward, reward]), *rest
+
+    found = look(Wraps)["environment"]
+    assert found.status == "fail"
+    assert "step() must return an array, a number, two truth values and a dict, got reward=array([" in found.value
+
+
 def test_constructors_with_different_spaces():
     def make(size):
         def made():

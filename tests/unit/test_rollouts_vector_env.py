@@ -146,6 +146,16 @@ def test_what_is_offered_can_be_given_back() -> None:
     assert (slots.num_slots, slots.mode) == (2, AutoresetMode.DISABLED)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_some_can_be_reset_in_every_mode(mode: AutoresetMode) -> None:
+    env = SlotsVectorEnv(cart_pole, 3, mode)
+    env.reset(seed=3)
+    before = env.step(np.zeros(3, dtype=np.int64))[0]
+    after, _ = env.reset(options={"reset_mask": np.array([False, True, False])})
+    assert (before != after).any(axis=1).tolist() == [False, True, False]
+    assert np.array_equal(after[1], cart_pole().reset(seed=plan_env_seed((3 + 1, 0, 1)))[0])  # its second episode
+
+
 def test_wrong_use_is_told() -> None:
     env = SlotsVectorEnv(cart_pole, 2, "Disabled")
     with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before step"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
+from metaroll.cli.evaluation_tables import short_number, success_values, with_interval
 from metaroll.envs.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
@@ -108,6 +110,32 @@ def test_success_counts_all_planned_episodes_and_the_biased_rule_the_first_to_fi
     assert [row["success_rate"] for _, row in result.per_task()] == [0.0, 1.0, 1.0]
     with pytest.raises(ValueError, match="run at least 5"):
         result.first_finished_success_rate(5)
+
+
+def test_episodes_of_one_length_have_no_first_to_finish() -> None:
+    result = evaluator(n_test_rollouts=3, test_task_names=["near", "near", "far"]).evaluate(make_averaging())
+    assert result.equal_lengths  # all run to the horizon
+    values = success_values(result, 3)
+    assert (values["first_finished_success_rate"], values["first_finished_bias"]) == (result.success_rate, 0.0)
+    # Meta-World's own evaluation ends episodes at success, ours does not.
+    sawyer = dataclasses.replace(result, provenance={"benchmark": "Meta-World"})
+    assert not sawyer.equal_lengths
+    # "near": successes end at steps 1, 2 and 3, and at 3 the first failure, which is of the instance before.
+    assert success_values(sawyer, 3)["first_finished_bias"] == pytest.approx((2 / 3 + 1) / 2 - 6 / 9)
+    assert result.lengths is not None
+    shorter = result.lengths.copy()
+    shorter[0, 0, -1] -= 1
+    assert not dataclasses.replace(result, lengths=shorter).equal_lengths
+
+
+def test_small_numbers_are_not_shown_as_zero() -> None:
+    assert with_interval(-0.003, (-0.004, 0.001), sign="+") == "-0.0030 [-0.0040, 0.0010]"
+    assert with_interval(0.1, (-0.03, 0.2)) == "0.100 [-0.030, 0.200]"
+    assert with_interval(12.34, (-0.02, 13.5)) == "12.3 [0.0, 13.5]"  # small beside the others
+    assert with_interval(0.0, (0.0, 0.0316), 2) == "0.00 [0.00, 0.03]"
+    assert [short_number(value, sign="+") for value in (-0.003, 0.0, -1e-12, 0.049, 0.05, -2.5)] == [
+        *("-0.0030", "+0.0", "+0.0", "+0.049", "+0.1", "-2.5")
+    ]
 
 
 def test_interquartile_means_leave_outliers_out() -> None:

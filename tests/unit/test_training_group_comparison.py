@@ -34,6 +34,28 @@ def test_pairs_see_what_the_spread_over_seeds_hides() -> None:
     assert apart.difference_interval.low < 0 < apart.difference_interval.high
 
 
+def test_intervals_stay_where_few_runs_lie() -> None:
+    found = compare_groups([[1], [1], [1], [1], [-1]], np.zeros((5, 1)), paired=True)
+    # Of 5 pairs one is lost: the number of lost ones among 5 drawn is Binomial(5, 0.2), whose 97.5 % quantile is 3.
+    assert (found.improvement, found.improvement_interval) == (0.8, pytest.approx((0.4, 1.0)))
+    assert found.difference_interval == pytest.approx((-0.2, 1.0))
+    for runs in ([-5.0, -4.0, -90.0], [1.0, 1.5, 30.0]):
+        low, high = summarise_group(runs).mean_interval
+        assert min(runs) <= low < np.mean(runs) < high <= max(runs)
+        apart = compare_groups(runs, [0.0, 0.0], paired=False).difference_interval
+        assert min(runs) <= apart.low < apart.high <= max(runs)
+
+
+def test_the_band_of_the_picture_lies_among_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    axes_module = pytest.importorskip("matplotlib.axes")
+    bands = []
+    monkeypatch.setattr(axes_module.Axes, "fill_between", lambda _, *given, **options: bands.append(given))
+    returns = [-5.0, -4.0, -90.0]
+    plot_groups({"a": [np.array([[100.0, value], [200.0, value + 1]]) for value in returns]}, tmp_path / "a.png")
+    ((_, low, high),) = bands
+    assert (low >= np.array([-90.0, -89.0])).all() and (high <= np.array([-4.0, -3.0])).all()
+
+
 def test_single_runs_have_no_intervals_and_shapes_must_fit() -> None:
     found = compare_groups([1.0], [0.5, 2.0], paired=False)
     assert (found.difference, found.improvement) == (-0.25, 0.5)

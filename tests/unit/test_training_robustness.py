@@ -16,7 +16,9 @@ from metaroll.errors import DataError
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.sampler_pool import SamplerPool
 from metaroll.seeding import torch_generator
+from metaroll.training import robustness_plots
 from metaroll.training.evaluation_metrics import interval_of_mean
+from metaroll.training.plots import finish_figure
 from metaroll.training.robustness import RobustnessMap, robustness_map
 from metaroll.training.robustness_plots import plot_robustness
 from metaroll.types import EnvSpec
@@ -53,7 +55,8 @@ def test_every_point_is_run_with_its_parameters_and_the_same_seeds():
     assert np.allclose(result.returns, expected[..., None] + noise)
     assert result.nominal == {"b": 2.0, "a": 1.0}
     low, high = result.interval
-    assert (low[1, 2], high[1, 2]) == pytest.approx(tuple(interval_of_mean(result.returns[1, 2])))
+    percentile = interval_of_mean(result.returns[1, 2], method="percentile")
+    assert (low[1, 2], high[1, 2]) == pytest.approx(tuple(percentile))
     again = robustness_map(POLICY, Scale, {"b": [1.0, 3.0], "a": [0.0, 1.0, 2.0]}, num_episodes=6, seed=0)
     assert np.array_equal(again.returns, result.returns)
 
@@ -84,6 +87,60 @@ def test_the_range_of_training_is_that_of_most_draws():
     # 95 % of a normal distribution with a deviation of a tenth of the nominal value.
     assert (low, high) == pytest.approx((nominal * (1 - 0.196), nominal * (1 + 0.196)), rel=0.02)
     assert np.isnan(result.interval[0]).all()  # a single episode says nothing about the spread
+
+
+def test_intervals_of_few_episodes_stay_within_the_returns_and_are_called_rough():
+    returns = np.array([[-126.8, -60.0, -8.5], [-4.0, -2.0, -1.0]])  # the basic interval of the first reaches above 0
+    result = RobustnessMap(grid={"a": np.array([0.0, 1.0])}, returns=returns)
+    low, high = result.interval
+    assert (returns.min(axis=1) <= low).all() and (high <= returns.max(axis=1)).all()
+    assert result.to_dict()["note"] == result.note == "few episodes per point (3): intervals are rough"
+    assert result.to_dict()["interval_method"] == "percentile"
+    assert RobustnessMap(grid=result.grid, returns=np.zeros((2, 10))).note == ""
+    assert RobustnessMap(grid=result.grid, returns=np.zeros((2, 1))).note == "one episode per point: no intervals"
+
+
+def drawn(monkeypatch: pytest.MonkeyPatch, folder: Any, result: RobustnessMap) -> Any:
+    """The axes of the picture, after it was laid out."""
+    found = []
+
+    def keep(figure: Any, axes: Any, path: Any, references: Any) -> Any:
+        found.append(axes)
+        return finish_figure(figure, axes, path, references)
+
+    monkeypatch.setattr(robustness_plots, "finish_figure", keep)
+    plot_robustness(result, folder / "map.png")
+    return found[0]
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e4])
+@pytest.mark.parametrize("sizes", [(4, 3), (7, 5), (10, 8)])
+def test_numbers_in_a_field_lie_in_their_fields_and_on_no_line(tmp_path, monkeypatch, sizes, spread):
+    returns = -spread * np.random.default_rng(0).lognormal(2, 1, size=(*sizes, 12))
+    grid = {"length": np.linspace(0.2, 0.5, sizes[0]), "mass": np.linspace(0.1, 0.4, sizes[1])}
+    result = RobustnessMap(grid=grid, returns=returns, training_range={"length": (0.27, 0.4), "mass": (0.16, 0.25)})
+    axes = drawn(monkeypatch, tmp_path, result)
+    written = [text for text in axes.texts if text.get_transform() == axes.transData]
+    assert len(written) == sizes[0] * sizes[1]
+    low, high = result.interval
+    if sizes == (4, 3) and spread == 1.0:
+        assert written[0].get_text() == f"{result.mean[0, 0]:.3g}\n[{low[0, 0]:.3g}, {high[0, 0]:.3g}]"
+    extents = [text.get_window_extent() for text in written]
+    for i, one in enumerate(extents):
+        assert not any(one.overlaps(other) for other in extents[:i])
+    for text, extent in zip(written, extents, strict=True):
+        for axis, name in enumerate(grid):
+            for bound in result.training_range[name]:
+                at = axes.transData.transform((bound, bound))[axis]
+                crossed = (extent.min[axis] < at) and (at < extent.max[axis])
+                assert not crossed or text.get_bbox_patch() is not None  # a ground that hides the line
+
+
+def test_the_interval_of_a_single_point_is_a_bar(tmp_path, monkeypatch):
+    result = RobustnessMap(grid={"length": np.array([0.3])}, returns=np.array([[1.0, 2.0, 4.0, 8.0]]))
+    (bar,) = drawn(monkeypatch, tmp_path, result).containers
+    ((_, low), (_, high)) = bar.lines[2][0].get_segments()[0]
+    assert (low, high) == pytest.approx((result.interval[0][0], result.interval[1][0]))
 
 
 def test_files_hold_all_numbers(tmp_path):
@@ -139,14 +196,22 @@ def test_the_command_measures_a_run(tmp_path, capsys):
     small += ["--num-episodes", "2", "--randomise", "default", "--num-test-tasks", "2", "--torch-threads", "1"]
     teacher = ["--domain-params", "pole_mass", "--privileged"]
     assert main(["train", "ppo", "pend", *small, *teacher, "--out", run, "--quiet"]) == 0
-    grid = ["--param", "pole_mass", "0.8:1.2:3", "--param", "pole_length", "0.9,1.1"]
+    grid = ["--param", "pole_mass", "0.8:1.2:3", "--param", "pole_length=0.9,1.1"]
     assert main(["robustness", run, *grid, "--episodes", "2", "--json", "--quiet"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert np.shape(told["returns"]) == (3, 2, 2)
     assert set(told["training_range"]) == {"pole_mass", "pole_length"}
     assert [path.rsplit(".", 1)[1] for path in told["files"]] == ["png", "json", "csv"]
+    assert told["note"] == "few episodes per point (2): intervals are rough"
+    assert main(["robustness", run, "--param", "pole_mass", "1.0", "--episodes", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 episodes at one point" in shown and told["note"] in shown and "worst" not in shown
     for arguments, about in (
         ([], "once or twice"),
+        (["--param", "pole_mass", "0.8:1.2:1"], "COUNT of at least 2, or --param pole_mass=0.8"),
+        (["--param", "pole_mass=-0.8:1.2:3"], "must be positive, got -0.8"),
+        (["--param", "pole_mass", "-0.8:1.2:3"], "must be positive, got -0.8"),
+        (["--param", "pole_mass", "--quiet"], "write --param NAME FROM:TO:COUNT or --param NAME=V1,V2"),
         (["--param", "pole_mass", "1:0:3"], "FROM must not be above TO"),
         (["--param", "pole_mass", "a:b:c"], "FROM:TO:COUNT"),
         (["--param", "pole_mas", "1:2:3"], "did you mean 'pole_mass'"),

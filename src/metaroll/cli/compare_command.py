@@ -43,13 +43,13 @@ def compare(arguments: Sequence[str]) -> None:
     )
     names, given = _parsed(_CompareArguments, arguments, usage, about)
     from metaroll.cli.outcome import print_json
-    from metaroll.cli.run_groups import group_runs, refuse_different, scores_of, unfinished_runs
+    from metaroll.cli.run_groups import group_runs, notes_on_merged, refuse_different, scores_of, unfinished_runs
     from metaroll.training.group_comparison import compare_groups, summarise_group
 
     with blame_input():
         groups = group_runs(names)
         refuse_different(groups)
-        unfinished = unfinished_runs(names, groups)
+        unfinished, notes = unfinished_runs(names, groups), notes_on_merged(groups)
     entries: list[dict[str, Any]] = []
     for group in groups:
         scores = scores_of(group)[0]
@@ -71,9 +71,9 @@ def compare(arguments: Sequence[str]) -> None:
         pairs.append({"x": first.label, "y": second.label, **dataclasses.asdict(found)})
     console = given.output.console()
     _show(console, entries, pairs)
-    _warn(console, unfinished)
+    _warn(console, notes, unfinished)
     if given.output.json:
-        print_json({"groups": entries, "comparisons": pairs, "unfinished": unfinished})
+        print_json({"groups": entries, "comparisons": pairs, "notes": notes, "unfinished": unfinished})
 
 
 def _aligned(first: Any, second: Any, paired: bool, scores_of: Any) -> list[Any]:
@@ -105,7 +105,7 @@ def _show(console: Console, entries: Sequence[dict[str, Any]], pairs: Sequence[d
             soft_wrap=True,
         )
     counts = [len(entry["seeds"]) for entry in entries]
-    note = "newest evaluations, on held-out tasks where there are some; 95 % bootstrap intervals over seeds"
+    note = "newest evaluations, on held-out tasks where there are some; 95 % percentile bootstrap intervals over seeds"
     if min(counts) < _FEW:
         note += f"; with fewer than {_FEW} seeds they are too narrow, or there are none"
     console.print(note, style="dim", soft_wrap=True)
@@ -113,7 +113,9 @@ def _show(console: Console, entries: Sequence[dict[str, Any]], pairs: Sequence[d
         console.print("[yellow]the runs have had different numbers of environment steps[/]")
 
 
-def _warn(console: Console, unfinished: Sequence[str]) -> None:
+def _warn(console: Console, notes: Sequence[str], unfinished: Sequence[str]) -> None:
+    for note in notes:
+        console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
     if unfinished:
         console.print(f"[yellow]not finished:[/] {escape(', '.join(unfinished))}", soft_wrap=True)
 
@@ -127,7 +129,7 @@ def plot(arguments: Sequence[str]) -> None:
     )
     names, given = _parsed(_PlotArguments, arguments, usage, about)
     from metaroll.cli.outcome import print_json
-    from metaroll.cli.run_groups import group_runs, refuse_different, unfinished_runs
+    from metaroll.cli.run_groups import group_runs, notes_on_merged, refuse_different, unfinished_runs
     from metaroll.training.group_plots import plot_groups
     from metaroll.training.plots import PICTURE_KINDS
 
@@ -138,11 +140,12 @@ def plot(arguments: Sequence[str]) -> None:
         adapts = {run.metric for group in groups for run in group.runs} == {"return_after"}
         curves = {group.label: [run.curve for run in group.runs] for group in groups}
         path = plot_groups(curves, out, adapts=adapts)
-        unfinished = unfinished_runs(names, groups)
+        unfinished, notes = unfinished_runs(names, groups), notes_on_merged(groups)
     given.output.console().print(f"picture  {escape(str(path))}", soft_wrap=True)
-    _warn(given.output.console(), unfinished)
+    _warn(given.output.console(), notes, unfinished)
     if given.output.json:
-        print_json({"picture": str(path), "groups": {group.label: group.seeds for group in groups}})
+        seeds = {group.label: group.seeds for group in groups}
+        print_json({"picture": str(path), "groups": seeds, "notes": notes})
 
 
 def _parsed(kind: type, arguments: Sequence[str], usage: str, about: str) -> tuple[list[str], Any]:

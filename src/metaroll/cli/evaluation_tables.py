@@ -14,7 +14,7 @@ from rich.table import Table
 from metaroll.training.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation_result import EvaluationResult
 
-__all__ = ["plain_table", "show_study", "success_values", "with_interval"]
+__all__ = ["plain_table", "short_number", "show_study", "success_values", "with_interval"]
 
 _MEANINGS = {
     "no adaptation": "the same policy before it has seen anything",
@@ -22,6 +22,9 @@ _MEANINGS = {
     "task oracle": "is told the task",
 }
 _MOST_TASKS = 20
+_ROUNDING = 1e-7
+# A bound may round to zero where it is small beside the others.
+_SMALL_BOUND = 0.01
 
 
 def plain_table(*columns: str) -> Table:
@@ -32,21 +35,41 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
+def short_number(value: float, digits: int = 1, sign: str = "") -> str:
+    """``value`` with ``digits`` decimals, or as many more as show two figures of what would be rounded to zero."""
+    return _fixed(value, _decimals([value], digits), sign)
+
+
 def with_interval(value: float, bounds: Sequence[float | None], digits: int = 1, sign: str = "") -> str:
-    """``12.3 [11.0, 13.5]``; without the bounds where there are none."""
-    text = f"{value:{sign}.{digits}f}"
+    """``12.3 [11.0, 13.5]``; without the bounds where there are none, with more decimals as by ``short_number``."""
     known = [bound for bound in bounds if bound is not None and math.isfinite(bound)]
-    return text + (escape(f" [{known[0]:.{digits}f}, {known[1]:.{digits}f}]") if len(known) == 2 else "")
+    if len(known) != 2:
+        return short_number(value, digits, sign)
+    least = _SMALL_BOUND * max(map(abs, [value, *known]))
+    digits = _decimals([value, *(bound for bound in known if abs(bound) >= least)], digits)
+    return _fixed(value, digits, sign) + escape(f" [{_fixed(known[0], digits)}, {_fixed(known[1], digits)}]")
+
+
+def _decimals(values: Sequence[float], least: int) -> int:
+    """Decimals with which none of ``values`` looks like zero that is not."""
+    small = [abs(value) for value in values if _ROUNDING < abs(value) < 0.5 * 10.0**-least]
+    return max([least, *(1 - math.floor(math.log10(value)) for value in small)])
+
+
+def _fixed(value: float, digits: int, sign: str = "") -> str:
+    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # adding 0 makes -0.0 of rounding 0.0
 
 
 def success_values(result: EvaluationResult, first: int) -> dict[str, Any]:
     """The success rate by the biased rule beside ours, where there are enough episodes to tell."""
     if result.success_steps is None or result.returns.shape[2] - result.num_exploration < first:
         return {}
-    biased = result.first_finished_success_rate(first)
+    rate = result.success_rate or 0.0
+    # Which of episodes of one length finish first is arbitrary, so any of them are a fair sample of all.
+    biased = rate if result.equal_lengths else result.first_finished_success_rate(first)
     return {
         "first_finished_success_rate": biased,
-        "first_finished_bias": biased - (result.success_rate or 0.0),
+        "first_finished_bias": biased - rate,
         "first_finished_episodes": first,
     }
 
@@ -78,9 +101,9 @@ def _show_baselines(console: Console, study: AdaptationStudy) -> None:
     table = plain_table("acting instead", "return", "adapted policy is better by")
     for name in study.baselines:
         gap, bounds = study.advantage(name)
-        mean = f"{study.per_task[name].mean():.1f}"
+        mean = short_number(study.per_task[name].mean())
         table.add_row(f"{name}\n[dim]{_MEANINGS[name]}[/]", mean, with_interval(gap, bounds, sign="+"))
-    table.add_row("[bold]adapted[/]", f"[bold]{study.result.return_after:.1f}[/]", "")
+    table.add_row("[bold]adapted[/]", f"[bold]{short_number(study.result.return_after)}[/]", "")
     console.print("[bold]baselines[/]: in the same test episodes, so that differences are paired; 95 % over tasks")
     console.print(table)
 
@@ -90,7 +113,14 @@ def _show_success(console: Console, result: EvaluationResult, success: Mapping[s
         return
     rate = with_interval(result.success_rate, result.success_interval, 2)
     console.print(f"[bold]success[/]: {rate} of all planned episodes (Wilson)", soft_wrap=True)
-    if success:
+    if success and result.equal_lengths:
+        console.print(
+            f"all episodes have the same length, so Meta-World's rule (the first {success['first_finished_episodes']} "
+            "episodes to finish per name) has no bias here",
+            style="dim",
+            soft_wrap=True,
+        )
+    elif success:
         console.print(
             f"by Meta-World's rule (the first {success['first_finished_episodes']} episodes to finish per name, which "
             f"is biased): {success['first_finished_success_rate']:.2f}, bias {success['first_finished_bias']:+.2f}",
@@ -117,7 +147,8 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     rates = study.result.success_per_task
     table = plain_table("task", *names, "gain", *(["success"] if rates is not None else []))
     for i in order[:_MOST_TASKS]:
-        row = [f"{columns[name][i]:.1f}" for name in names]
-        gain = f"[bold red]{gains[i]:+.1f}[/]" if worse[i] else f"{gains[i]:+.1f}"
+        row = [short_number(columns[name][i]) for name in names]
+        gain = short_number(gains[i], sign="+")
+        gain = f"[bold red]{gain}[/]" if worse[i] else gain
         table.add_row(escape(study.result.task_names[i]), *row, gain, *([] if rates is None else [f"{rates[i]:.2f}"]))
     console.print(table)

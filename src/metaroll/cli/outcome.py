@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
 
+from metaroll.cli.evaluation_tables import short_number, with_interval
 from metaroll.cli.live import duration
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.training.adaptation_study import AdaptationStudy
@@ -104,14 +105,16 @@ def print_json(values: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _interval(summary: Mapping[str, Any], name: str) -> str:
-    """The interval of the gain or change in words; a single task has none."""
+def _with_interval(summary: Mapping[str, Any], name: str) -> str:
+    """The gain or change with its interval in words; a single task has none."""
     low, high = summary[f"{name}_ci_low"], summary[f"{name}_ci_high"]
+    value, _, bounds = with_interval(summary[name], (low, high), sign="+").partition(" ")
+    value = f"[bold green]{value}[/]"
     trained_on = summary.get("task_split", {}).get("overlaps")
     tasks = _count(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
     if not (math.isfinite(low) and math.isfinite(high)):
-        return f" on {tasks} (too few for an interval)"
-    return f"{escape(f'[{low:.1f}, {high:.1f}]')}  on {tasks} (95 % bootstrap)"
+        return f"{value} on {tasks} (too few for an interval)"
+    return f"{value} {bounds}  on {tasks} (95 % bootstrap)"
 
 
 def _count(number: int, noun: str) -> str:
@@ -120,14 +123,13 @@ def _count(number: int, noun: str) -> str:
 
 def _returns(summary: Mapping[str, Any]) -> list[str]:
     """What a policy that does not adapt returned."""
-    low, high = summary["return_interval"]
     tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
     where = f"{_count(tasks, 'held-out task')}, {episodes} each" if tasks > 1 else f"{episodes} without noise"
-    interval = f" {escape(f'[{low:.1f}, {high:.1f}]')}" if math.isfinite(low) and math.isfinite(high) else ""
-    lines = [f"return   [bold green]{summary['return_mean']:.1f}[/]{interval}  on {where} (95 % bootstrap)"]
+    value, _, bounds = with_interval(summary["return_mean"], summary["return_interval"]).partition(" ")
+    lines = [f"return   [bold green]{value}[/]{bounds and ' ' + bounds}  on {where} (95 % bootstrap)"]
     if "return_cvar" in summary:
         share = f"worst {100 * summary['cvar_epsilon']:g} % of these episodes (CVaR)"
-        lines.append(f"worst    [bold green]{summary['return_cvar']:.1f}[/]  mean return of the {share}")
+        lines.append(f"worst    [bold green]{short_number(summary['return_cvar'])}[/]  mean return of the {share}")
     return lines
 
 
@@ -135,17 +137,16 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
     """What an algorithm that adapts returned; its gain where it was compared with no adaptation."""
     explored = _count(summary["n_exploration_episodes"], "exploration episode")
     returns = (
-        f"return in the first episode [yellow]{summary['return_before']:.1f}[/] -> after {explored} "
-        f"[bold green]{summary['return_after']:.1f}[/]"
+        f"return in the first episode [yellow]{short_number(summary['return_before'])}[/] -> after {explored} "
+        f"[bold green]{short_number(summary['return_after'])}[/]"
     )
     if "gain" not in summary:
-        change = f"[bold green]{summary['change']:+.1f}[/] {_interval(summary, 'change')}"
-        return [f"change over the episodes {change}", returns]
+        return [f"change over the episodes {_with_interval(summary, 'change')}", returns]
     without = summary["baselines"]["no adaptation"]["return"]
     return [
-        f"adaptation gain [bold green]{summary['gain']:+.1f}[/] {_interval(summary, 'gain')}",
-        f"in the same episodes: without adaptation [yellow]{without:.1f}[/] -> adapted "
-        f"[bold green]{summary['return_after']:.1f}[/]",
+        f"adaptation gain {_with_interval(summary, 'gain')}",
+        f"in the same episodes: without adaptation [yellow]{short_number(without)}[/] -> adapted "
+        f"[bold green]{short_number(summary['return_after'])}[/]",
         returns,
     ]
 

@@ -23,7 +23,8 @@ __all__ = ["parse_grid", "robustness"]
 _MOST_POINTS = 10_000
 _AsTrained = Annotated[int | None, unset("INT", "as in training")]
 _Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
-_Params = Annotated[tuple[tuple[str, str], ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME VALUES")]
+_Params = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="NAME=VALUES")]
+_HOW = "--param NAME FROM:TO:COUNT or --param NAME=V1,V2,... (numbers)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,7 @@ class _RobustnessArguments:
 
 def robustness(arguments: Sequence[str]) -> None:
     """Measure the return of a run's policy over a grid of domain parameters."""
-    usage = "metaroll robustness RUN --param NAME FROM:TO:COUNT [--param ...] [options]"
+    usage = "metaroll robustness RUN --param NAME FROM:TO:COUNT [--param NAME=V1,V2,...] [options]"
     names, rest = take_positionals(arguments, 1)
     if not names and not asks_for_help(rest):
         raise UsageError(f"{usage}: the folder of the run is missing (before all options)")
@@ -53,7 +54,7 @@ def robustness(arguments: Sequence[str]) -> None:
         f"{usage}\n\nDraws the return over one or two domain parameters, with bootstrap intervals, the nominal value "
         "and the range of training, and writes the numbers as CSV and JSON. No run is changed."
     )
-    given = parse_options(_RobustnessArguments, rest, "metaroll robustness", about)
+    given = parse_options(_RobustnessArguments, _joined(rest), "metaroll robustness", about)
     with blame_input():
         folder = run_folder.find_run(names[0])
         config = run_folder.read_config(folder)
@@ -63,14 +64,27 @@ def robustness(arguments: Sequence[str]) -> None:
     _measure(config, folder, grid, given)
 
 
-def parse_grid(params: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
-    """Name -> values of each ``--param NAME VALUES``."""
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """``--param NAME VALUES`` as ``--param NAME=VALUES``, so that values may be negative."""
+    joined, rest = [], list(arguments)
+    while rest:
+        joined.append(rest.pop(0))
+        if joined[-1] == "--param" and len(rest) > 1 and "=" not in rest[0] and not rest[1].startswith("--"):
+            joined.append(f"{rest.pop(0)}={rest.pop(0)}")
+    return joined
+
+
+def parse_grid(params: Sequence[str]) -> dict[str, list[float]]:
+    """Name -> values of each ``--param NAME=VALUES``."""
     if not 1 <= len(params) <= 2:
         raise UsageError(
             f"--param must be given once or twice, as in --param pole_length 0.5:1.5:11, got {len(params)} of them"
         )
     grid: dict[str, list[float]] = {}
-    for name, text in params:
+    for given in params:
+        name, equals, text = given.partition("=")
+        if not (name and equals):
+            raise UsageError(f"values are missing: write {_HOW}, got {given!r}")
         if name in grid:
             raise UsageError(f"--param {name} is given twice")
         grid[name] = _values(name, text)
@@ -85,7 +99,7 @@ def parse_grid(params: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
 def _values(name: str, text: str) -> list[float]:
     import numpy as np
 
-    problem = UsageError(f"--param {name} must be FROM:TO:COUNT or V1,V2,... (numbers), got {text!r}")
+    problem = UsageError(f"--param {name}: the values must be FROM:TO:COUNT or V1,V2,... (numbers), got {text!r}")
     try:
         if ":" not in text:
             return [float(part) for part in text.split(",")]
@@ -97,6 +111,11 @@ def _values(name: str, text: str) -> list[float]:
         raise UsageError(f"--param {name}: COUNT must be at least 1, got {number}")
     if not begin <= end:
         raise UsageError(f"--param {name}: FROM must not be above TO, got {low} and {high}")
+    if number == 1 and begin != end:
+        raise UsageError(
+            f"--param {name}: one value from {low} to {high} leaves out {high}; take a COUNT of at least 2, or "
+            f"--param {name}={low} for that value alone"
+        )
     return np.linspace(begin, end, number).tolist()
 
 
@@ -144,12 +163,16 @@ def _pictures(result: Any, stem: Path, console: Console) -> list[Path]:
 
 def _panel(result: Any, epoch: int, written: Sequence[Path]) -> Panel:
     rows = sorted(result.rows(), key=lambda row: row["return_mean"])
-    lines = [f"{name}  {_at(row, result.grid)}" for name, row in (("best ", rows[-1]), ("worst", rows[0]))]
+    named = [("best ", rows[-1]), ("worst", rows[0])] if len(rows) > 1 else [("return", rows[0])]
+    lines = [f"{name}  {_at(row, result.grid)}" for name, row in named]
     episodes = rows[0]["episodes"]
-    how = f"{episodes} episodes at each of {len(rows)} points (95 % bootstrap)"
-    if episodes == 1:
-        how = f"1 episode at each of {len(rows)} points, which gives no intervals"
-    lines.append(f"after {epoch} epochs, {how}")
+    where = f"at each of {len(rows)} points" if len(rows) > 1 else "at one point"
+    how = "1 episode" if episodes == 1 else f"{episodes} episodes"
+    lines.append(
+        f"after {epoch} epoch{'' if epoch == 1 else 's'}, {how} {where}" + (" (95 % bootstrap)" if episodes > 1 else "")
+    )
+    if result.note:
+        lines.append(f"[yellow]{escape(result.note)}[/]")
     lines += [escape(str(path)) for path in written]
     return Panel("\n".join(lines), title="robustness", title_align="left", expand=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,15 @@ from metaroll.cli.arguments import UsageError
 from metaroll.training.files import read_json
 from metaroll.training.metrics_log import read_metrics
 
-__all__ = ["RunGroup", "RunScores", "group_runs", "refuse_different", "scores_of", "unfinished_runs"]
+__all__ = [
+    "RunGroup",
+    "RunScores",
+    "group_runs",
+    "notes_on_merged",
+    "refuse_different",
+    "scores_of",
+    "unfinished_runs",
+]
 
 _PHASES = {"return_after": "MetaTest", "return_mean": "Evaluation"}
 # What belongs to one run, or to where it was run.
@@ -34,6 +43,7 @@ class RunScores:
 
     Attributes:
         folder: Where it lies.
+        source: The folder that was given: of the run, or one that holds it.
         config: Its configuration.
         metric: ``return_after`` or ``return_mean``.
         env_steps: Environment steps of training at the evaluation.
@@ -44,6 +54,7 @@ class RunScores:
     """
 
     folder: Path
+    source: Path
     config: Mapping[str, Any]
     metric: str
     env_steps: int
@@ -88,25 +99,24 @@ def group_runs(arguments: Sequence[str]) -> list[RunGroup]:
     """Groups of the runs that ``arguments`` name: folders of runs, or folders that hold some."""
     from metaroll.cli.run_reports import find_runs
 
-    folders: dict[Path, None] = {}
+    sources: dict[Path, Path] = {}
     for argument in arguments:
         path = Path(argument).expanduser()
         found = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
-        folders.update(dict.fromkeys(found or [run_folder.find_run(path)]))
+        for folder in found or [run_folder.find_run(path)]:
+            sources.setdefault(folder, path)
     groups: dict[str, list[RunScores]] = {}
-    for folder in folders:
-        run = _read(folder)
+    for folder, source in sources.items():
+        run = _read(folder, source)
         groups.setdefault(json.dumps(_options(run), sort_keys=True), []).append(run)
     options = [json.loads(key) for key in groups]
     labels = [_label(own, options) for own in options]
     result = []
     for label, runs in zip(labels, groups.values(), strict=True):
         runs.sort(key=lambda run: run.seed)
-        seeds = [run.seed for run in runs]
-        if len(set(seeds)) < len(seeds):
-            raise UsageError(
-                f"two runs of {label} have the same seed ({runs[0].folder}, ...): they are one run, leave one out"
-            )
+        for run, other in itertools.pairwise(runs):
+            if run.seed == other.seed:
+                raise UsageError(_same_seed(label, run, other))
         result.append(RunGroup(label, tuple(runs)))
     return result
 
@@ -118,6 +128,42 @@ def unfinished_runs(arguments: Sequence[str], groups: Sequence[RunGroup]) -> lis
     asked_for = [group for argument in arguments if (group := read_group(Path(argument).expanduser())) is not None]
     begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
     return begun + [f"{folder} (not begun)" for group in asked_for for folder in group.missing]
+
+
+def notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
+    """What to say of groups whose runs come from several folders that were given, which may be meant as several."""
+    notes = []
+    for group in groups:
+        sources = list(dict.fromkeys(str(run.source) for run in group.runs))
+        task_seeds = list(dict.fromkeys(str(_task_seed(run)) for run in group.runs))
+        holds_runs = any(run.source != run.folder for run in group.runs)
+        if len(sources) == 1 or not (holds_runs or len(task_seeds) > 1):
+            continue
+        note = f"{_listed(sources)} differ in their seeds only, and are one group of {len(group.runs)} runs"
+        if len(task_seeds) > 1:
+            note += f"; their held-out tasks differ (--task-seed {_listed(task_seeds)})"
+        notes.append(note)
+    return notes
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _task_seed(run: RunScores) -> int | str:
+    given = run.config["run"].get("task_seed")
+    return "not given" if given is None else given
+
+
+def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
+    told = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
+    seeds = [_task_seed(run), _task_seed(other)]
+    if seeds[0] == seeds[1]:
+        return f"{told}: they are one run, leave one out"
+    return (
+        f"{told}, and differ in their held-out tasks only (--task-seed {seeds[0]} and {seeds[1]}): train them on tasks "
+        "of the same --task-seed, or leave one out"
+    )
 
 
 def refuse_different(groups: Sequence[RunGroup]) -> None:
@@ -140,10 +186,12 @@ def scores_of(*groups: RunGroup) -> list[np.ndarray]:
     return [np.array([run.per_task if shared else (run.mean,) for run in group.runs]) for group in groups]
 
 
-def _read(folder: Path) -> RunScores:
+def _read(folder: Path, source: Path) -> RunScores:
     from metaroll.cli.run_reports import read_run
 
     config, known = run_folder.read_config(folder), read_run(folder)
+    if known.problem:
+        raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
     metric = "return_after" if config["algo"] == "pearl" else "return_mean"
     try:
         rows = read_metrics(folder, phase=_PHASES[metric], metric=metric)
@@ -167,7 +215,9 @@ def _read(folder: Path) -> RunScores:
     if known.state not in ("finished", "stopped"):
         unfinished = f"{folder} ({known.state}, {known.epochs_done} of {known.epochs_total} epochs)"
     steps, value = curve[-1]
-    return RunScores(folder, config, metric, steps, value, tuple(tasks), np.array(curve, dtype=float), unfinished)
+    return RunScores(
+        folder, source, config, metric, steps, value, tuple(tasks), np.array(curve, dtype=float), unfinished
+    )
 
 
 def _evaluation_at_the_end(folder: Path, metric: str) -> dict[str, Any] | None:

@@ -26,7 +26,7 @@ from metaroll.cli.run_folder import (
     refuse_existing,
     write_config,
 )
-from metaroll.cli.task_split import describe_split, split_of, write_split
+from metaroll.cli.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
 from metaroll.envs.registry import is_varied
 from metaroll.errors import SnapshotError
 from metaroll.tasks.leak_guard import SplitReport
@@ -72,6 +72,7 @@ def _start(
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
         _announce(config, experiment.algo, folder, console, split)
+        warn_of_equal_tasks(config, console)
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         _finish(config, experiment, folder, display, console, as_json, split)

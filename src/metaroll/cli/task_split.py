@@ -1,15 +1,22 @@
-"""How the training tasks and the held-out tasks of a run lie to one another: told at its start, kept in its folder."""
+"""What is told of the tasks of a run at its start: how those held out lie to the others, and whether they differ."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+
+from metaroll.envs.own_names import is_own_name
+from metaroll.envs.registry import get_family, has_family
+from metaroll.rollouts.task_differences import tasks_do_not_differ
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.files import write_json
 from metaroll.training.run_store import TASK_SPLIT_FILE
 
-__all__ = ["describe_split", "split_of", "write_split"]
+__all__ = ["describe_split", "split_of", "warn_of_equal_tasks", "write_split"]
 
 
 def split_of(algo: Any, evaluator: Any) -> SplitReport | None:
@@ -35,3 +42,14 @@ def write_split(folder: Path, report: SplitReport | None) -> None:
     """Write the report into the folder of the run."""
     if report is not None:
         write_json(folder / TASK_SPLIT_FILE, report.to_dict())
+
+
+def warn_of_equal_tasks(config: Mapping[str, Any], console: Console) -> None:
+    """Say so if the tasks of a user's own family are all the same in a few steps; ours are known to differ."""
+    name = config["env"]
+    if not is_own_name(name) or not has_family(name):
+        return
+    finding = tasks_do_not_differ(get_family(name), config["run"]["seed"])
+    if finding is not None:
+        text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
+        console.print(f"{text}; `metaroll check {escape(name)}` looks closer\n", soft_wrap=True)

@@ -33,6 +33,7 @@ __all__ = [
     "same_kind",
     "stack_elements",
     "take_rows",
+    "to_box_type",
     "write_element",
 ]
 
@@ -209,11 +210,18 @@ def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "ac
             raise ValueError(f"{name} must hold indices from 0 to {(space.nvec - 1).tolist()}, got {values.tolist()}")
         return (whole + space.start).astype(space.dtype)
     if isinstance(space, spaces.Box | spaces.MultiBinary):
-        action = np.array(batch[row], dtype=space.dtype)
+        action = np.array(batch[row])
         if action.size != flat_dim(space):
             raise ShapeError(f"{name} must have {flat_dim(space)} entries for {space}, got shape {action.shape}")
-        return action.reshape(space.shape)
+        return to_box_type(space, action.reshape(space.shape))
     return batch[row]
+
+
+def to_box_type(space: gymnasium.Space, values: np.ndarray) -> np.ndarray:
+    """Numbers ``(..., *shape)`` in the type of a Box, rounded and clipped to its bounds if that is one of integers."""
+    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iu":
+        values = np.clip(np.rint(values), space.low, space.high)  # a cast alone would let 256 wrap around to 0
+    return values.astype(space.dtype, copy=False)
 
 
 def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any:

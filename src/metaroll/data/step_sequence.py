@@ -430,6 +430,8 @@ def _as_integer(index: Any) -> int:
 
 
 def _is_empty(value: Any) -> bool:
+    if isinstance(value, dict | tuple):
+        return False  # an empty one is an element of an empty Dict or Tuple space
     shape = getattr(value, "shape", None)
     return 0 in shape[:1] if shape is not None else hasattr(value, "__len__") and len(value) == 0
 

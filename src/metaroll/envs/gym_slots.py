@@ -18,12 +18,14 @@ from metaroll.data.space_batches import (
     is_structured,
     same_kind,
     take_rows,
+    to_box_type,
     write_element,
 )
 from metaroll.envs.env_state import check_init_state
 from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
 from metaroll.envs.reset_options import plan_options, wanted_options
 from metaroll.envs.sources import env_source, is_env_instance, make_env
+from metaroll.envs.step_results import explained, truth_value
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_access import domain_params_of
@@ -146,11 +148,11 @@ class GymSlots:
                 observation, reward, ended, cut, info = result
                 if ended:
                     if ended.__class__ is not bool and ended.__class__ is not truth:
-                        ended = _truth("terminated", ended)
+                        ended = truth_value("terminated", ended)
                     terminated[slot] = ended
                 if cut:
                     if cut.__class__ is not bool and cut.__class__ is not truth:
-                        cut = _truth("truncated", cut)
+                        cut = truth_value("truncated", cut)
                     truncated[slot] = cut
                 if reward is None:  # would become NaN
                     raise TypeError("reward is None")
@@ -170,7 +172,7 @@ class GymSlots:
             raise
         except Exception as error:
             if result is not None:
-                error = _explained(error, result, space)
+                error = explained(error, result, space)
                 _tag(error, slot)
                 raise error from None
             _tag(error, slot)
@@ -382,8 +384,8 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
 
         return to_choices
 
-    shape, dtype = (num_slots, *(space.shape or ())), space.dtype
-    size = int(np.prod(shape))
+    shape = (num_slots, *(space.shape or ()))
+    size, dtype = int(np.prod(shape)), None if np.dtype(space.dtype).kind in "iu" else space.dtype
 
     def to_boxes(actions: np.ndarray, live: list[int]) -> list[Any]:
         owned = np.array(actions, dtype=dtype)
@@ -391,47 +393,9 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
             if owned.size != size or owned.ndim == 0 or owned.shape[0] != num_slots:
                 raise ShapeError(f"actions must have shape {shape} or ({num_slots}, act_dim), got {owned.shape}")
             owned = owned.reshape(shape)
-        return list(owned)
+        return list(owned if dtype is not None else to_box_type(space, owned))
 
     return to_boxes
-
-
-def _truth(name: str, value: Any) -> bool:
-    """A truth value of another type than bool: 0 or 1, perhaps in an array."""
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
-        raise _StepError(f"step() must return {name} as True or False, got {value!r} of type {type(value).__name__}")
-    return bool(array.item())
-
-
-class _StepError(TypeError):
-    """Says already what is wrong with what ``step`` returned."""
-
-
-def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:
-    """A clearer error for a step that went through in the environment but returned something else than expected."""
-    if isinstance(error, ShapeError):
-        return error
-    if isinstance(error, _StepError):
-        return TypeError(str(error))
-    if not isinstance(result, tuple) or len(result) != 5:
-        what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-        cure = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
-        return TypeError(
-            "step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, "
-            f"got {what}{cure}"
-        )
-    observation, reward, terminated, truncated, info = result
-    try:
-        write_element(space, empty_batch(space, 1), 0, observation)
-    except (ShapeError, ValueError) as wrong:
-        return wrong
-    if reward is None:
-        return TypeError("step() must return a number as reward, got None")
-    return TypeError(
-        "step() must return an array, a number, two truth values and a dict, got "
-        f"reward={reward!r}, terminated={terminated!r}, truncated={truncated!r}, info={info!r} ({error})"
-    )
 
 
 def _tag(error: BaseException, slot: int) -> None:

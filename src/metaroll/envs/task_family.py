@@ -91,9 +91,10 @@ class TaskFamily:
             description: One line.
         """
         maker, randomizer = _maker(make_env), as_randomizer(params)
-        env = maker()
+        source, env = ParamTasks(maker, randomizer), maker()
         try:
             _check_params(maker, env, randomizer.names)
+            _try_params(maker, env, source)
             limit = EnvSpec.from_env(env).max_episode_length
         finally:
             _close(env)
@@ -104,7 +105,7 @@ class TaskFamily:
             num_test_tasks,
             limit if horizon is None else horizon,
             description,
-            ParamTasks(maker, randomizer),
+            source,
             check_test_share(test_share),
         )
 
@@ -120,6 +121,7 @@ class TaskFamily:
         num_test_tasks: int | None = None,
         horizon: int | None = None,
         test_share: float = _TEST_SHARE,
+        test_tasks: Sequence[Any] | None = None,
         description: str = "",
     ) -> TaskFamily:
         """Tasks that the environment is told: by ``set_task(task)``, or by ``reset(options={"task": task})``.
@@ -134,7 +136,9 @@ class TaskFamily:
             num_train_tasks: Default number of training tasks; ``None`` means 80, or all that a list has for training.
             num_test_tasks: The same of held-out tasks; ``None`` means 20, or all.
             horizon: Steps of an episode; ``None`` means the environment's time limit.
-            test_share: Share of all tasks that is held out.
+            test_share: Share of all tasks that is held out. In a list, one task is on either side at least: that whose
+                hash is nearest to the border.
+            test_tasks: Which tasks of a list are held out, instead of what the hash says; ``[]`` means none.
             description: One line.
         """
         maker = _maker(make_env)
@@ -158,6 +162,7 @@ class TaskFamily:
             maker = ResetTaskMaker(maker, "task" if option is None else option)
             source = EnvTasks(maker, tasks)
         share = check_test_share(test_share)
+        _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
         sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
         return cls(name, maker, *sizes, limit if horizon is None else horizon, description, source, share)
 
@@ -171,6 +176,7 @@ class TaskFamily:
         num_test_tasks: int | None = None,
         horizon: int | None = None,
         test_share: float = _TEST_SHARE,
+        test_tasks: Sequence[str] | None = None,
         description: str = "",
     ) -> TaskFamily:
         """Tasks that are environments of their own.
@@ -182,7 +188,9 @@ class TaskFamily:
             num_train_tasks: Default number of training tasks; ``None`` means all that are not held out.
             num_test_tasks: Default number of held-out tasks; ``None`` means all of them.
             horizon: Steps of an episode; ``None`` means the time limit of the first environment.
-            test_share: Share of all tasks that is held out.
+            test_share: Share of all tasks that is held out; one is on either side at least: that whose hash is nearest
+                to the border.
+            test_tasks: Names of those that are held out, instead of what the hash says; ``[]`` means none.
             description: One line.
         """
         source, share = ConstructorTasks(constructors), check_test_share(test_share)
@@ -193,6 +201,7 @@ class TaskFamily:
             env = first()
             horizon = EnvSpec.from_env(env).max_episode_length
             _close(env)
+        _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
         sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
         return cls(name, first, *sizes, horizon, description, source, share)
 
@@ -284,6 +293,15 @@ def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
         ) from error
 
 
+def _try_params(maker: Any, env: Any, source: ParamTasks) -> None:
+    """Set one draw: a range in which no value is possible need not wait until it is used."""
+    (task,) = source.randomizer.draw(1, np.random.default_rng(0))
+    try:
+        source.update(task)(env)
+    except Exception as error:
+        raise ValueError(f"params of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}") from error
+
+
 def _try_task(maker: Any, env: Any, source: EnvTasks) -> None:
     """Set one task, where tasks are at hand: what is wrong with all of them need not wait until they are used."""
     task = source.example()
@@ -303,18 +321,30 @@ def _name_of(maker: Any) -> str:
     return str(getattr(maker, "__name__", None) or type(maker).__name__)
 
 
+def _hold_out(
+    source: TaskSource, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
+) -> None:
+    """Hold out what was said; where no held-out task is wanted, none is made one that the hash does not hold out."""
+    listed = source.all_tasks
+    if test_tasks is not None:
+        source.hold_out(test_tasks)
+    elif listed is None:
+        return
+    elif num_test == 0 and (len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)):
+        source.hold_out(())
+    elif len(listed) == 1 and (num_train is None or num_test is None):
+        raise ValueError(
+            f"there must be at least two tasks, one to train in and one to hold out, got {listed[0]!r} alone; list "
+            "more tasks, or say that none is held out: test_tasks=[]"
+        )
+
+
 def _sizes(source: TaskSource, share: float, num_train: int | None, num_test: int | None) -> tuple[int, int]:
     """Numbers of tasks as given, else all that a list has on each side, else the usual ones."""
     usual, listed = (_NUM_TRAIN, _NUM_TEST), source.all_tasks
     if listed is not None:
-        held_out = sum(task_side(task, share) == "test" for task in listed)
-        usual = len(listed) - held_out, held_out
-        for side, there, given in zip(("training", "held-out"), usual, (num_train, num_test), strict=True):
-            if not there and given is None:
-                raise ValueError(
-                    f"none of the {len(listed)} tasks is a {side} task with test_share={share:g}, which the hash of "
-                    "each task decides; list more tasks, or give another test_share"
-                )
+        sides = source.split_list(share)
+        usual = len(sides["train"]), len(sides["test"])
     return usual[0] if num_train is None else num_train, usual[1] if num_test is None else num_test
 
 

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.data.compare import trees_equal
+from metaroll.envs.step_results import explained
 from metaroll.seeding import isolated_rng
 
 __all__ = ["Trial", "close_env", "flat_rows", "play", "random_actions", "trial_in_worker"]
@@ -74,8 +75,11 @@ def play(env: Any, seed: int, actions: Sequence[Any], between: Callable[[Any], A
         observation, reward, terminated, truncated, _ = result
         trial.observations.append(copy.deepcopy(observation))
         trial.actions.append(action)
-        trial.rewards.append(float(reward))
-        trial.terminated, trial.truncated = bool(terminated), bool(truncated)
+        try:
+            trial.rewards.append(float(reward))
+            trial.terminated, trial.truncated = bool(terminated), bool(truncated)
+        except (TypeError, ValueError) as error:
+            raise explained(error, result, env.observation_space) from error
         if terminated or truncated:
             break
     return trial

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from metaroll.errors import ShapeError, unknown_name
+from metaroll.functional.call_arguments import takes_arguments
 from metaroll.functional.minibatches import check_count
 from metaroll.seeding import as_generator
 
@@ -70,14 +71,16 @@ def bootstrap_ci(
     Returns:
         The statistic, the lower and the upper bounds, shape ``(d,)`` each (``(1,)`` for data of shape ``(n,)``). A
         column that says nothing about the spread has the bounds -inf and inf: a single sample, and, studentized,
-        samples that are all alike, or so few that too many resamples are. The bounds of a NaN statistic are NaN.
+        samples that are all alike, or so few that too many resamples are.
+
+    Raises:
+        ValueError: The statistic of a column with a NaN is NaN. One that leaves them out, as ``np.nanmean``, is not.
 
     Note:
         The statistic is that of the data, not the mean of the replications as documented (Pyrado computes the former).
     """
     columns = _columns(data)
-    if not callable(stat_fcn):
-        raise TypeError(f"stat_fcn must be callable as f(x, axis=0), like np.mean, got {stat_fcn!r}")
+    _check_statistic(stat_fcn, columns)
     num_reps = check_count("num_reps", num_reps)
     tail = check_level("alpha", alpha)
     if isinstance(ci_sides, bool) or ci_sides not in (1, 2):
@@ -89,6 +92,13 @@ def bootstrap_ci(
         raise type(error)(f"seed must be a whole number of at least 0, a generator or None, got {seed!r}") from error
 
     stat = _apply(stat_fcn, columns[None])[0]
+    spoilt = np.flatnonzero(np.isnan(stat) & np.isnan(columns).any(axis=0))
+    if spoilt.size:
+        at = int(np.flatnonzero(np.isnan(columns[:, spoilt[0]]))[0])
+        where = f"[{at}]" if data.ndim == 1 else f"[{at}, {spoilt[0]}]"
+        raise ValueError(
+            f"data{where} is NaN, and so is the statistic: leave such samples out, or take one that does, as np.nanmean"
+        )
     blocks = []
     for block in resamples(columns, num_reps, generator):
         error = _standard_error(stat_fcn, block) if studentized and len(columns) > 1 else None
@@ -163,6 +173,16 @@ def _columns(data: Any) -> np.ndarray:
     if np.isinf(data).any():
         raise ValueError("data must not hold infinite values: no statistic of their spread exists")
     return data.astype(np.float64).reshape(len(data), -1)
+
+
+def _check_statistic(stat_fcn: Any, columns: np.ndarray) -> None:
+    if not callable(stat_fcn):
+        raise TypeError(f"stat_fcn must be callable as f(x, axis=0), like np.mean, got {stat_fcn!r}")
+    if not takes_arguments(stat_fcn, columns, axis=0):
+        raise TypeError(
+            "stat_fcn must be callable as f(x, axis=0), like np.mean or lambda x, axis: np.quantile(x, 0.9, axis); "
+            f"got {stat_fcn!r}, which does not take these arguments"
+        )
 
 
 def _apply(stat_fcn: Statistic, block: np.ndarray) -> np.ndarray:

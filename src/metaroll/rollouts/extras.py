@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from torch import nn
 
-from metaroll.data.space_batches import env_actions
+from metaroll.data.space_batches import env_actions, to_box_type
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.slot_proxies import Tapped
 from metaroll.types import EnvSpec, Policy
@@ -24,8 +24,9 @@ _APPLIED = "act_applied"
 def add_extras(rollout: StepSequence, tapped: Tapped, env_spec: EnvSpec) -> None:
     """Add ``actions_applied``, and ``states`` and ``time`` if they are known, to a finished rollout.
 
-    ``actions_applied`` is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box,
-    and choices as the environment counts them (``actions`` count from 0, whatever the space starts with).
+    ``actions_applied`` is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box
+    (environments get them as they are, and clip them themselves; those of a Box of integers are rounded and clipped
+    before), and choices as the environment counts them (``actions`` count from 0, whatever the space starts with).
     ``states (T+1, S)`` and ``time (T+1,)`` end with the entry after the last step, like the observations. Domain
     parameters go into ``rollout_info["domain_param"]``.
     """
@@ -44,8 +45,10 @@ def _applied(rollout: StepSequence, space: gymnasium.Space) -> Any:
     if not isinstance(space, gymnasium.spaces.Box):
         return env_actions(space, rollout.actions)
     actions = np.asarray(rollout.actions)
-    shaped = np.clip(actions.reshape(len(actions), *space.shape), space.low, space.high)
-    return shaped.reshape(actions.shape).astype(actions.dtype, copy=False)
+    shaped = actions.reshape(len(actions), *space.shape)
+    if np.dtype(space.dtype).kind in "iu":
+        return to_box_type(space, shaped).reshape(actions.shape)
+    return np.clip(shaped, space.low, space.high).reshape(actions.shape).astype(actions.dtype, copy=False)
 
 
 @contextlib.contextmanager

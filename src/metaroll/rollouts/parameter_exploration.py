@@ -217,7 +217,9 @@ class ParameterExplorationSampler:
     def _checked_sets(self, param_sets: Any) -> torch.Tensor:
         if not isinstance(param_sets, torch.Tensor | np.ndarray):
             raise TypeError(f"param_sets must be a tensor or array (n, P), got {type(param_sets).__name__}")
-        sets = torch.as_tensor(param_sets).detach().cpu().clone()
+        # Tensors know no negative strides, which a reversed array has.
+        given = np.ascontiguousarray(param_sets) if isinstance(param_sets, np.ndarray) else param_sets
+        sets = torch.as_tensor(given).detach().cpu().clone()
         length = self._engine.policy.acting_parameters().size
         if not length:
             raise TypeError(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.functional.call_arguments import takes_arguments
 from metaroll.rollouts.cluster_probe import check_address
 from metaroll.rollouts.collecting import NumberedRuns
 from metaroll.rollouts.messages import encode_command, seed_worker
@@ -27,6 +28,9 @@ __all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool
 
 class SamplerPool:
     """A fixed number of workers, each with a ``GlobalNamespace`` that outlives the calls.
+
+    A worker that dies or does not answer is replaced by a fresh one, whose namespace is empty: what was put there by
+    ``invoke_all`` is lost with it. What has to be there is given to ``keep``, which runs in every fresh worker, too.
 
     Args:
         num_threads: Number of workers (at least 1).
@@ -153,7 +157,11 @@ class SamplerPool:
         Raises:
             Exception: What ``func`` raised in a run that is needed (one that is not needed may fail).
             WorkerLost: Workers died repeatedly on a run that is needed.
+            TypeError: ``func`` does not take these arguments; nothing is run.
         """
+        if callable(func) and not takes_arguments(func, None, 1, *args, **kwargs):
+            given = ", ".join(["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)])
+            raise TypeError(f"run_collect calls func({given}), which {_name(func)} does not take")
         command = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
         runs = NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
         return runs.kept(self._run([], runs.done, runs.more))

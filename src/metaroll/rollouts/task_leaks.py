@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,16 +20,19 @@ _TASKS, _ROLLOUTS, _STEPS = 12, 3, 8
 _FEWEST_ROWS = 8
 """Fewer observations could equal a number of the task by chance: where it scales what actions do, say."""
 _ROUNDING = 1e-6
+_NOISE = 0.2
+"""An entry moves little in a task if by less than this share of its standard deviation between tasks."""
 _MOST_ENTRIES = 256
 
 
 def later_steps(
     spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int, told: Collection[str] = ()
 ) -> TaskCheck:
-    """Whether an entry of all later observations, or of the infos of a reset, *is* a number of the task.
+    """Whether an entry of all later observations tells the task, or one of the infos of a reset *is* a number of it.
 
-    An entry that only depends on the task is no leak, but what there is to find out. So nothing is said of tasks
-    without numbers, of which only first observations are looked at.
+    It tells the task if it is a number of it, or if it is constant in all rollouts in a task and another one in other
+    tasks, however it was computed. An entry that depends on the task *and* on what was done is no leak, but what there
+    is to find out. Entries that are there from the reset on are left to the check of first observations.
 
     Args:
         spec: Spaces of the environment.
@@ -42,14 +45,13 @@ def later_steps(
     if len(updates) < 2:
         return TaskCheck(_NAME, "skip", "there is only one task")
     table = number_table([update.task for update in updates])
-    if table is None:
-        return TaskCheck(_NAME, "ok", "not looked at, only first observations: tasks are not of the same numbers")
-    table = {name: values for name, values in table.items() if name not in told}
-    if not table:
+    has_numbers = table is not None
+    table = {name: values for name, values in (table or {}).items() if name not in told}
+    if has_numbers and not table:
         return TaskCheck(_NAME, "skip", "first observations tell the task already")
-    rows, infos = _collect(spec, updates, min(num_steps, _STEPS), seed)
-    infos_show = _shown_in_infos(infos, table)
-    shown = {} if rows is None else _shown_in_rows(rows, table)
+    seen = _collect(spec, updates, min(num_steps, _STEPS), seed)
+    infos_show = _shown_in_infos(seen.infos, table)
+    shown = {} if seen.late is None else _shown_in_rows(seen.late, table)
     in_rows = [f"{name} (entry {entry}{_label(spec, entry)})" for name, entry in shown.items()]
     in_info = [f"{name} ({key!r})" for name, key in infos_show.items()]
     if shown:
@@ -57,14 +59,35 @@ def later_steps(
         value = f"observations show {', '.join(in_rows[:4])}{' and more' * (len(shown) > 4)}"
         cure = "leave it out of the observation, unless the task is meant to be known"
         return TaskCheck(_NAME, "fail" if everything else "warn", value, cure)
+    kinds = _constant_in_tasks(seen)
+    if kinds:
+        return _tells_by_constants(spec, kinds, len(updates))
     if infos_show:
         value = f"the info of reset shows {', '.join(in_info[:4])}{' and more' * (len(in_info) > 4)}"
         return TaskCheck(_NAME, "warn", value, "no learner here sees it; leave it out if a policy of yours does")
-    if rows is None:
+    if not has_numbers:
+        value = "no entry of observations is constant in a task and another one in others"
+        if seen.later is None:
+            value = "not looked at, only first observations"
+        return TaskCheck(_NAME, "ok", f"{value}; tasks are not of the same numbers")
+    if seen.late is None:
         return TaskCheck(
             _NAME, "ok", "no info of a reset is a number of the task; of observations, only first were looked at"
         )
     return TaskCheck(_NAME, "ok", "no entry of observations, or of the infos of a reset, is a number of the task")
+
+
+def _tells_by_constants(spec: EnvSpec, kinds: Mapping[int, int], num_tasks: int) -> TaskCheck:
+    """The finding about entries, each with its number of different values."""
+    entries = [f"entry {entry}{_label(spec, entry)} ({count} values)" for entry, count in kinds.items()]
+    several = len(entries) > 1
+    are, differ, they = ("are", "differ", "they tell") if several else ("is", "differs", "it tells")
+    value = (
+        f"{', '.join(entries[:4])}{' and more' * (len(entries) > 4)} of observations after the first "
+        f"{are} constant in a task (or nearly so), and {differ} between {num_tasks} tasks: {they} the task, or a part "
+        "of it"
+    )
+    return TaskCheck(_NAME, "warn", value, "leave it out of the observation, unless the task is meant to be known")
 
 
 def number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
@@ -77,25 +100,59 @@ def number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
     return varying or None
 
 
-def _collect(
-    spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int
-) -> tuple[list[np.ndarray] | None, list[dict[str, float]]]:
-    """Observations of the later half of a few rollouts in each task (``None``: too few), and its infos of a reset."""
-    rows: list[np.ndarray] | None = []
+class _Seen(NamedTuple):
+    """What a few rollouts in each task show; ``None`` where they are too short, or observations not of numbers."""
+
+    first: list[np.ndarray] | None
+    """Per task, observations at the reset."""
+    later: list[np.ndarray] | None
+    """Per task, all observations after that."""
+    late: list[np.ndarray] | None
+    """Per task, observations of the later half of rollouts."""
+    infos: list[dict[str, float]]
+    """Per task, what a reset tells."""
+
+
+def _collect(spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int) -> _Seen:
+    """A few rollouts in each task, with the same seeds and actions in all tasks."""
+    parts: dict[str, list[np.ndarray] | None] = {"first": [], "later": [], "late": []}
     infos, env = [], None
     with isolated_rng(seed):
         for update in updates:
             env = update(env)
-            late = []
+            seen: dict[str, list[Any]] = {name: [] for name in parts}
             for i in range(_ROLLOUTS):
                 number = mix_seed("later", seed, i)
                 trial = play(env, number, random_actions(spec.action_space, num_steps, number))
-                late += trial.observations[1 + len(trial.rewards) // 2 :]
-            table = flat_rows(spec.observation_space, late)
-            rows = None if rows is None or table is None or len(table) < _FEWEST_ROWS else [*rows, table]
+                seen["first"] += trial.observations[:1]
+                seen["later"] += trial.observations[1:]
+                seen["late"] += trial.observations[1 + len(trial.rewards) // 2 :]
+            for name, elements in seen.items():
+                table, so_far = flat_rows(spec.observation_space, elements), parts[name]
+                enough = table is not None and (name == "first" or len(table) >= _FEWEST_ROWS)
+                parts[name] = [*so_far, table] if so_far is not None and table is not None and enough else None
             infos.append(_numbers_of(env.reset(seed=mix_seed("later", seed))[1]))
         close_env(env)
-    return rows, infos
+    return _Seen(**parts, infos=infos)
+
+
+def _constant_in_tasks(seen: _Seen) -> dict[int, int]:
+    """Entry -> number of its values, where it is constant in each task, but not the same in all, nor at the reset.
+
+    It may be noisy: what counts is that it moves little in a task, beside how tasks differ.
+    """
+    if seen.first is None or seen.later is None:
+        return {}
+    low, high = (np.stack([bound(part, axis=0) for part in seen.later]) for bound in (np.min, np.max))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return {}  # said of first observations, and of the reward
+    middle = 0.5 * (low + high)
+    moves, rounding = (high - low).max(axis=0), _ROUNDING * np.abs([low, high]).max(axis=(0, 1))
+    constant = (moves <= rounding + _NOISE * middle.std(axis=0)) & (np.ptp(middle, axis=0) > 2 * rounding)
+    margin = np.maximum(moves, rounding)
+    begun = [np.abs(part - value).max(axis=0) <= margin for part, value in zip(seen.first, middle, strict=True)]
+    entries = np.flatnonzero(constant & ~np.all(begun, axis=0))
+    return {int(d): 1 + int((np.diff(np.sort(middle[:, d])) > margin[d]).sum()) for d in entries}
 
 
 def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -37,8 +37,10 @@ class SlotsVectorEnv(VectorEnv):
             as it is. ``reset`` takes new ones as ``options={"env_updates": ...}``.
         max_episode_steps: Truncate after so many steps; ``None`` means the environment's own limit.
 
-    ``reset(seed=s)`` gives sub-environment ``i`` the seed ``s + i``; a list gives each its own. Later episodes go on
-    from there. ``options={"init_state": (num_envs, state_dim)}`` sets where they start.
+    ``reset(seed=s)`` gives sub-environment ``i`` the seed ``s + i``; a list gives each its own. What an environment is
+    reset with is derived from that seed and the number of its episode, the first one too: starts are others than those
+    of ``gymnasium.make_vec`` with the same seed. ``options={"init_state": (num_envs, state_dim)}`` sets where they
+    start; ``options={"reset_mask": ...}`` resets some in the other modes, too, as Gymnasium's ``SyncVectorEnv`` does.
 
     ``get_attr``, ``set_attr`` and ``call`` reach the sub-environments, where these are a list; a batched simulator has
     none. An ``EnvUpdate`` that builds its environment anew for each episode drops what ``set_attr`` has set.

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Side", "check_test_share", "task_numbers", "task_side", "task_text"]
+__all__ = ["Side", "check_test_share", "split_list", "task_numbers", "task_side", "task_text"]
 
 Side = Literal["train", "test"]
 
@@ -34,8 +34,37 @@ def task_side(task: Any, test_share: float) -> Side:
         task: Numbers, texts, arrays, and dicts, lists and objects of them.
         test_share: Share of the tasks that is held out.
     """
-    digest = hashlib.sha256(task_text(task).encode()).digest()
-    return "test" if int.from_bytes(digest[:8], "big") < test_share * 2.0**64 else "train"
+    return "test" if _place(task) < test_share * 2.0**64 else "train"
+
+
+def split_list(tasks: Iterable[Any], test_share: float) -> dict[Side, list[Any]]:
+    """All tasks of a list by side, those that ``task_side`` says.
+
+    Where it would leave a side empty, the task whose hash lies nearest to the border goes there, so that there is
+    something to train in and something held out wherever two tasks differ. In a list that grows until the hash fills
+    that side, this task goes back.
+
+    Args:
+        tasks: The list.
+        test_share: Share of all tasks that is held out.
+    """
+    places = [(_place(task), task) for task in tasks]
+    border = test_share * 2.0**64
+    lowest, highest = min(place for place, _ in places), max(place for place, _ in places)
+    if lowest < highest:
+        if lowest >= border:
+            border = lowest + 1
+        elif highest < border:
+            border = highest
+    sides: dict[Side, list[Any]] = {"train": [], "test": []}
+    for place, task in places:
+        sides["test" if place < border else "train"].append(task)
+    return sides
+
+
+def _place(task: Any) -> int:
+    """Where the hash of a task lies, from 0 to 2^64."""
+    return int.from_bytes(hashlib.sha256(task_text(task).encode()).digest()[:8], "big")
 
 
 def task_text(task: Any) -> str:

@@ -46,11 +46,11 @@ class SplitTaskSampler(TaskSampler):
         self._source, self._side, self._share = source, side, check_test_share(test_share)
         self._generator = as_generator(generator)
         listed = source.all_tasks
-        self._list = None if listed is None else [task for task in listed if task_side(task, self._share) == side]
+        self._list = None if listed is None else source.split_list(self._share)[side]
         if self._list == []:
             raise ValueError(
                 f"none of the {len(listed or ())} tasks is on the side {side!r} with test_share={self._share:g}; give "
-                "more tasks, or another test_share"
+                "more tasks"
             )
 
     @property
@@ -100,8 +100,8 @@ def draw_split(
     found: dict[str, dict[Any, Any]] = {"train": {}, "test": {}}
     listed = source.all_tasks
     if listed is not None:
-        for task in listed:
-            found[task_side(task, test_share)].setdefault(task_key(task), task)
+        for side, tasks in source.split_list(test_share).items():
+            found[side] = {task_key(task): task for task in tasks}
         for side, count in wanted.items():
             if len(found[side]) < count:
                 raise ValueError(

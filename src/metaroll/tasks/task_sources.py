@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import math
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from metaroll.tasks.distributions import DomainParam, UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.hashed_split import Side, split_list, task_numbers
 from metaroll.tasks.task_sampler import draw_tasks
 from metaroll.tasks.updates import EnvConstructor, NewEnvUpdate, SetTaskUpdate, task_key
 from metaroll.types import EnvUpdate
@@ -31,10 +33,40 @@ Distributions = Mapping[str, Any] | Sequence[DomainParam] | DomainRandomizer
 class TaskSource(ABC):
     """Draws tasks, and makes the updates that set them."""
 
+    _held_out: frozenset[Any] | None = None
+    """Keys of the tasks of a list that are held out; ``None``: a hash decides."""
+
     @property
     def all_tasks(self) -> list[Any] | None:
         """All tasks, where there is a list of them; ``None`` where they are drawn."""
         return None
+
+    def split_list(self, test_share: float) -> dict[Side, list[Any]]:
+        """All tasks of the list by side: as ``hold_out`` said, else by their hash (``hashed_split.split_list``)."""
+        tasks = self.all_tasks or []
+        if self._held_out is None:
+            return split_list(tasks, test_share)
+        sides: dict[Side, list[Any]] = {"train": [], "test": []}
+        for task in tasks:
+            sides["test" if task_key(task) in self._held_out else "train"].append(task)
+        return sides
+
+    def hold_out(self, test_tasks: Iterable[Any]) -> None:
+        """Hold out these tasks of the list, and no others."""
+        listed = self.all_tasks
+        if listed is None:
+            raise ValueError(
+                "test_tasks must be some of a list of tasks, but here tasks are drawn, and a hash of each says on "
+                "which side it is; say how many are held out with test_share"
+            )
+        if isinstance(test_tasks, str) or not isinstance(test_tasks, Iterable):
+            raise TypeError(f"test_tasks must be a list of tasks, got {test_tasks!r}")
+        known, given = set(map(task_key, listed)), list(test_tasks)
+        unknown = next((task for task in given if task_key(task) not in known), None)
+        if unknown is not None:
+            some = ", ".join(map(repr, listed[:6])) + ", ..." * (len(listed) > 6)
+            raise ValueError(f"test_tasks must be some of the tasks, {some}, got {unknown!r}")
+        self._held_out = frozenset(map(task_key, given))
 
     @abstractmethod
     def drawing(self) -> contextlib.AbstractContextManager[Draw]:
@@ -209,6 +241,11 @@ def _distinct(tasks: Any) -> list[Any]:
     listed = list({task_key(task): task for task in tasks}.values())
     if not listed:
         raise ValueError("tasks must hold at least one task, got none")
+    for position, task in enumerate(listed):
+        wrong = next((name for name, value in task_numbers(task).items() if math.isnan(value)), None)
+        if wrong is not None:
+            where = "" if wrong == "task" else f" ({wrong} is NaN)"
+            raise ValueError(f"tasks[{position}] must be without NaN, which equals nothing, got {task!r}{where}")
     return listed
 
 

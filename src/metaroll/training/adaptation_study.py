@@ -66,6 +66,18 @@ class AdaptationStudy:
         return float(difference.mean()), interval_of_mean(difference)
 
     @property
+    def cell_returns(self) -> dict[str, np.ndarray]:
+        """Returns by task and repetition, shape ``(M, R)``, from which all intervals of returns can be computed anew.
+
+        ``before`` in the first exploration episode; ``after`` adaptation, and each of ``baselines`` (with ``_`` for
+        spaces), mean over the adapted episodes.
+        """
+        result = self.result
+        after = result.returns[:, :, result.num_exploration :].mean(axis=2)
+        others = {name.replace(" ", "_"): returns.mean(axis=2) for name, returns in self.baselines.items()}
+        return {"before": result.returns[:, :, 0], "after": after, **others}
+
+    @property
     def gain_per_task(self) -> np.ndarray:
         """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
         return self.per_task["adapted"] - self.per_task["no adaptation"]
@@ -109,6 +121,7 @@ class AdaptationStudy:
             "share_worse": float(self.worse_per_task.mean()),
             "share_worse_interval": list(self.share_worse_interval),
             "per_task": rows,
+            "cell_returns": {name: returns.tolist() for name, returns in self.cell_returns.items()},
         }
 
 

@@ -155,6 +155,19 @@ class EvaluationResult:
         return float(np.mean(list(rates.values())))
 
     @property
+    def equal_lengths(self) -> bool:
+        """Whether all adapted episodes have one length, so that none of them is the first to finish.
+
+        In Meta-World they count up to the first success, where its own evaluation ends them and we do not.
+        """
+        if self.lengths is None:
+            return False
+        steps = self.lengths[:, :, self.num_exploration :]
+        if self.success_steps is not None and self.provenance.get("benchmark") == "Meta-World":
+            steps = np.where(self._first_successes > 0, self._first_successes, steps)
+        return bool((steps == steps.flat[0]).all())
+
+    @property
     def return_per_episode(self) -> np.ndarray:
         """Mean return of the first, second, ... episode, shape ``(num_exploration + num_adapted,)``."""
         return self.returns.mean(axis=(0, 1))

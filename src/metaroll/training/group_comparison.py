@@ -22,11 +22,14 @@ from metaroll.training.evaluation_metrics import interval_of_mean
 __all__ = ["GroupComparison", "GroupSummary", "compare_groups", "summarise_group"]
 
 _NUM_REPS, _TAIL = 10_000, 0.025
+# Of few runs the basic bootstrap gives bounds beyond all of them, and shares beyond 0 and 1; Agarwal et al. (2021)
+# recommend percentiles.
+_METHOD = "percentile"
 
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """Scores of a group; all intervals are 95 % bootstrap intervals over runs, NaN for a single run.
+    """Scores of a group; all intervals are 95 % percentile bootstrap intervals over runs, NaN for a single run.
 
     Attributes:
         mean: Mean over runs and tasks.
@@ -43,7 +46,7 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """How X compares with Y; 95 % bootstrap intervals over runs (pairs of them), NaN for a single run.
+    """How X compares with Y; 95 % percentile bootstrap intervals over runs (pairs of them), NaN for a single run.
 
     Attributes:
         paired: Whether runs of one seed belong together.
@@ -64,9 +67,8 @@ def summarise_group(scores: Any) -> GroupSummary:
     """Summary of ``scores (runs, tasks)``, or of one score per run, ``(runs,)``."""
     runs = _runs(scores)
     mean = runs.mean(axis=1)
-    return GroupSummary(
-        float(mean.mean()), interval_of_mean(mean), interquartile_mean(runs), interval_of_iqm(runs, generator=0)
-    )
+    robust = interval_of_iqm(runs, method=_METHOD, generator=0)
+    return GroupSummary(float(mean.mean()), interval_of_mean(mean, method=_METHOD), interquartile_mean(runs), robust)
 
 
 def compare_groups(x: Any, y: Any, *, paired: bool) -> GroupComparison:
@@ -86,14 +88,15 @@ def compare_groups(x: Any, y: Any, *, paired: bool) -> GroupComparison:
     difference = float(first.mean() - second.mean())
     if paired:
         wins = 0.5 * ((first > second).mean(axis=1) + (first >= second).mean(axis=1))
-        gaps = (first - second).mean(axis=1)
-        return GroupComparison(True, difference, interval_of_mean(gaps), float(wins.mean()), interval_of_mean(wins))
+        bounds, likely = (interval_of_mean(v, method=_METHOD) for v in ((first - second).mean(axis=1), wins))
+        return GroupComparison(True, difference, bounds, float(wins.mean()), likely)
     bounds = Interval(math.nan, math.nan)
     if min(len(first), len(second)) > 1:
         replications = np.concatenate(list(_differences(first.mean(axis=1), second.mean(axis=1))))
-        bounds = Interval(*map(float, interval_bounds(difference, replications, _TAIL)))
+        bounds = Interval(*map(float, interval_bounds(difference, replications, _TAIL, _METHOD)))
     improvement = probability_of_improvement(first, second)
-    return GroupComparison(False, difference, bounds, improvement, interval_of_improvement(first, second, generator=0))
+    likely = interval_of_improvement(first, second, method=_METHOD, generator=0)
+    return GroupComparison(False, difference, bounds, improvement, likely)
 
 
 def _differences(x: np.ndarray, y: np.ndarray) -> Iterator[np.ndarray]:

@@ -16,7 +16,7 @@ _COLOURS = ("#1b6ca8", "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#
 
 
 def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *, adapts: bool = False) -> Path:
-    """Draw the mean curve of each group, its 95 % bootstrap interval over runs, and each run as a thin line.
+    """Draw the mean curve of each group, its 95 % percentile bootstrap interval over runs, and each run thinly.
 
     Args:
         curves: Label -> curve ``(E, 2)`` of each run: environment steps and return of its evaluations. The mean is
@@ -41,12 +41,12 @@ def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *,
         mark = "o" if len(steps) == 1 else ""  # of runs that were evaluated once there is no line to see
         axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.9, marker=mark, label=f"{label} ({count})")
         if len(runs) > 1 and steps.size:
-            low, high = intervals_of_means(returns)
+            low, high = intervals_of_means(returns, method="percentile")
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.set_xlabel("environment steps of training")
     axes.set_ylabel("return after adaptation" if adapts else "return in evaluations")
     axes.set_xlim(left=0)
-    set_title(axes, "Return while learning", "mean over seeds; shaded: 95 % bootstrap interval over them; thin: runs")
+    set_title(axes, "Return while learning", "mean over seeds; shaded: 95 % percentile bootstrap interval; thin: runs")
     return finish_figure(figure, axes, Path(path), {})
 
 

@@ -144,6 +144,7 @@ def _robustness(found: Mapping[str, Any]) -> str:
     names, mean = list(axes), _numbers(found["return_mean"])
     level = f"{100 * number_of(found.get('confidence', 0.95)):g}"
     said = f"Mean of {found.get('episodes', '?')} episodes at each point"
+    said += f" ({found['note']})" if found.get("note") else ""
     title = f"Return over {' and '.join(names)}"
     if len(names) == 2:
         (x_name, x), (y_name, y) = axes.items()

@@ -34,6 +34,8 @@ __all__ = ["RobustnessMap", "robustness_map"]
 
 _DRAWS = 4000
 _MIDDLE = (0.025, 0.975)
+_METHOD = "percentile"
+_FEW_EPISODES = 10
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,21 @@ class RobustnessMap:
 
     @cached_property
     def interval(self) -> tuple[np.ndarray, np.ndarray]:
-        """Bootstrap interval of the mean at each point, over its episodes: two arrays like ``mean``."""
+        """Percentile bootstrap interval of the mean at each point, over its episodes: two arrays like ``mean``.
+
+        Unlike the basic interval of ``bootstrap_ci`` it never leaves the range of the returns. NaN for one episode.
+        """
         columns = self.returns.reshape(-1, self.returns.shape[-1]).T
-        low, high = intervals_of_means(columns, confidence=self.confidence)
+        low, high = intervals_of_means(columns, confidence=self.confidence, method=_METHOD)
         return low.reshape(self.mean.shape), high.reshape(self.mean.shape)
+
+    @property
+    def note(self) -> str:
+        """What is to be said of the intervals; empty with enough episodes."""
+        episodes = self.returns.shape[-1]
+        if episodes == 1:
+            return "one episode per point: no intervals"
+        return f"few episodes per point ({episodes}): intervals are rough" if episodes < _FEW_EPISODES else ""
 
     def rows(self) -> list[dict[str, float]]:
         """One dict per point: the parameters, ``return_mean``, ``ci_low``, ``ci_high`` and ``episodes``."""
@@ -94,6 +107,8 @@ class RobustnessMap:
             "ci_low": self.interval[0].tolist(),
             "ci_high": self.interval[1].tolist(),
             "confidence": self.confidence,
+            "interval_method": _METHOD,
+            "note": self.note,
             "episodes": int(self.returns.shape[-1]),
             "nominal": dict(self.nominal),
             "training_range": {name: list(bounds) for name, bounds in self.training_range.items()},

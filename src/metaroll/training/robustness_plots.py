@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,8 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_robustness"]
 
-_MOST_NUMBERS = 80
+_MOST_TEXTS = 100
 """Of more points than these, the numbers would not fit into the picture."""
+_FONT_SIZES = (7.0, 6.0, 5.0)
+_DOWN, _LEFT = 11, 8
+"""Marks of Matplotlib that stand on a border and point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
+_SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
+_LIGHTNESS = (0.299, 0.587, 0.114)
+_ROOM = (0.95, 0.85)
+"""Share of a field's width and height that its text may take; the legend will take some of the height."""
 
 
 def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
@@ -42,26 +50,36 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     axes = panels[0]
     episodes = result.returns.shape[-1]
     level = f"{100 * result.confidence:g} % bootstrap interval"
-    means = f"mean over {episodes} episode" + ("s" if episodes > 1 else "")
+    explanation = "mean" if result.note else f"mean over {episodes} episodes"
     if len(result.grid) == 1:
-        _draw_curve(axes, result)
-        explanation = f"{means} at each point; shaded: {level}"
+        shown = _draw_curve(axes, result)
+        explanation += f"; {shown}: {level}" if shown else ""
     else:
-        _draw_field(figure, axes, result)
-        half = _half_widths(result)
-        small = f"{means}, ± half of the {level}" if _has_numbers(result) else f"{means} at each point"
-        explanation = small + (f"; widest ± {np.nanmax(half):.3g}" if np.isfinite(half).any() else "")
+        with_intervals = _draw_field(figure, axes, result)
+        low, high = result.interval
+        if with_intervals:
+            explanation += f" [{level}]"
+        elif episodes > 1:
+            explanation += f"; widest interval: {_short(float(np.max(high - low)))}"
     name = f"{result.env}: " if result.env else ""
-    set_title(axes, f"{name}return over {' and '.join(result.grid)}", explanation)
+    said = f"{explanation}; {result.note}" if result.note else explanation
+    set_title(axes, f"{name}return over {' and '.join(result.grid)}", said)
     return finish_figure(figure, axes, Path(path), {})
 
 
-def _draw_curve(axes: Axes, result: RobustnessMap) -> None:
+def _draw_curve(axes: Axes, result: RobustnessMap) -> str:
+    """Draw it; the word for how the intervals are shown, empty without any."""
     ((name, values),) = result.grid.items()
     low, high = result.interval
+    shown = ""
     axes.plot(values, result.mean, color=BLUE, marker="o", markersize=3.5, linewidth=1.8, label="return", zorder=3)
     if np.isfinite(low).all() and len(values) > 1:
         axes.fill_between(values, low, high, color=BLUE, alpha=0.18, linewidth=0, zorder=2)
+        shown = "shaded"
+    elif np.isfinite(low).all():  # a band without width would not be seen
+        below, above = (result.mean - low).clip(min=0), (high - result.mean).clip(min=0)
+        axes.errorbar(values, result.mean, yerr=[below, above], color=BLUE, capsize=3.5, linewidth=1.6, zorder=3)
+        shown = "bar"
     if name in result.training_range:
         begin, end = result.training_range[name]
         axes.axvspan(begin, end, color=ORANGE, alpha=0.12, linewidth=0, label="range in training", zorder=1)
@@ -69,30 +87,28 @@ def _draw_curve(axes: Axes, result: RobustnessMap) -> None:
         axes.axvline(result.nominal[name], color=GREY, linestyle="--", linewidth=1.3, label="nominal value", zorder=1)
     axes.set_xlabel(name)
     axes.set_ylabel("return (sum of rewards in an episode)")
+    return shown
 
 
-def _draw_field(figure: Figure, axes: Axes, result: RobustnessMap) -> None:
+def _draw_field(figure: Figure, axes: Axes, result: RobustnessMap) -> bool:
+    """Draw it; whether the intervals are written into it."""
     (x_name, x), (y_name, y) = result.grid.items()
     mesh = axes.pcolormesh(_edges(x), _edges(y), result.mean.T, cmap="viridis", shading="flat")
     figure.colorbar(mesh, ax=axes, label="return (sum of rewards in an episode)")
     axes.grid(visible=False)
-    if _has_numbers(result):
-        _write_numbers(axes, result)
     _draw_range(axes, result, x_name, y_name)
     if x_name in result.nominal and y_name in result.nominal:
-        where = (result.nominal[x_name], result.nominal[y_name])
-        axes.plot(
-            *where,
-            marker="*",
-            markersize=13,
-            color="white",
-            markeredgecolor="black",
-            linestyle="none",
-            label="nominal values",
-            zorder=4,
-        )
+        _draw_nominal(axes, result.nominal[x_name], result.nominal[y_name])
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
+    return result.mean.size <= _MOST_TEXTS and _write_numbers(figure, axes, result, mesh)
+
+
+def _draw_nominal(axes: Axes, x: float, y: float) -> None:
+    """Marks at the borders: one inside would lie on the numbers."""
+    options = {"color": "black", "markeredgecolor": "white", "markersize": 8, "linestyle": "none", "zorder": 6}
+    axes.plot(x, 1.0, marker=_DOWN, transform=axes.get_xaxis_transform(), label="nominal values", **options)
+    axes.plot(1.0, y, marker=_LEFT, transform=axes.get_yaxis_transform(), **options)
 
 
 def _draw_range(axes: Axes, result: RobustnessMap, x_name: str, y_name: str) -> None:
@@ -108,25 +124,74 @@ def _draw_range(axes: Axes, result: RobustnessMap, x_name: str, y_name: str) -> 
             draw(bound, label=None if i else "range in training", **options)
 
 
-def _write_numbers(axes: Axes, result: RobustnessMap) -> None:
-    (_, x), (_, y) = result.grid.items()
-    mean, half = result.mean, _half_widths(result)
-    low, high = float(mean.min()), float(mean.max())
-    for i, at_x in enumerate(x):
-        for j, at_y in enumerate(y):
-            bright = high > low and (mean[i, j] - low) / (high - low) > 0.6
-            text = f"{mean[i, j]:.3g}" + (f"\n± {half[i, j]:.2g}" if np.isfinite(half[i, j]) else "")
-            axes.text(at_x, at_y, text, ha="center", va="center", fontsize=6, color="black" if bright else "white")
+def _write_numbers(figure: Figure, axes: Axes, result: RobustnessMap, mesh: Any) -> bool:
+    """Write the numbers as large as they fit, without the intervals if these do not; whether with intervals."""
+    figure.draw_without_rendering()  # now it is known how large the fields are
+    known = bool(np.isfinite(result.interval[0]).all())
+    ways = (_number_and_interval, _number) if known else (_number,)
+    for way in ways:
+        for size in _FONT_SIZES:
+            if _write_texts(axes, result, mesh, way, size):
+                return way is not _number
+    return False
 
 
-def _has_numbers(result: RobustnessMap) -> bool:
-    sizes = [len(values) for values in result.grid.values()]
-    return sizes[0] * sizes[1] <= _MOST_NUMBERS and max(sizes) <= 10
-
-
-def _half_widths(result: RobustnessMap) -> np.ndarray:
+def _write_texts(axes: Axes, result: RobustnessMap, mesh: Any, way: Callable[..., str], size: float) -> bool:
+    """Write a text into each field; nothing, and False, if one of them is too large for its field."""
+    edges = [_edges(values) for values in result.grid.values()]
     low, high = result.interval
-    return (high - low) / 2
+    texts = []
+    for i, j in np.ndindex(*result.mean.shape):
+        begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
+        colour = mesh.cmap(mesh.norm(result.mean[i, j]))
+        text = axes.text(0, 0, way(result.mean[i, j], low[i, j], high[i, j]), ha="center", va="center", fontsize=size)
+        text.set_color("black" if np.dot(colour[:3], _LIGHTNESS) > 0.45 else "white")
+        text.set(zorder=5, in_layout=False)
+        texts.append(text)
+        extent = text.get_window_extent()
+        room = (end - begin) * _ROOM - (extent.width, extent.height)
+        if (room < 0).any():
+            for written in texts:
+                written.remove()
+            return False
+        place, is_clear = _clearest_place(axes, result, (begin + end) / 2, room / 2, extent)
+        text.set_position(place)
+        if not is_clear:  # the line is hidden behind it
+            text.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 1.0})
+    return True
+
+
+def _clearest_place(
+    axes: Axes, result: RobustnessMap, middle: np.ndarray, room: np.ndarray, extent: Any
+) -> tuple[Any, bool]:
+    """Where in its field a text meets the fewest lines of the range in training, the middle first; whether none at all.
+
+    Args:
+        axes: Where it is written.
+        result: What is drawn.
+        middle: Middle of the field, in pixels.
+        room: How far the text may be moved to either side, in pixels.
+        extent: Size of the text.
+    """
+    bounds = [(axis, bound) for axis, name in enumerate(result.grid) for bound in result.training_range.get(name, ())]
+    lines = [(axis, axes.transData.transform((bound, bound))[axis]) for axis, bound in bounds]
+    half = np.array([extent.width, extent.height]) / 2 + 3
+    places = [middle + room * shift for shift in _SHIFTS]
+    met = [sum(abs(place[axis] - at) < half[axis] for axis, at in lines) for place in places]
+    best = int(np.argmin(met))
+    return axes.transData.inverted().transform(places[best]), met[best] == 0
+
+
+def _number(mean: float, low: float, high: float) -> str:
+    return _short(mean)
+
+
+def _number_and_interval(mean: float, low: float, high: float) -> str:
+    return f"{_short(mean)}\n[{_short(low)}, {_short(high)}]"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def _edges(values: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import secrets
+import traceback
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -183,15 +184,21 @@ class _FunctionRules(Rules):
         if "observation" not in self._functions:
             return np.concatenate((now["qpos"], now["qvel"]), axis=1)
         rows = self._call("observation", {**task, **now})
-        return _checked("observation", rows, (len(now["qpos"]), None)).astype(np.float64)
+        return _reals("observation", _checked("observation", rows, (len(now["qpos"]), None)))
 
     def judge(self, step: Step) -> Outcome:
         count = len(step.actions)
         before = {name + _BEFORE: values for name, values in step.before.items()}
         given = {**step.task, **before, **step.now, "action": step.actions, "dt": step.constants["dt"]}
         told = self._call("reward", given)
-        rewards, infos = told if isinstance(told, tuple) else (told, {})
-        rewards = _checked("reward", rewards, (count,)).astype(np.float64)
+        rewards, infos = told if isinstance(told, tuple) and len(told) == 2 else (told, {})
+        if isinstance(told, tuple) and not (len(told) == 2 and isinstance(infos, Mapping)):
+            kinds = ", ".join(type(part).__name__ for part in told)
+            raise TypeError(
+                "reward must return an array of rewards, or a pair: that, and a dict of infos ({'distance': array}, "
+                f"say), got a tuple of {len(told)} ({kinds})"
+            )
+        rewards = _reals("reward", _checked("reward", rewards, (count,)))
         ended = self._call("termination", given) if "termination" in self._functions else np.zeros(count, dtype=bool)
         ended = _checked("termination", ended, (count,))
         if ended.dtype != np.bool_:
@@ -241,11 +248,14 @@ class _FunctionRules(Rules):
         arguments = {argument: _read_only(given[argument]) for argument in self._arguments[name]}
         try:
             return self._functions[name](**arguments)
-        except ValueError as error:
-            if "read-only" not in str(error):
-                raise
+        except Exception as error:
+            if isinstance(error, ValueError) and "read-only" in str(error):
+                raise ValueError(
+                    f"{name} must leave its arguments as they are ({error}); change a copy: qpos = qpos.copy()"
+                ) from error
+            *_, place = traceback.extract_tb(error.__traceback__)
             raise ValueError(
-                f"{name} must leave its arguments as they are ({error}); change a copy: qpos = qpos.copy()"
+                f"{name} raised {type(error).__name__}: {error} ({place.filename}, line {place.lineno})"
             ) from error
 
     def _quantity(self, function: str, argument: str, known: set[str]) -> set[str]:
@@ -261,7 +271,10 @@ class _FunctionRules(Rules):
         if not of_steps and (argument in _STEP_NAMES or argument.removesuffix(_BEFORE) in known):
             raise ValueError(f"observation cannot have {argument!r}: there is none before the first step")
         names = {*known, *self._task, *(_STEP_NAMES if of_steps else ())}
-        raise ValueError(str(unknown_name(f"argument of {function}", argument, names)))
+        raise ValueError(
+            f"{unknown_name(f'argument of {function}', argument, names)}. If {argument!r} is an entry of the task, "
+            f"name it: MujocoEnvDefinition(..., task={{{argument!r}: 0.0}})"
+        )
 
 
 def _default_task(task: Any) -> dict[str, Any]:
@@ -339,6 +352,13 @@ def _checked(name: str, values: Any, shape: tuple[Any, ...]) -> np.ndarray:
         wanted = ", ".join({None: "O", ...: "..."}.get(part, str(part)) for part in shape)
         raise ShapeError(f"{name} must return an array of shape ({wanted}), a row per simulation, got {array.shape}")
     return array
+
+
+def _reals(name: str, array: np.ndarray) -> np.ndarray:
+    """A copy as float64, which numbers of other kinds (complex ones, objects) would not survive."""
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must return an array of real numbers, got {array.dtype} {array}")
+    return array.astype(np.float64)
 
 
 def _action_space(model: Any) -> Box:

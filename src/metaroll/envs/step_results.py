@@ -1,0 +1,51 @@
+"""What ``step`` of an environment returned: its truth values, and in words what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.data.space_batches import empty_batch, write_element
+from metaroll.errors import ShapeError
+
+__all__ = ["explained", "truth_value"]
+
+
+def truth_value(name: str, value: Any) -> bool:
+    """A truth value of another type than bool: 0 or 1, perhaps in an array."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+        raise _StepError(f"step() must return {name} as True or False, got {value!r} of type {type(value).__name__}")
+    return bool(array.item())
+
+
+class _StepError(TypeError):
+    """Says already what is wrong with what ``step`` returned."""
+
+
+def explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:
+    """A clearer error for a step that went through in the environment but returned something else than expected."""
+    if isinstance(error, ShapeError):
+        return error
+    if isinstance(error, _StepError):
+        return TypeError(str(error))
+    if not isinstance(result, tuple) or len(result) != 5:
+        what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+        cure = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
+        return TypeError(
+            "step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, "
+            f"got {what}{cure}"
+        )
+    observation, reward, terminated, truncated, info = result
+    try:
+        write_element(space, empty_batch(space, 1), 0, observation)
+    except (ShapeError, ValueError) as wrong:
+        return wrong
+    if reward is None:
+        return TypeError("step() must return a number as reward, got None")
+    return TypeError(
+        "step() must return an array, a number, two truth values and a dict, got "
+        f"reward={reward!r}, terminated={terminated!r}, truncated={truncated!r}, info={info!r} ({error})"
+    )
