@@ -45,7 +45,7 @@ demo: .venv/.setup
 	$(BIN)/metaroll demo
 
 test: .venv/.setup-dev
-	$(BIN)/pytest -q -n 2 -m "not slow" $(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -n 2 -m "not slow" $(PYTEST)
 
 test-slow: .venv/.setup-dev
 	$(BIN)/pytest -q -m slow $(PYTEST)
