@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from doc_pages import page, python_blocks, run_python
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own_environment.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+PAGE = page("own_environment.md")
+BLOCKS = python_blocks(PAGE)
 REPORT = re.search(r"```text\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
@@ -20,16 +18,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_the_blocks_of_python_run(folder):
     assert len(BLOCKS) == 3
-    assert run(folder, "-c", BLOCKS[1]).splitlines() == ["Reach 40 10 20", "Pendulum-v1 40 10 200"]
-    out = run(folder, "-c", BLOCKS[2])
+    assert run_python(folder, "-c", BLOCKS[1]).splitlines() == ["Reach 40 10 20", "Pendulum-v1 40 10 200"]
+    out = run_python(folder, "-c", BLOCKS[2])
     assert "none has moved: True" in out
     assert "80 training and 20 held-out tasks, none in both; the nearest training task is" in out
 
@@ -38,7 +30,7 @@ def test_the_report_is_the_one_that_is_shown(folder):
     """Line by line; the page cuts lines off at its margin."""
     assert REPORT
     shown = REPORT.group(1).splitlines()
-    out = run(
+    out = run_python(
         folder, "-c", "from metaroll import check_task_env; from my_env import family; print(check_task_env(family))"
     )
     for line, found in zip(shown, out.splitlines(), strict=False):
@@ -49,9 +41,11 @@ def test_the_report_is_the_one_that_is_shown(folder):
 def test_the_commands_run(folder):
     commands = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["check", "train"]
-    assert "my_env:family is a family of tasks as it should be" in run(folder, "-m", "metaroll", *commands[0].split())
+    assert "my_env:family is a family of tasks as it should be" in run_python(
+        folder, "-m", "metaroll", *commands[0].split()
+    )
     small = "--epochs 1 --num-train-tasks 3 --num-test-tasks 2 --meta-batch-size 2 --batch-size 16 --num-tasks-sample 2"
     small += " --num-initial-steps 50 --num-steps-prior 50 --num-extra-rl-steps-posterior 50 --num-steps-per-epoch 2"
     small += " --hidden-sizes 16 16 --encoder-hidden-sizes 16 --quiet"
-    run(folder, "-m", "metaroll", *commands[1].split()[:3], *small.split())
+    run_python(folder, "-m", "metaroll", *commands[1].split()[:3], *small.split())
     assert (folder / "runs" / "pearl-my_env-family-0" / "summary.json").exists()

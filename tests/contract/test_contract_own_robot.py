@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from doc_pages import page, python_blocks, run_python
 
-PAGE = (Path(__file__).parents[2] / "docs" / "own_robot.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+PAGE = page("own_robot.md")
+BLOCKS = python_blocks(PAGE)
 SMALL = "--epochs 1 --num-train-tasks 3 --num-test-tasks 2 --meta-batch-size 2 --batch-size 16 --num-tasks-sample 2"
 SMALL += " --num-initial-steps 50 --num-steps-prior 50 --num-extra-rl-steps-posterior 50 --num-steps-per-epoch 2"
 SMALL += " --hidden-sizes 16 16 --encoder-hidden-sizes 16 --quiet"
@@ -22,15 +20,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def test_the_blocks_of_python_run(folder):
     assert len(BLOCKS) == 2
-    lines = run(folder, "-c", BLOCKS[1]).splitlines()
+    lines = run_python(folder, "-c", BLOCKS[1]).splitlines()
     assert len(lines) == 8 and all(re.fullmatch(r"cart of \d\.\d\d kg: return -\d+\.\d", line) for line in lines)
 
 
@@ -39,8 +31,8 @@ def test_the_commands_run(folder):
     *checks, train, watch = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
     for check in checks:
         name = check.removeprefix("check ")
-        assert f"{name} is a family of tasks as it should be" in run(
+        assert f"{name} is a family of tasks as it should be" in run_python(
             folder, "-m", "metaroll", *check.split(), "--quick"
         )
-    run(folder, "-m", "metaroll", *train.replace("--epochs 20", "").split(), *SMALL.split())
+    run_python(folder, "-m", "metaroll", *train.replace("--epochs 20", "").split(), *SMALL.split())
     assert (folder / watch.removeprefix("watch ") / "summary.json").exists()
