@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 
 from metaroll.errors import ShapeError
 from metaroll.training.group_comparison import compare_groups, summarise_group
@@ -47,9 +48,8 @@ def test_intervals_stay_where_few_runs_lie() -> None:
 
 
 def test_the_band_of_the_picture_lies_among_the_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    axes_module = pytest.importorskip("matplotlib.axes")
     bands = []
-    monkeypatch.setattr(axes_module.Axes, "fill_between", lambda _, *given, **options: bands.append(given))
+    monkeypatch.setattr(Axes, "fill_between", lambda _, *given, **options: bands.append(given))
     returns = [-5.0, -4.0, -90.0]
     plot_groups({"a": [np.array([[100.0, value], [200.0, value + 1]]) for value in returns]}, tmp_path / "a.png")
     ((_, low, high),) = bands
