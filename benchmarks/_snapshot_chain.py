@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from _reporting import read_results
 
-from metaroll.cli.presets import get_preset
-from metaroll.cli.run_folder import CONFIG_FILE, read_config
-from metaroll.training.metrics_log import FILE_NAME, read_metrics
-from metaroll.training.snapshots import latest
+from metaroll.cli.experiment.presets import get_preset
+from metaroll.cli.runs.run_folder import CONFIG_FILE, read_config
+from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
+from metaroll.training.store.snapshots import latest
 
 METAROLL = (sys.executable, "-m", "metaroll.cli.main")
 RATE = "gradient updates / seconds of the iteration, sampling and evaluation included"

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 from _reporting import report, versions
 
-from metaroll.envs.bandit import BernoulliBanditEnv
-from metaroll.envs.batched_env import BatchedSlots
-from metaroll.envs.point_robot import go_to
-from metaroll.envs.random_mdp import RandomMDPEnv
-from metaroll.envs.registry import get_family
+from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.lookup.registry import get_family
+from metaroll.envs.point.point_robot import go_to
+from metaroll.envs.tabular.bandit import BernoulliBanditEnv
+from metaroll.envs.tabular.random_mdp import RandomMDPEnv
 from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import mix_seed
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan

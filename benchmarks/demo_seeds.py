@@ -15,7 +15,7 @@ from unittest import mock
 
 from _reporting import report, versions
 
-import metaroll.cli.demo
+import metaroll.cli.experiment.demo
 import metaroll.cli.main
 
 # As the results have them: the gain of these lines is what summaries call the change over the episodes.
@@ -52,7 +52,8 @@ def demo(seed: int, out: Path, quick: bool) -> None:
     if not quick:
         subprocess.run([sys.executable, "-m", "metaroll.cli.main", *arguments], check=True)
         return
-    with mock.patch.object(metaroll.cli.demo, "DEMO_VALUES", {**metaroll.cli.demo.DEMO_VALUES, **QUICK}):
+    module = metaroll.cli.experiment.demo
+    with mock.patch.object(module, "DEMO_VALUES", {**module.DEMO_VALUES, **QUICK}):
         status = metaroll.cli.main.main(arguments)
     if status:
         raise SystemExit(f"the demo ended with status {status}")

@@ -31,9 +31,9 @@ from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.networks import MLP
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import mix_seed, torch_generator
-from metaroll.training.runner import LocalRunner
+from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, RolloutPlan
 
 NAME = "epopt"

@@ -24,11 +24,11 @@ from _reporting import report, versions
 from metaroll.functional.robust_statistics import wilson_interval
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import mix_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 
 RATES = (0.1, 0.3, 0.5, 0.7)
 NUM_NAMES, INSTANCES, EPISODES = 5, 4, 4

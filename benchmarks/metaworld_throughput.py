@@ -36,7 +36,7 @@ class Ours:
     def __init__(self, benchmark: Any, pool: Any, num_plans: int, steps: int) -> None:
         from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
         from metaroll.policies.gaussian import GaussianMLPPolicy
-        from metaroll.rollouts.engine import RolloutEngine
+        from metaroll.rollouts.engine.engine import RolloutEngine
         from metaroll.seeding import torch_generator
         from metaroll.types import EnvSpec
 
@@ -83,7 +83,7 @@ class Async:
 
 
 def measure_throughput(args: argparse.Namespace, benchmark: Any) -> None:
-    from metaroll.rollouts.sampler_pool import SamplerPool
+    from metaroll.rollouts.workers.pool import SamplerPool
 
     steps, num_plans = (50, 20) if args.quick else (HORIZON, SLOTS)
     with SamplerPool(WORKERS, transport="process") as pool:
@@ -120,8 +120,8 @@ def measure_throughput(args: argparse.Namespace, benchmark: Any) -> None:
 
 def measure_tasks(args: argparse.Namespace, benchmark: Any) -> None:
     """Median over the repetitions of the time for other tasks, and for whole resets, as shares of the steps' time."""
-    from metaroll.envs.gym_slots import GymSlots
     from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
+    from metaroll.envs.slots.gym_slots import GymSlots
     from metaroll.types import RolloutPlan
 
     slots_count, steps = (CLASSES, 20) if args.quick else (SLOTS, HORIZON)

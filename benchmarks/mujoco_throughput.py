@@ -46,7 +46,7 @@ Rate = Callable[[float], float]
 
 def ours(env: str, slots: int, pool: Any, args: argparse.Namespace, own_models: bool = False) -> tuple[Rate, Any]:
     """Calls of the engine with ``slots`` environments in all, and the engine."""
-    from metaroll.rollouts.engine import RolloutEngine
+    from metaroll.rollouts.engine.engine import RolloutEngine
     from metaroll.tasks.domain_params import DomainParamUpdate
     from metaroll.types import RolloutPlan
 
@@ -71,7 +71,7 @@ def ours(env: str, slots: int, pool: Any, args: argparse.Namespace, own_models: 
 
 def recorded(env: str, slots: int, args: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Positions and velocities at the start, and actions ``(T, A)``, of rollouts of ours."""
-    from metaroll.rollouts.engine import RolloutEngine
+    from metaroll.rollouts.engine.engine import RolloutEngine
     from metaroll.seeding import plan_env_seed
     from metaroll.types import RolloutPlan
 
@@ -210,8 +210,8 @@ def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> None:
 
 def measure_tasks(args: argparse.Namespace) -> None:
     """Seconds to set the tasks of 40 slots, as a share of those that 200 steps of them take."""
+    from metaroll.envs.lookup.slot_factory import make_slots
     from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
-    from metaroll.envs.slot_factory import make_slots
     from metaroll.tasks.updates import SetTaskUpdate
     from metaroll.types import RolloutPlan
 
@@ -264,7 +264,7 @@ def main() -> None:
         args.envs, args.slots, args.repeats, args.seconds, args.max_steps = args.envs[:1], [4], 1, 0.05, 20
     import torch
 
-    from metaroll.rollouts.sampler_pool import SamplerPool
+    from metaroll.rollouts.workers.pool import SamplerPool
 
     torch.set_num_threads(1)
     with SamplerPool(WORKERS, transport="process") as pool:

@@ -25,12 +25,12 @@ import torch
 from _reporting import report, versions
 
 from metaroll.envs.sims.batch import SimSituation, advance
-from metaroll.envs.sims.catalogue import QCartPoleSwingUpEnv
-from metaroll.envs.sims.randomisation import default_randomizer
+from metaroll.envs.sims.catalog import QCartPoleSwingUpEnv
+from metaroll.envs.sims.randomization import default_randomizer
 from metaroll.envs.sims.scalar_math import SCALARS
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
+from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 
 NAME = "parameter_exploration"
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium")

@@ -29,12 +29,12 @@ from _snapshot_chain import (
     published_at,
 )
 
-from metaroll.cli.experiments import build_evaluator, split_tasks
-from metaroll.cli.run_folder import read_config
-from metaroll.cli.sessions import restored_run
-from metaroll.training.evaluation_metrics import intervals_of_means
-from metaroll.training.evaluation_result import EvaluationResult
-from metaroll.training.snapshots import snapshots_of
+from metaroll.cli.experiment.experiments import build_evaluator, split_tasks
+from metaroll.cli.runs.run_folder import read_config
+from metaroll.cli.runs.sessions import restored_run
+from metaroll.training.evaluation.evaluation_metrics import intervals_of_means
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.store.snapshots import snapshots_of
 
 NAME = "pearl_cheetah_dir"
 # Return after adaptation, mean of both directions, at environment steps: README.md says whose.

@@ -25,12 +25,16 @@ import scipy.stats
 import yaml
 from _reporting import read_results, report, versions
 
-from metaroll.cli.demo import DEMO_VALUES
-from metaroll.cli.experiments import Experiment, build, build_evaluator, resolve, split_tasks, torch_threads
-from metaroll.envs.point_robot import go_to
+from metaroll.cli.experiment.demo import DEMO_VALUES
+from metaroll.cli.experiment.experiments import Experiment, build, build_evaluator, resolve, split_tasks, torch_threads
+from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import mix_seed
-from metaroll.training.evaluation_metrics import interval_of_mean, interval_of_normalised_score, normalised_score
+from metaroll.training.evaluation.evaluation_metrics import (
+    interval_of_mean,
+    interval_of_normalised_score,
+    normalised_score,
+)
 
 NAME = "pearl_point_robot"
 ENVS = {"dense": "point-robot", "sparse": "sparse-point-robot"}

@@ -29,7 +29,7 @@ import scipy.stats
 import torch
 from _reporting import read_results, report, report_missing, versions
 
-from metaroll.cli.experiments import build, resolve
+from metaroll.cli.experiment.experiments import build, resolve
 from metaroll.seeding import mix_seed
 
 NAME = "ppo_control"

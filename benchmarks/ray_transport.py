@@ -22,8 +22,8 @@ from _reporting import report, report_missing, versions
 from _throughput_envs import make_policy
 
 from metaroll.data.compare import rollouts_equal
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.types import RolloutPlan
 
 NAME = "ray_transport"

@@ -24,7 +24,7 @@ from _reporting import report, versions
 
 import metaroll.cli.main
 from metaroll.data.compare import trees_equal
-from metaroll.training.snapshots import Snapshot, latest, load_snapshot
+from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 
 # Fewer updates per iteration than the presets; on cheetah-vel everything else is the published configuration.
 SIZES = {

@@ -119,7 +119,7 @@ class Ours:
     """Whole calls of ``RolloutEngine.run``."""
 
     def __init__(self, name: str, pool: Any, slots: int, num_plans: int, max_steps: int | None) -> None:
-        from metaroll.rollouts.engine import RolloutEngine
+        from metaroll.rollouts.engine.engine import RolloutEngine
 
         source = PointEnv if name == "point" else name
         self._engine = RolloutEngine(source, make_policy(name), pool=pool, slots_per_unit=slots)
@@ -308,7 +308,7 @@ def main() -> None:
         args.slots, args.repeats, args.seconds, args.max_steps = args.slots[:1], 1, 0.05, 10
     import torch
 
-    from metaroll.rollouts.sampler_pool import SamplerPool
+    from metaroll.rollouts.workers.pool import SamplerPool
 
     torch.set_num_threads(1)
     with SamplerPool(1, transport="process") as one, SamplerPool(WORKERS, transport="process") as two:

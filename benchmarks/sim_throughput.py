@@ -140,7 +140,7 @@ def engine_and_policy(env: Any, num: int) -> tuple[Callable[[], Contestant], ...
     """Makers of: the policy's forward pass alone, the slot loop in the middle of rollouts, and over whole ones."""
     from metaroll.envs.sims.sim_slots import SimSlots
     from metaroll.policies.gaussian import GaussianMLPPolicy
-    from metaroll.rollouts.slot_loop import SlotLoop
+    from metaroll.rollouts.engine.slot_loop import SlotLoop
 
     generator = torch.Generator().manual_seed(0)
     policy = GaussianMLPPolicy(env.env_spec, hidden_sizes=(64, 64), generator=generator)
@@ -221,7 +221,7 @@ def compare(
 
 def measure(env_id: str, args: argparse.Namespace) -> None:
     """All figures of one environment."""
-    from metaroll.envs.sources import make_env
+    from metaroll.envs.lookup.source import make_env
 
     env = make_env(env_id)
     ours, loop = batched(env, args.slots), scalar_loop(env)
@@ -236,7 +236,7 @@ def measure(env_id: str, args: argparse.Namespace) -> None:
 
 
 def measure_cuda(env_id: str, args: argparse.Namespace) -> None:
-    from metaroll.envs.sources import make_env
+    from metaroll.envs.lookup.source import make_env
 
     known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": CUDA_ENVS, "versions": versions(*PACKAGES)}
     config = {"env": env_id, "dtype": "float32", "backend": "torch, eager", "device": "cuda"}

@@ -2,7 +2,7 @@
 
 Usage: python tools/simulator_table.py [--check]     (--check writes nothing; exit status 1 if the file is out of date)
 
-Everything is read from the environments of metaroll.envs.sims.catalogue; only units and what the code does not say of
+Everything is read from the environments of metaroll.envs.sims.catalog; only units and what the code does not say of
 them in a word stand here. A contract test fails when the committed page is out of date.
 """
 

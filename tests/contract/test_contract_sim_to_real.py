@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from metaroll.cli.main import main
-from metaroll.envs.sims.catalogue import CatapultEnv, QCartPoleStabEnv
+from metaroll.envs.sims.catalog import CatapultEnv, QCartPoleStabEnv
 from metaroll.envs.sims.registration import SIMS
 
 ROOT = Path(__file__).parents[2]

@@ -65,7 +65,7 @@ def has_generator(call: ast.Call) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------- the rules
-SLOT_LOOP = "rollouts/slot_loop.py"
+SLOT_LOOP = "rollouts/engine/slot_loop.py"
 STEPS_OF_TRAINING = ("optim", "scheduler")
 
 
@@ -191,7 +191,7 @@ SWITCHES = {
     "warnings.filterwarnings",
     "warnings.simplefilter",
 }
-OWN_PROCESS = "rollouts/worker_main.py"
+OWN_PROCESS = "rollouts/workers/worker_main.py"
 
 
 def global_switches(tree: ast.Module, where: str) -> Iterator[str]:
@@ -237,15 +237,15 @@ def test_source_keeps_rule(rule: Rule) -> None:
 
 
 PLANTED = [
-    (stepping, "rollouts/episode.py", "obs = env.step(action)"),
-    (stepping, "rollouts/engine.py", "self._slots.step(actions, active)"),
+    (stepping, "rollouts/single/rollout.py", "obs = env.step(action)"),
+    (stepping, "rollouts/engine/engine.py", "self._slots.step(actions, active)"),
     (stepping, "learners/pearl.py", "self.envs[0].unwrapped.step(a)"),
-    (stepping, "training/runner.py", "step = env.step\nstep(a)"),
-    (stepping, "training/runner.py", "getattr(env, 'step')(a)"),
-    (unpickling, "training/files.py", "import pickle\npickle.load(file)"),
-    (unpickling, "training/files.py", "from pickle import loads as read\nread(path.read_bytes())"),
-    (unpickling, "training/files.py", "import torch\ntorch.load(path, weights_only=True)"),
-    (unpickling, "rollouts/engine.py", "import torch\ntorch.load(path)"),
+    (stepping, "training/run/runner.py", "step = env.step\nstep(a)"),
+    (stepping, "training/run/runner.py", "getattr(env, 'step')(a)"),
+    (unpickling, "training/store/files.py", "import pickle\npickle.load(file)"),
+    (unpickling, "training/store/files.py", "from pickle import loads as read\nread(path.read_bytes())"),
+    (unpickling, "training/store/files.py", "import torch\ntorch.load(path, weights_only=True)"),
+    (unpickling, "rollouts/engine/engine.py", "import torch\ntorch.load(path)"),
     (unpickling, "data/paths.py", "import numpy as np\nnp.load(path, allow_pickle=True)"),
     (unpickling, "cli/options.py", "import yaml\nyaml.load(text, Loader=yaml.Loader)"),
     (global_randomness, "envs/x.py", "import numpy as np\nnp.random.uniform(0, 1)"),
@@ -260,18 +260,18 @@ PLANTED = [
     (global_randomness, "policies/x.py", "weight.uniform_(-1, 1)"),
     (global_randomness, "policies/x.py", "from torch import nn\nnn.init.xavier_uniform_(w)"),
     (global_randomness, "policies/x.py", "distribution.rsample()"),
-    (global_switches, "rollouts/engine.py", "import torch\ntorch.set_num_threads(1)"),
+    (global_switches, "rollouts/engine/engine.py", "import torch\ntorch.set_num_threads(1)"),
     (global_switches, "cli/main.py", "import warnings\nwarnings.filterwarnings('ignore')"),
-    (prints, "training/runner.py", "print('epoch')"),
+    (prints, "training/run/runner.py", "print('epoch')"),
 ]
 
 RIGHT = [
     (stepping, SLOT_LOOP, "self._slots.step(actions, active)"),
-    (stepping, "envs/gym_slots.py", "env.step(action)"),
+    (stepping, "envs/slots/gym_slots.py", "env.step(action)"),
     (stepping, "learners/pearl.py", "self._policy_optimizer.step()\noptimizers['qf'].step()\nscheduler.step()"),
     (stepping, "rollouts/failures.py", "raise_at(error.step)"),
-    (unpickling, "rollouts/transports.py", "import cloudpickle\ncloudpickle.loads(message)"),
-    (unpickling, "training/runner.py", "import cloudpickle\ncloudpickle.loads(cloudpickle.dumps(env))"),
+    (unpickling, "rollouts/workers/transports.py", "import cloudpickle\ncloudpickle.loads(message)"),
+    (unpickling, "training/run/runner.py", "import cloudpickle\ncloudpickle.loads(cloudpickle.dumps(env))"),
     (unpickling, "data/paths.py", "import numpy as np\nnp.load(path)\nnp.load(path, allow_pickle=False)"),
     (unpickling, "cli/options.py", "import yaml, json\nyaml.safe_load(text)\njson.load(file)"),
     (global_randomness, "envs/x.py", "import numpy as np\nnp.random.default_rng(3).uniform()"),

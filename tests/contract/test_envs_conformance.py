@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.batched_env import BatchedSlots
-from metaroll.envs.checks import ConformanceError, check_slots
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.base.checks import ConformanceError, check_slots
+from metaroll.envs.point.point_robot import PointRobotEnv
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan, SlotStep
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from metaroll.envs.point_robot import go_to, point_robot_step
+from metaroll.envs.point.point_robot import go_to, point_robot_step
 
 COORDINATES = st.floats(-5, 5)
 

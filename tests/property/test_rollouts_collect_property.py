@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from metaroll.errors import SnapshotError
-from metaroll.training.files import load_tree, save_tree
+from metaroll.training.store.files import load_tree, save_tree
 
 ARRAYS = hnp.arrays(
     st.sampled_from([np.float32, np.float64, np.float16, np.int8, np.int64, np.uint8, np.uint32, np.uint64, np.bool_]),

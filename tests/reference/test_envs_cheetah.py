@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from metaroll.envs.checks import check_slots
-from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.base.checks import check_slots
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan

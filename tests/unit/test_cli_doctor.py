@@ -10,12 +10,12 @@ from importlib import metadata
 
 import pytest
 
-from metaroll.cli import doctor_command, driver_checks, engine_checks, health_checks
-from metaroll.cli.driver_checks import backend_answers, gpu_finding, picture_finding, without_screen
-from metaroll.cli.health_checks import Check, guarded, one_line
-from metaroll.cli.machine import Memory, Processors
+from metaroll.cli.doctor import command, driver_checks, engine_checks, health_checks
+from metaroll.cli.doctor.driver_checks import backend_answers, gpu_finding, picture_finding, without_screen
+from metaroll.cli.doctor.health_checks import Check, guarded, one_line
+from metaroll.cli.doctor.probes import Probe
+from metaroll.cli.doctor.resources import Memory, Processors
 from metaroll.cli.main import main
-from metaroll.cli.probes import Probe
 
 GIB = 2**30
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium")
@@ -345,7 +345,7 @@ def test_a_probe_has_its_own_environment_variables(tmp_path, monkeypatch):
 
 # ------------------------------------------------------------------------------------------------------------- engine
 def test_bits_that_depend_on_workers_fail_the_self_test(monkeypatch):
-    from metaroll.rollouts import invariance
+    from metaroll.rollouts.single import invariance
 
     def differ(*arguments, **keywords):
         raise AssertionError("rollout 2 differs when run by 2 worker(s): rewards at step 3")
@@ -363,5 +363,5 @@ def test_workers_that_do_not_start_are_a_failed_check(monkeypatch):
 
 
 def test_names_of_checks_are_unique(no_processes):
-    names = [check.name for check in doctor_command.examine()]
+    names = [check.name for check in command.examine()]
     assert len(names) == len(set(names)) > 10

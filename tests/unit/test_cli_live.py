@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from metaroll.cli.live import TrainingDisplay, duration
-from metaroll.training.evaluation_result import EvaluationResult
+from metaroll.cli.display.progress import TrainingDisplay, duration
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
 
 
 class Clock:

@@ -12,7 +12,7 @@ import pytest
 
 import metaroll
 from metaroll.cli import main as command_line
-from metaroll.cli.consoles import make_console
+from metaroll.cli.display.consoles import make_console
 from metaroll.cli.main import main
 from metaroll.errors import MetarollError
 

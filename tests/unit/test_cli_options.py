@@ -8,7 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from metaroll.cli.arguments import parse
-from metaroll.cli.experiments import run_options
+from metaroll.cli.experiment.experiments import run_options
+from metaroll.cli.experiment.presets import ALGORITHM_NAMES
 from metaroll.cli.options import (
     MISSING,
     Option,
@@ -18,7 +19,6 @@ from metaroll.cli.options import (
     merge_layers,
     options_class,
 )
-from metaroll.cli.presets import ALGORITHM_NAMES
 from metaroll.errors import UnknownNameError
 
 

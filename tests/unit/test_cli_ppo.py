@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from metaroll.cli.experiments import build, resolve, split_tasks
+from metaroll.cli.experiment.experiments import build, resolve, split_tasks
 from metaroll.cli.main import main
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
-from metaroll.training.metrics_log import read_metrics
+from metaroll.training.store.metrics_log import read_metrics
 
 SMALL = (
     "--epochs",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from metaroll.cli.experiments import resolve, run_options
+from metaroll.cli.experiment.experiments import resolve, run_options
+from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset, preset_names
 from metaroll.cli.options import check_value
-from metaroll.cli.presets import ALGORITHM_NAMES, get_preset, preset_names
-from metaroll.envs.registry import family_names, get_family
+from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from metaroll.cli.run_folder import (
+from metaroll.cli.runs.run_folder import (
     check_same_run,
     claim,
     clear_run,

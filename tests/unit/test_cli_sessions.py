@@ -116,7 +116,7 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(pla
 
 
 def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(place, capsys, monkeypatch):
-    from metaroll.cli import demo
+    from metaroll.cli.experiment import demo
 
     small = {**TINY, "epochs": 1, "num_test_tasks": 40, "n_exploration_traj": 1}
     monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **small})
@@ -144,7 +144,7 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
 
 
 def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place, capsys, monkeypatch):
-    from metaroll.training import plots
+    from metaroll.training.figures import plots
 
     def missing():
         raise ImportError("pictures need matplotlib: pip install 'metaroll[plot]'")
@@ -373,7 +373,7 @@ def test_a_single_task_has_no_interval_and_the_json_no_nan(place, capsys):
 
 def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, capsys):
     train(capsys, "--epochs", "1", "--out", "r", "--quiet")
-    code = "import sys, time; from metaroll.training.run_lock import RunLock; l = RunLock('r'); print(1, flush=True); "
+    code = "import time; from metaroll.training.store.run_lock import RunLock; l = RunLock('r'); print(1, flush=True); "
     holder = subprocess.Popen([sys.executable, "-c", code + "time.sleep(60)"], stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b"1\n"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from metaroll.cli.main import main
-from metaroll.envs.registry import get_family
+from metaroll.envs.lookup.registry import get_family
 from metaroll.tasks.leak_guard import check_split
 
 TINY = {

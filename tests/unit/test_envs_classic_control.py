@@ -24,10 +24,10 @@ from metaroll import (
 from metaroll.data.compare import first_difference
 from metaroll.envs.classic_control import gymnasium_classic
 from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.slot_factory import env_kind
+from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import RolloutError, ShapeError
-from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import plan_env_seed, torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import NewEnvUpdate

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sampler_envs import Deaf, Oscillator
 
-from metaroll.envs.env_state import (
+from metaroll.envs.base.env_state import (
     ResumedEnv,
     check_init_state,
     current_observation,
@@ -15,9 +15,9 @@ from metaroll.envs.env_state import (
     state_owner,
     time_step_of,
 )
-from metaroll.envs.point_robot import PointRobotEnv
-from metaroll.envs.slot_factory import make_slots
-from metaroll.envs.slot_proxies import SlotTap
+from metaroll.envs.base.slot_proxies import SlotTap
+from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.checks import check_slots
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.base.checks import check_slots
+from metaroll.envs.point.point_robot import PointRobotEnv
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate

@@ -24,10 +24,10 @@ from metaroll.envs.metaworld.rotations import quaternion_of
 from metaroll.envs.metaworld.sawyer import MetaWorldEnvMaker
 from metaroll.envs.metaworld.tasks import MetaWorldTask, goal_visible, read_task
 from metaroll.errors import ShapeError, UnknownNameError
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import isolated_rng
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.training.evaluation_metrics import log_multitask_performance
+from metaroll.training.evaluation.evaluation_metrics import log_multitask_performance
 from metaroll.types import RolloutPlan
 
 TWO = ("reach-v3", "door-open-v3")

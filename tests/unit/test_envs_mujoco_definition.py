@@ -11,8 +11,8 @@ import pytest
 
 from metaroll import GaussianMLPPolicy, MujocoEnvDefinition, RolloutEngine, TaskFamily, check_slots, make_slots
 from metaroll.data.compare import first_difference
-from metaroll.envs.gym_slots import GymSlots
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate

@@ -14,12 +14,12 @@ import pytest
 
 from metaroll import GaussianMLPPolicy, RolloutEngine, assert_worker_invariant, check_slots, make_slots
 from metaroll.data.compare import first_difference
-from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.lookup.slot_factory import env_kind
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
 from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
-from metaroll.envs.slot_factory import env_kind
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import InvalidValueError, ShapeError
-from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import plan_env_seed, torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, RolloutPlan

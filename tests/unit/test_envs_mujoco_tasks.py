@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from metaroll import check_slots, get_family, make_slots
-from metaroll.envs.gym_slots import GymSlots
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
 from metaroll.envs.mujoco.task_envs import (
@@ -23,6 +22,7 @@ from metaroll.envs.mujoco.task_envs import (
     SwimmerVelEnv,
     WalkerRandParamsEnv,
 )
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import SetTaskUpdate, task_key

@@ -8,9 +8,9 @@ import pytest
 from task_envs import Line, ToldByReset
 
 from metaroll import RolloutEngine, RolloutPlan, TaskFamily, get_family, make_slots
-from metaroll.envs.own_names import OwnNameError, is_own_name
-from metaroll.envs.registry import family_names, has_family, is_varied
-from metaroll.envs.sources import make_env
+from metaroll.envs.lookup.entry_points import OwnNameError, is_own_name
+from metaroll.envs.lookup.registry import family_names, has_family, is_varied
+from metaroll.envs.lookup.source import make_env
 from metaroll.errors import UnknownNameError
 from metaroll.policies.playback import DummyPolicy
 from metaroll.types import EnvSpec

@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.plane_drawing import SIDE, draw_plane
-from metaroll.envs.point_corners import PointCornersEnv, PointMomentumEnv, PointWallsEnv
-from metaroll.envs.point_navigation import PointNavigationEnv
-from metaroll.envs.point_robot import PointRobotEnv, SparsePointRobotEnv
+from metaroll.envs.point.plane_drawing import SIDE, draw_plane
+from metaroll.envs.point.point_corners import PointCornersEnv, PointMomentumEnv, PointWallsEnv
+from metaroll.envs.point.point_navigation import PointNavigationEnv
+from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
 
 RED = (200, 70, 50)
 KINDS = [PointRobotEnv, SparsePointRobotEnv, PointNavigationEnv, PointCornersEnv, PointMomentumEnv, PointWallsEnv]

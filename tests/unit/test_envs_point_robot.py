@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from metaroll.envs.batched_env import BatchedSlots
-from metaroll.envs.checks import check_slots
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.point_robot import (
+from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.base.checks import check_slots
+from metaroll.envs.point.point_robot import (
     PointRobotEnv,
     SparsePointRobotEnv,
     go_to,
     point_robot_step,
     sparse_reward,
 )
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan

@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from metaroll.envs.point_robot import PointRobotEnv
-from metaroll.envs.registry import TaskFamily, family_names, get_family
+from metaroll.envs.lookup.registry import TaskFamily, family_names, get_family
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.updates import task_key
 

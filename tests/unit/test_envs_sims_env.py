@@ -31,13 +31,13 @@ from metaroll import (
     make_slots,
     rollout,
 )
-from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.lookup.slot_factory import env_kind
 from metaroll.envs.sims.batch import SimSituation, advance
 from metaroll.envs.sims.registration import SIMS, sim_constructor
 from metaroll.envs.sims.scalar_math import SCALARS
-from metaroll.envs.slot_factory import env_kind
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
-from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.rollouts.engine.slot_loop import SlotLoop
 
 KINDS = [pytest.param(sim_constructor(entry.id), id=entry.short_name) for entry in SIMS]
 ADVICE = "ignore:.*symmetric and normalized space:UserWarning"  # physical units have no such range

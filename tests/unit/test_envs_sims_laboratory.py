@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from metaroll.envs.sims.catalogue import (
+from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
     CatapultEnv,
     Gaussian2DEnv,

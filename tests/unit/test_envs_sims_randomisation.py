@@ -20,9 +20,9 @@ from metaroll import (
     make_slots,
     zero_variance_randomizer,
 )
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.sims.catalogue import PendulumEnv, QCartPoleStabEnv
+from metaroll.envs.sims.catalog import PendulumEnv, QCartPoleStabEnv
 from metaroll.envs.sims.registration import SIMS
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, UnknownNameError
 
 

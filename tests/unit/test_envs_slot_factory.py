@@ -10,10 +10,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.batched_env import BatchedSlots
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.point_robot import PointRobotEnv, SparsePointRobotEnv
-from metaroll.envs.slot_factory import env_kind, env_source, make_env, make_slots
+from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env, make_slots
+from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import UnknownNameError
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan

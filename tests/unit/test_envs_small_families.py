@@ -12,24 +12,24 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from metaroll.envs.bandit import BernoulliBanditEnv, TenArmedBanditEnv
-from metaroll.envs.batched_env import BatchedSlots
-from metaroll.envs.checks import check_slots
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.point_corners import (
+from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.base.checks import check_slots
+from metaroll.envs.lookup.registry import get_family
+from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.point.point_corners import (
     DensePointCornersEnv,
     DenseSquaredPointCornersEnv,
     PointCornersEnv,
     PointMomentumEnv,
     PointWallsEnv,
 )
-from metaroll.envs.point_navigation import PointNavigationEnv
-from metaroll.envs.random_mdp import RandomMDPEnv
-from metaroll.envs.registry import get_family
-from metaroll.envs.slot_factory import make_slots
+from metaroll.envs.point.point_navigation import PointNavigationEnv
+from metaroll.envs.slots.gym_slots import GymSlots
+from metaroll.envs.tabular.bandit import BernoulliBanditEnv, TenArmedBanditEnv
+from metaroll.envs.tabular.random_mdp import RandomMDPEnv
 from metaroll.errors import ShapeError
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.tasks.updates import SetTaskUpdate, task_key
 from metaroll.types import RolloutPlan
 

@@ -20,11 +20,11 @@ from metaroll import (
     default_randomizer,
     get_family,
 )
-from metaroll.cli.experiments import resolve
-from metaroll.envs.registry import family_of
-from metaroll.envs.sims.catalogue import CatapultEnv
+from metaroll.cli.experiment.experiments import resolve
+from metaroll.envs.lookup.registry import family_of
+from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.sims.catalog import CatapultEnv
 from metaroll.envs.sims.registration import SIMS, sim_constructor
-from metaroll.envs.slot_factory import env_kind
 from metaroll.errors import DataError
 from metaroll.policies.playback import DummyPolicy
 from metaroll.tasks.hashed_split import task_side

@@ -15,7 +15,7 @@ from space_envs import Sampler, compound_action, nested
 
 import metaroll
 from metaroll.data.compare import first_difference, trees_equal
-from metaroll.envs.vector_slots import VectorEnvSlots
+from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.types import EnvSpec, RolloutPlan, Slots
 
 MODES = list(AutoresetMode)

@@ -35,8 +35,8 @@ from metaroll import (
     rollout,
     typed_env,
 )
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.sims.catalogue import PendulumEnv
+from metaroll.envs.sims.catalog import PendulumEnv
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
 
 

@@ -29,8 +29,8 @@ from metaroll import (
     make_slots,
     rollout,
 )
-from metaroll.envs.gym_slots import GymSlots
-from metaroll.envs.sims.catalogue import OneMassOscillatorEnv, PendulumEnv
+from metaroll.envs.sims.catalog import OneMassOscillatorEnv, PendulumEnv
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
 from metaroll.types import EnvSpec
 

@@ -16,16 +16,16 @@ from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalised import NormalisedPolicy, widened_spec
-from metaroll.processing.labelling import label_actions
+from metaroll.policies.normalized import NormalisedPolicy, widened_spec
 from metaroll.processing.on_policy import collect_on_policy
-from metaroll.rollouts.engine import RolloutEngine
+from metaroll.processing.relabel import label_actions
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.distributions import BernoulliDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.training.policy_evaluator import PolicyEvaluator
-from metaroll.training.runner import LocalRunner
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, RolloutPlan
 
 HORIZON = 12

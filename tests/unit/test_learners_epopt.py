@@ -14,23 +14,23 @@ import torch
 
 import metaroll
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.sims.catalogue import PendulumEnv
+from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import SnapshotError
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.cvar_sampler import CVaRSampler, select_cvar
-from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
+from metaroll.rollouts.samplers.cvar import CVaRSampler, select_cvar
+from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.seeding import torch_generator
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.files import save_tree
-from metaroll.training.metrics_log import read_metrics
-from metaroll.training.policy_evaluator import PolicyEvaluator
-from metaroll.training.runner import LocalRunner
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.files import save_tree
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
 Box = gymnasium.spaces.Box

@@ -15,11 +15,11 @@ from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.parameter_noise import adapted_spread, default_population, noisy_sets
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
+from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.seeding import torch_generator
-from metaroll.training.metrics_log import read_metrics
-from metaroll.training.policy_evaluator import PolicyEvaluator
-from metaroll.training.runner import LocalRunner
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
 CART = EnvSpec.from_env(gymnasium.make("CartPole-v1"))

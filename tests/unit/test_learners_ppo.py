@@ -16,11 +16,11 @@ from metaroll.learners.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
-from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.runner import LocalRunner
+from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec
 
 Box = gymnasium.spaces.Box

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaroll.envs.sims.catalogue import (
+from metaroll.envs.sims.catalog import (
     QBallBalancerEnv,
     QCartPoleStabEnv,
     QCartPoleSwingUpEnv,
@@ -16,8 +16,8 @@ from metaroll.envs.sims.catalogue import (
 )
 from metaroll.errors import DataError, ShapeError
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.rollout import rollout
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import Policy, RolloutPlan
 

@@ -9,9 +9,9 @@ import torch
 
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
-from metaroll.policies.normalised import NormalisedPolicy
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.invariance import assert_worker_invariant
+from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.invariance import assert_worker_invariant
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, RolloutPlan
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.envs.sims.catalogue import PendulumEnv, QBallBalancerEnv
+from metaroll.envs.sims.catalog import PendulumEnv, QBallBalancerEnv
 from metaroll.errors import DataError, ShapeError, UnknownNameError
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.rollout import rollout
 from metaroll.types import EnvSpec, Policy, RolloutPlan
 
 RECORDINGS = [np.array([[1.0], [2.0], [3.0]]), np.array([[-1.0], [-2.0]])]

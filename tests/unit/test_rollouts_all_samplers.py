@@ -16,21 +16,21 @@ from pool_functions import whereabouts
 from sampler_envs import Oscillator, Started, Troubled
 
 from metaroll.data.compare import first_difference
-from metaroll.envs.sims.catalogue import PendulumEnv
+from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import RolloutError
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.cvar_sampler import CVaRSampler
-from metaroll.rollouts.episode import rollout
-from metaroll.rollouts.parallel_evaluation import (
+from metaroll.rollouts.samplers.cvar import CVaRSampler
+from metaroll.rollouts.samplers.evaluation import (
     eval_domain_params,
     eval_domain_params_with_segmentwise_reset,
     eval_nominal_domain,
     eval_randomized_domain,
 )
-from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
-from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import EnvSpec
@@ -39,7 +39,7 @@ TRANSPORTS = [("serial", 1), ("process", 1), ("process", 2), ("process", 3), ("r
 """Name of the transport, number of workers."""
 
 OTHER_PROCESSES = (TRANSPORTS[2], TRANSPORTS[4])
-OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
+OURS = ("metaroll.rollouts.workers.worker_main", "ray::_Relay")
 MOST_WORKERS = sum({"serial": 0, "process": 1, "ray": 2}[kind] * number for kind, number in TRANSPORTS)
 """Processes of all pools together; a worker on Ray is an actor with a process beside it."""
 

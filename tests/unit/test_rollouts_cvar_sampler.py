@@ -10,9 +10,9 @@ from sampler_envs import Oscillator
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import RolloutError
 from metaroll.functional.cvar import cvar_count
-from metaroll.rollouts.cvar_sampler import CVaRSampler, select_cvar
-from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
-from metaroll.rollouts.sampler import SamplerBase
+from metaroll.rollouts.samplers.cvar import CVaRSampler, select_cvar
+from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.sampler import SamplerBase
 
 
 def made(*rewards):

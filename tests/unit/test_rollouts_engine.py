@@ -13,20 +13,20 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal, trees_equal
-from metaroll.envs.point_robot import PointRobotEnv
-from metaroll.envs.slot_factory import make_slots
+from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, WorkerLost
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.episode import rollout
-from metaroll.rollouts.invariance import assert_worker_invariant
-from metaroll.rollouts.replaying import replay
-from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
-from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.single.invariance import assert_worker_invariant
+from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 

@@ -10,9 +10,9 @@ from sampler_envs import NOMINAL, Deaf, Oscillator
 
 import metaroll
 from metaroll.data.compare import first_difference
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import InvalidValueError, RolloutError
-from metaroll.rollouts.episode import rollout
+from metaroll.rollouts.single.rollout import rollout
 from metaroll.types import RenderMode
 
 

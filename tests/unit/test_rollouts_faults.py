@@ -18,17 +18,17 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal
-from metaroll.envs.slot_factory import make_slots
+from metaroll.envs.lookup.slot_factory import make_slots
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.episode import rollout
-from metaroll.rollouts.invariance import assert_worker_invariant
-from metaroll.rollouts.recorder import Recorder, stack_infos
-from metaroll.rollouts.replaying import replay
-from metaroll.rollouts.sampler_pool import PoolTimeouts, RemoteError, SamplerPool
-from metaroll.rollouts.slot_loop import SlotLoop
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.engine.recorder import Recorder, stack_infos
+from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.single.invariance import assert_worker_invariant
+from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
 from metaroll.types import EnvSpec, RolloutPlan
 
 SPEC = EnvSpec.from_env(Drift())
@@ -187,7 +187,7 @@ def test_nothing_outlives_a_parent_that_is_killed():
     """Also not a worker that is stopped, nor one in a C function that keeps Python's lock, nor what they started."""
     code = """
         import os, re, signal, subprocess, sys, time
-        from metaroll.rollouts.sampler_pool import SamplerPool
+        from metaroll.rollouts.workers.pool import SamplerPool
 
         def hang(G, x):
             child = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL)

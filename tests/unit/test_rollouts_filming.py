@@ -8,10 +8,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.registry import get_family
-from metaroll.envs.task_family import TaskFamily
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.filming import drawing_env, film
+from metaroll.envs.base.task_family import TaskFamily
+from metaroll.envs.lookup.registry import get_family
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.video import drawing_env, film
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 

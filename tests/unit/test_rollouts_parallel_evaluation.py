@@ -11,14 +11,14 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.errors import DataError, RolloutError, ShapeError
 from metaroll.policies.playback import PlaybackPolicy
-from metaroll.rollouts.episode import rollout
-from metaroll.rollouts.parallel_evaluation import (
+from metaroll.rollouts.samplers.evaluation import (
     eval_domain_params,
     eval_domain_params_with_segmentwise_reset,
     eval_nominal_domain,
     eval_randomized_domain,
 )
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import set_seed
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer

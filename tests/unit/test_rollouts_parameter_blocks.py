@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from metaroll.data.compare import first_difference
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import RolloutError
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.parameter_blocks import ParameterBlocks
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.types import EnvSpec, RolloutPlan
 
 SPEC = EnvSpec.from_env(PointRobotEnv())

@@ -10,14 +10,14 @@ from sampler_envs import NOMINAL, Oscillator, Started
 from torch import nn
 
 from metaroll.data.compare import first_difference
-from metaroll.envs.sims.catalogue import PendulumEnv
+from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperBuffer, DomainRandWrapperLive
 from metaroll.errors import ShapeError
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.episode import rollout
-from metaroll.rollouts.parameter_exploration import ParameterExplorationSampler
-from metaroll.rollouts.parameter_samples import ParameterSample, ParameterSamplingResult
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
+from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import set_seed
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaroll.rollouts.recorder import Recorder, stack_infos
-from metaroll.rollouts.sampler_pool import PoolTimeouts
-from metaroll.rollouts.transports import Health
-from metaroll.rollouts.units import cut, slots_of_unit, unit_size
+from metaroll.rollouts.engine.recorder import Recorder, stack_infos
+from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
+from metaroll.rollouts.workers.pool import PoolTimeouts
+from metaroll.rollouts.workers.transports import Health
 
 
 @given(st.integers(1, 5000), st.sampled_from(["list", "batched"]))

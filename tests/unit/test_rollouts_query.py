@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sampler_envs import NOMINAL, Oscillator
 
-from metaroll.rollouts.episode import rollout
-from metaroll.rollouts.query import after_rollout_query
+from metaroll.rollouts.single.interactive import after_rollout_query
+from metaroll.rollouts.single.rollout import rollout
 
 
 @pytest.fixture

@@ -32,17 +32,17 @@ from metaroll.cli.main import main
 from metaroll.data.compare import rollouts_equal
 from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts import cluster_probe, ray_session, ray_transport
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.invariance import assert_worker_invariant
-from metaroll.rollouts.parallel_sampler import ParallelRolloutSampler
-from metaroll.rollouts.ray_session import check_cluster
-from metaroll.rollouts.replaying import replay
-from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.single.invariance import assert_worker_invariant
+from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.workers import cluster_probe, ray_session, ray_transport
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.ray_session import check_cluster
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan
 
-OURS = ("metaroll.rollouts.worker_main", "ray::_Relay")
+OURS = ("metaroll.rollouts.workers.worker_main", "ray::_Relay")
 SPEC = EnvSpec.from_env(Drift())
 PLANS = [
     RolloutPlan(index=i, seed=(3, 1, i), max_steps=30, env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None)
@@ -286,7 +286,7 @@ def test_an_address_that_no_name_can_be_is_an_error():
 def test_a_pool_at_an_address_without_a_cluster_stays_usable(closed):
     program = """
         import os, sys
-        from metaroll.rollouts.sampler_pool import SamplerPool
+        from metaroll.rollouts.workers.pool import SamplerPool
         pool = SamplerPool(2, transport="ray", address=sys.argv[1])
         for attempt in range(2):
             try:
@@ -345,7 +345,7 @@ def run_program(program, *arguments):
 def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
     program = """
         import os, signal, time, psutil
-        from metaroll.rollouts.sampler_pool import SamplerPool
+        from metaroll.rollouts.workers.pool import SamplerPool
         signal.signal(signal.SIGTERM, handler := lambda *_: None)
         before = dict(os.environ)
         one, two = SamplerPool(1, transport="ray"), SamplerPool(1, transport="ray")
@@ -366,7 +366,7 @@ def test_a_ray_of_our_own_ends_with_the_last_pool_and_changes_nothing():
 def test_a_program_that_has_connected_ray_keeps_its_connection(cluster):
     program = """
         import sys, ray
-        from metaroll.rollouts.sampler_pool import SamplerPool
+        from metaroll.rollouts.workers.pool import SamplerPool
         ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
         with SamplerPool(1, transport="ray") as pool:
             say(pool.run_map(lambda G, x: 2 * x, [1]))
@@ -389,7 +389,7 @@ def test_a_program_that_has_connected_ray_keeps_its_connection(cluster):
 def test_ctrl_c_leaves_nothing_behind(cluster):
     program = """
         import sys, time
-        from metaroll.rollouts.sampler_pool import SamplerPool
+        from metaroll.rollouts.workers.pool import SamplerPool
 
         def sleep(G, x):
             time.sleep(60)

@@ -15,9 +15,9 @@ import ray
 from ray import cluster_utils
 
 from metaroll.errors import ClusterError
-from metaroll.rollouts import ray_session
-from metaroll.rollouts.cluster_probe import check_answer
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.workers import ray_session
+from metaroll.rollouts.workers.cluster_probe import check_answer
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import isolated_rng
 
 MODE = "RAY_AUTH_MODE"
@@ -33,7 +33,7 @@ HEAD = """
 """
 DOUBLE = """
     import os, sys
-    from metaroll.rollouts.sampler_pool import SamplerPool
+    from metaroll.rollouts.workers.pool import SamplerPool
     with SamplerPool(1, transport="ray", address=sys.argv[1]) as pool:
         print(pool.run_map(lambda G, x: 2 * x, [1, 2]), os.environ.get("RAY_AUTH_MODE"), flush=True)
         port = sys.argv[1].rpartition(":")[2]
@@ -79,7 +79,7 @@ def test_no_token_is_an_error_within_seconds_and_the_pool_stays_usable(guarded, 
     program = """
         import sys, time
         from metaroll.errors import ClusterError
-        from metaroll.rollouts.sampler_pool import SamplerPool
+        from metaroll.rollouts.workers.pool import SamplerPool
         begun = time.monotonic()
         for attempt in range(2):
             try:

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from metaroll.errors import NotPicklableError, WorkerLost
-from metaroll.rollouts.sampler_pool import GlobalNamespace, PoolTimeouts, SamplerPool
-from metaroll.rollouts.worker_status import WorkerStatus, format_workers
+from metaroll.rollouts.workers.pool import GlobalNamespace, PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.worker_status import WorkerStatus, format_workers
 
 
 def pids(G):

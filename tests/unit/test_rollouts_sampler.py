@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaroll.rollouts.sampler import SamplerBase
+from metaroll.rollouts.samplers.sampler import SamplerBase
 
 
 class Empty(SamplerBase):

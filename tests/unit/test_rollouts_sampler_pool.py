@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from metaroll.errors import NotPicklableError, WorkerLost
-from metaroll.rollouts.sampler_pool import PoolTimeouts, RemoteError, SamplerPool
+from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
 
 
 def double(G, x):

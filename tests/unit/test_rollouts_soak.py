@@ -22,8 +22,8 @@ from engine_envs import Drift, Trouble
 from metaroll.data.compare import rollouts_equal
 from metaroll.errors import RolloutError
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.sampler_pool import PoolTimeouts, SamplerPool
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
 
 NUM_FAULTS = int(os.environ.get("METAROLL_SOAK_FAULTS", "200"))

@@ -15,7 +15,7 @@ import metaroll
 from metaroll.data.compare import trees_equal
 from metaroll.data.space_batches import element_at, flatten_batch
 from metaroll.errors import RolloutError
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.types import EnvSpec, RolloutPlan
 
 

@@ -12,9 +12,9 @@ from sampler_envs import Oscillator
 from space_envs import nested
 
 import metaroll
-from metaroll.envs.vector_slots import VectorEnvSlots
+from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.errors import RolloutError
-from metaroll.rollouts.vector_env import SlotsVectorEnv
+from metaroll.rollouts.single.vector_env import SlotsVectorEnv
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 

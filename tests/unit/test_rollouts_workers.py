@@ -13,8 +13,8 @@ from gymnasium.spaces import Box
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder
-from metaroll.rollouts.local_sampler import LocalSampler
-from metaroll.rollouts.workers import DefaultWorker, PEARLWorker, WorkerFactory
+from metaroll.rollouts.garage.local_sampler import LocalSampler
+from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.types import EnvSpec
 

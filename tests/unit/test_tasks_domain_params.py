@@ -10,7 +10,7 @@ import pytest
 import torch
 from sampler_envs import NOMINAL, Oscillator
 
-from metaroll.envs.gym_slots import GymSlots
+from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError
 from metaroll.tasks.domain_params import DomainParamUpdate, domain_params_of
 from metaroll.types import EnvUpdate, RolloutPlan

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler, sample_indices
 from metaroll.tasks.updates import ExistingEnvUpdate
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvUpdate

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
-from metaroll.cli.evaluation_tables import short_number, success_values, with_interval
-from metaroll.envs.point_robot import PointRobotEnv
+from metaroll.cli.display.evaluation_tables import short_number, success_values, with_interval
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.training.adaptation_study import default_shots, oracle_of, study_adaptation
-from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 
 GOALS = [1.5, 2.5, 4.0]
 

@@ -12,7 +12,7 @@ import pytest
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
-from metaroll.training.evaluation_metrics import (
+from metaroll.training.evaluation.evaluation_metrics import (
     episode_returns,
     interval_of_mean,
     interval_of_normalised_score,

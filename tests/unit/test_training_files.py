@@ -14,8 +14,16 @@ import safetensors.numpy
 import torch
 
 from metaroll.errors import SnapshotError
-from metaroll.training import files
-from metaroll.training.files import load_tree, read_json, save_tree, to_plain, tree_structure, write_atomic, write_json
+from metaroll.training.store import files
+from metaroll.training.store.files import (
+    load_tree,
+    read_json,
+    save_tree,
+    to_plain,
+    tree_structure,
+    write_atomic,
+    write_json,
+)
 
 
 def test_json_has_no_nan_and_no_arrays(tmp_path: Path) -> None:

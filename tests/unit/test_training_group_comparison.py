@@ -9,8 +9,8 @@ import pytest
 from matplotlib.axes import Axes
 
 from metaroll.errors import ShapeError
-from metaroll.training.group_comparison import compare_groups, summarise_group
-from metaroll.training.group_plots import plot_groups
+from metaroll.training.evaluation.group_comparison import compare_groups, summarise_group
+from metaroll.training.figures.group_plots import plot_groups
 
 X = np.array([[1.0, 4.0], [2.0, 6.0], [3.0, 8.0]])
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaroll.training import k_shot_plots
-from metaroll.training.adaptation_study import AdaptationStudy
-from metaroll.training.evaluation_result import EvaluationResult
-from metaroll.training.files import read_json, write_json
-from metaroll.training.k_shot_plots import plot_k_shot_curve
+from metaroll.training.evaluation.adaptation_study import AdaptationStudy
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.figures import k_shot_plots
+from metaroll.training.figures.k_shot_plots import plot_k_shot_curve
+from metaroll.training.store.files import read_json, write_json
 
 
 def example_study(num_tasks: int = 6, oracle: bool = True) -> AdaptationStudy:

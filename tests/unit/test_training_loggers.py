@@ -13,11 +13,11 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from metaroll.errors import SnapshotError
-from metaroll.training.loggers import MetricRow
-from metaroll.training.metrics_log import MetricsLog, read_metrics
-from metaroll.training.runner import LocalRunner
-from metaroll.training.tensorboard_logger import TensorBoardLogger
-from metaroll.training.wandb_logger import WandbLogger
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.loggers import MetricRow
+from metaroll.training.store.metrics_log import MetricsLog, read_metrics
+from metaroll.training.store.tensorboard_logger import TensorBoardLogger
+from metaroll.training.store.wandb_logger import WandbLogger
 
 
 class Counting:

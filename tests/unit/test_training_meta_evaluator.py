@@ -11,12 +11,12 @@ import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
 from metaroll.errors import SnapshotError, TaskOverlapError
-from metaroll.rollouts.engine import RolloutEngine
-from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
 from metaroll.tasks.updates import NewEnvUpdate
-from metaroll.training.files import load_tree, save_tree
-from metaroll.training.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.store.files import load_tree, save_tree
 
 
 def evaluator(**arguments: Any) -> MetaEvaluator:

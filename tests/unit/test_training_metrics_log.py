@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.training.metrics_log import FILE_NAME, MetricsLog, read_metrics
+from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog, read_metrics
 
 
 def test_lines_are_json_in_long_format(tmp_path: Path) -> None:

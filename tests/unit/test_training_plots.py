@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaroll.training import plots
-from metaroll.training.evaluation_result import EvaluationResult
-from metaroll.training.metrics_log import MetricsLog
-from metaroll.training.plots import plot_adaptation_curve, plot_learning_curve
-from metaroll.training.policy_evaluator import PolicyEvaluation
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation
+from metaroll.training.figures import plots
+from metaroll.training.figures.plots import plot_adaptation_curve, plot_learning_curve
+from metaroll.training.store.metrics_log import MetricsLog
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import yaml
 
-from metaroll.training.files import write_json
-from metaroll.training.metrics_log import MetricsLog
-from metaroll.training.report import write_report
-from metaroll.training.report_pictures import Curve, heat_map, line_chart, number_text
-from metaroll.training.robustness import RobustnessMap
+from metaroll.training.evaluation.robustness import RobustnessMap
+from metaroll.training.figures.report_pictures import Curve, heat_map, line_chart, number_text
+from metaroll.training.report.report import write_report
+from metaroll.training.store.files import write_json
+from metaroll.training.store.metrics_log import MetricsLog
 
 VOID = {"meta", "link", "img", "br", "input", "line", "rect", "circle", "path", "polyline", "polygon"}
 

@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.envs.registry import get_family
+from metaroll.envs.lookup.registry import get_family
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
-from metaroll.rollouts.local_sampler import LocalSampler
-from metaroll.rollouts.workers import PEARLWorker
+from metaroll.rollouts.garage.local_sampler import LocalSampler
+from metaroll.rollouts.garage.workers import PEARLWorker
 from metaroll.seeding import torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.files import save_tree
-from metaroll.training.metrics_log import read_metrics
-from metaroll.training.runner import LocalRunner
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.files import save_tree
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
 SMALL = {

@@ -19,10 +19,10 @@ from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.files import save_tree
-from metaroll.training.metrics_log import read_metrics
-from metaroll.training.policy_evaluator import PolicyEvaluator
-from metaroll.training.runner import LocalRunner
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.files import save_tree
+from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec
 
 SPEC = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))

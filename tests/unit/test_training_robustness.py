@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from metaroll.cli.main import main
-from metaroll.envs.sims.randomisation import default_randomizer
+from metaroll.envs.sims.randomization import default_randomizer
 from metaroll.errors import DataError
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.sampler_pool import SamplerPool
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import torch_generator
-from metaroll.training import robustness_plots
-from metaroll.training.evaluation_metrics import interval_of_mean
-from metaroll.training.plots import finish_figure
-from metaroll.training.robustness import RobustnessMap, robustness_map
-from metaroll.training.robustness_plots import plot_robustness
+from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
+from metaroll.training.evaluation.robustness import RobustnessMap, robustness_map
+from metaroll.training.figures import robustness_plots
+from metaroll.training.figures.plots import finish_figure
+from metaroll.training.figures.robustness_plots import plot_robustness
 from metaroll.types import EnvSpec
 
 
@@ -73,7 +73,7 @@ def test_the_number_of_workers_changes_nothing():
 
 
 def policy_of(env: str) -> Any:
-    from metaroll.envs.slot_factory import make_env
+    from metaroll.envs.lookup.slot_factory import make_env
 
     return GaussianMLPPolicy(EnvSpec.from_env(make_env(env)), (4,), generator=torch_generator(0))
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sampler_envs import Oscillator
 
-from metaroll.rollouts.episode import rollout
-from metaroll.training.plots import plot_rollout
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.training.figures.plots import plot_rollout
 
 
 @pytest.fixture(scope="module")

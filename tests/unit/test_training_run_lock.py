@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from metaroll.errors import RunExistsError
-from metaroll.training import run_lock
-from metaroll.training.run_lock import LOCK_FILE, RunLock
+from metaroll.training.store import run_lock
+from metaroll.training.store.run_lock import LOCK_FILE, RunLock
 
-_HOLD = "import sys, time; from metaroll.training.run_lock import RunLock; lock = RunLock(sys.argv[1]); "
+_HOLD = "import sys, time; from metaroll.training.store.run_lock import RunLock; lock = RunLock(sys.argv[1]); "
 
 
 def hold(folder: Path, then: str) -> subprocess.Popen[str]:

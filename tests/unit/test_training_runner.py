@@ -17,15 +17,15 @@ from test_training_snapshots import Killed, die_after
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
 from metaroll.errors import NotSetupError, RunExistsError, SnapshotError, TaskOverlapError
-from metaroll.rollouts.local_sampler import LocalSampler
-from metaroll.rollouts.workers import DefaultWorker, PEARLWorker
+from metaroll.rollouts.garage.local_sampler import LocalSampler
+from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import mix_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.files import read_json
-from metaroll.training.meta_evaluator import MetaEvaluator
-from metaroll.training.metrics_log import FILE_NAME, read_metrics
-from metaroll.training.runner import LocalRunner
-from metaroll.training.snapshots import SnapshotConfig, snapshots_of
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.files import read_json
+from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
+from metaroll.training.store.snapshots import SnapshotConfig, snapshots_of
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from metaroll.errors import SnapshotError
-from metaroll.training.snapshots import Snapshotter, latest, load_snapshot, snapshots_of
+from metaroll.training.store.snapshots import Snapshotter, latest, load_snapshot, snapshots_of
 
 MANIFEST = {"algorithm": "Toy", "fingerprint": "x", "metrics_offset": 0}
 

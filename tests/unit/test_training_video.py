@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from metaroll.rollouts.filming import Film
-from metaroll.training.video import Panel, default_kind, moments, write_video
+from metaroll.rollouts.single.video import Film
+from metaroll.training.figures.video import Panel, default_kind, moments, write_video
 
 HEAD = 46  # pixels of the title above a picture
 GAP = 10

@@ -29,16 +29,16 @@ _COMMANDS = {
     "list [WHAT]": "algorithms, environments, presets, policies, and runs with how far they are",
     "doctor": "check this machine: packages, processors, GPU, rendering, workers",
 }
-# Where a command is, unless in cli/commands.py under its own name: module and function.
+# Where a command is, unless in cli/commands/commands.py under its own name: module and function.
 _ELSEWHERE = {
-    "robustness": ("robustness_command", "robustness"),
-    "watch": ("watch_command", "watch"),
-    "report": ("report_command", "report"),
-    "compare": ("compare_command", "compare"),
-    "plot": ("compare_command", "plot"),
-    "check": ("check_command", "check"),
-    "list": ("listing", "list_command"),
-    "doctor": ("doctor_command", "doctor"),
+    "robustness": ("commands.robustness", "robustness"),
+    "watch": ("commands.watch", "watch"),
+    "report": ("commands.report", "report"),
+    "compare": ("commands.compare", "compare"),
+    "plot": ("commands.compare", "plot"),
+    "check": ("commands.check", "check"),
+    "list": ("commands.listing", "list_command"),
+    "doctor": ("doctor.command", "doctor"),
 }
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -77,7 +77,7 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
     """Say on standard error what went wrong, and how a run can be continued; the exit status."""
     from rich.markup import escape
 
-    from metaroll.cli.consoles import make_console
+    from metaroll.cli.display.consoles import make_console
 
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
@@ -135,7 +135,7 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in names:
         kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", names)
         raise unknown_name(kind, command, known)
-    module, function = _ELSEWHERE.get(command, ("commands", command))
+    module, function = _ELSEWHERE.get(command, ("commands.commands", command))
     run = getattr(importlib.import_module(f"metaroll.cli.{module}"), function)
     with _exit_status() as status:
         status[0] = run(rest) or 0
@@ -157,8 +157,8 @@ def _print_help() -> None:
     from rich.table import Table
 
     from metaroll import __version__
-    from metaroll.cli.consoles import make_console
-    from metaroll.cli.presets import ALGORITHM_NAMES, preset_names
+    from metaroll.cli.display.consoles import make_console
+    from metaroll.cli.experiment.presets import ALGORITHM_NAMES, preset_names
 
     widest = max(map(len, ALGORITHM_NAMES))
 

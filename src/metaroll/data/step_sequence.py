@@ -13,7 +13,7 @@ from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, check_data_format, infer_format, iterate_leaves, map_leaves
 from metaroll.data.field_processing import process_fields
 from metaroll.data.final_entries import FinalEntries, concat_leaves
-from metaroll.data.labelled_tables import frame_to_fields, rollout_to_columns
+from metaroll.data.labeled_tables import frame_to_fields, rollout_to_columns
 from metaroll.data.padding import pad_steps
 from metaroll.data.step import DictIndexProxy, Step
 from metaroll.data.step_storage import FLAGS, StepStorage, as_flags, as_indices

@@ -18,15 +18,15 @@ from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.distillation_data import LabelledRollouts
 from metaroll.learners.on_policy_training import train_epochs
-from metaroll.learners.optimiser_state import load_optimiser_tree, optimiser_tree
-from metaroll.learners.ppo_normaliser import KNOWN_EPOCHS
+from metaroll.learners.optimizer_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS
 from metaroll.learners.restoring import load_or_keep
-from metaroll.learners.variations import TrainingVariations
+from metaroll.learners.training_tasks import TrainingVariations
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalised import NormalisedPolicy
-from metaroll.processing.labelling import label_actions
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
+from metaroll.processing.relabel import label_actions
 from metaroll.seeding import fresh_seed, mix_seed
 from metaroll.types import EnvSpec, Runner
 

@@ -17,7 +17,7 @@ from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo import PPO
-from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.types import EnvSpec, Runner
 
 __all__ = ["EPOpt"]

@@ -16,7 +16,7 @@ from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.restoring import load_or_keep
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.seeding import fresh_seed, mix_seed
 from metaroll.types import EnvSpec, Runner
 

@@ -13,7 +13,7 @@ from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, SnapshotError
-from metaroll.learners.optimiser_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.optimizer_state import load_optimiser_tree, optimiser_tree
 from metaroll.learners.pearl_config import OptimisationConfig, PEARLConfig, encoder_spec
 from metaroll.seeding import isolated_rng, mix_seed, torch_generator
 from metaroll.types import EnvSpec

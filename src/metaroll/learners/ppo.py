@@ -18,14 +18,14 @@ from metaroll.learners.checks import check_whole
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo_autograd import AutogradTrainer
 from metaroll.learners.ppo_config import PPOConfig
-from metaroll.learners.ppo_normaliser import KNOWN_EPOCHS, PPONormaliser
+from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS, PPONormaliser
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
 from metaroll.learners.ppo_trainer import PPOData, Trainer, run_passes
 from metaroll.learners.restoring import load_or_keep
-from metaroll.learners.variations import TrainingVariations
+from metaroll.learners.training_tasks import TrainingVariations
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
-from metaroll.policies.normalised import NormalisedPolicy
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, with_domains
 from metaroll.seeding import fresh_seed, mix_seed, torch_generator
 from metaroll.types import EnvSpec, Runner
@@ -58,7 +58,7 @@ class PPO(RLAlgorithm):
         test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
         domain_params: Names of domain parameters that the critic, but not the policy, is told (an asymmetric critic).
         privileged: The policy is told domain_params, too (a teacher for distillation); its network then is built for
-            ``policies.normalised.widened_spec``.
+            ``policies.normalized.widened_spec``.
         steps_per_epoch: Least number of environment steps per epoch; rollouts are never cut, so there may be more.
         num_passes: Times that an epoch goes over its data.
         batch_size: Steps per minibatch; of a recurrent policy whole rollouts with about so many steps together.

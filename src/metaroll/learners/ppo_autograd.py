@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll.learners.optimiser_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.optimizer_state import load_optimiser_tree, optimiser_tree
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_trainer import PPOData, StepReport, Trainer
 from metaroll.processing.on_policy import pad_rollouts, rollout_groups

@@ -21,7 +21,7 @@ from metaroll.policies.acting import (
     mlp_rows,
     per_row,
 )
-from metaroll.policies.choices import Choices
+from metaroll.policies.categorical_head import Choices
 from metaroll.policies.networks import MLP
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, PolicyState

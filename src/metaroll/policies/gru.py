@@ -21,7 +21,7 @@ from metaroll.policies.acting import (
     lay_out,
     per_row,
 )
-from metaroll.policies.choices import Choices
+from metaroll.policies.categorical_head import Choices
 from metaroll.policies.gaussian import LAST_GAIN
 from metaroll.policies.networks import empty_linear, initialise_linear
 from metaroll.seeding import fresh_seed, torch_generator

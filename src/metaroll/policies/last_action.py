@@ -21,7 +21,7 @@ class LastActionPolicy(ActingPolicy):
     """Acts as ``policy`` does on ``(obs, last action)``, with the last action within [-1, 1], and 0 at the beginning.
 
     Args:
-        policy: Policy on ``policies.normalised.widened_spec(env_spec, act_dim)``, for a Box of actions.
+        policy: Policy on ``policies.normalized.widened_spec(env_spec, act_dim)``, for a Box of actions.
         env_spec: Spec of the environment.
     """
 

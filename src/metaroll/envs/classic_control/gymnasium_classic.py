@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.envs.batching import bare, is_as_defined
+from metaroll.envs.base.batching import bare, is_as_defined
 from metaroll.envs.classic_control.classic_slots import ClassicControlSetting, ClassicControlSlots
 from metaroll.envs.classic_control.formulas import FORMULAS, Formula
 from metaroll.seeding import plan_env_seed

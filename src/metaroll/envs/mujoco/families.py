@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
 from metaroll.envs.mujoco.task_envs import (
     AntDirEnv,
@@ -12,7 +13,6 @@ from metaroll.envs.mujoco.task_envs import (
     SwimmerVelEnv,
     WalkerRandParamsEnv,
 )
-from metaroll.envs.task_family import TaskFamily
 
 __all__ = ["mujoco_families"]
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from metaroll.envs.batching import bare, is_as_defined
+from metaroll.envs.base.batching import bare, is_as_defined
 from metaroll.envs.mujoco.gymnasium_rules import RULES
 from metaroll.envs.mujoco.library import load_mujoco, unstable
 from metaroll.envs.mujoco.mujoco_slots import MujocoSetting

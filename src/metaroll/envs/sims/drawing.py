@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from metaroll.envs.canvas import BLUE, GREEN, INK, PALE, PAPER, RED, Canvas, Point
+from metaroll.envs.base.canvas import BLUE, GREEN, INK, PALE, PAPER, RED, Canvas, Point
 from metaroll.envs.sims.model import SimModel
 
 __all__ = ["HEIGHT", "WIDTH", "draw"]

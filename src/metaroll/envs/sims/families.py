@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.sims.registration import SIMS, sim_constructor
 from metaroll.envs.sims.spreads import spreads_of
-from metaroll.envs.task_family import TaskFamily
 from metaroll.tasks.domain_randomizer import DomainRandomizer, params_from_rules
 from metaroll.tasks.task_sources import ParamTasks
 

@@ -13,8 +13,8 @@ from gymnasium.envs.registration import register, registry
 
 __all__ = ["SIMS", "SimEntry", "sim_constructor", "sim_ids"]
 
-_CATALOGUE = "metaroll.envs.sims.catalogue"
-_VECTORS = "metaroll.rollouts.sim_vectors"
+_CATALOGUE = "metaroll.envs.sims.catalog"
+_VECTORS = "metaroll.rollouts.single.sim_vectors"
 
 
 class SimEntry(NamedTuple):
@@ -23,7 +23,7 @@ class SimEntry(NamedTuple):
     Attributes:
         id: In Gymnasium's registry.
         short_name: For command lines and configurations.
-        class_name: Of its class in ``metaroll.envs.sims.catalogue``.
+        class_name: Of its class in ``metaroll.envs.sims.catalog``.
         description: One line.
     """
 

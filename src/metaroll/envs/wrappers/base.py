@@ -10,9 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.envs.batching import is_batched, unguarded
-from metaroll.envs.env_state import current_observation
-from metaroll.envs.slot_proxies import SlotsProxy
+from metaroll.envs.base.batching import is_batched, unguarded
+from metaroll.envs.base.env_state import current_observation
+from metaroll.envs.base.slot_proxies import SlotsProxy
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
 

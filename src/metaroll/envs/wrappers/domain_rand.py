@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.data.data_format import to_format
-from metaroll.envs.batching import is_batched, unguarded
-from metaroll.envs.reset_options import inner_options
+from metaroll.envs.base.batching import is_batched, unguarded
+from metaroll.envs.base.reset_options import inner_options
 from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, remove_envs, seed_of, typed_env
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed

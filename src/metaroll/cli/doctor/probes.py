@@ -1,0 +1,139 @@
+"""Checks that a driver could crash or hang: each runs in a process of its own, with a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from metaroll.cli.doctor.health_checks import one_line
+
+__all__ = ["Probe", "main", "probe_gpu", "probe_picture"]
+
+_GRACE_S = 2.0
+
+
+class Probe:
+    """A process that runs one function of this module and answers with a dictionary; a context manager.
+
+    Args:
+        name: ``"gpu"`` or ``"picture"``.
+        arguments: Arguments of the function.
+        seconds: When it is given up.
+        environment: Variables to set (``None``: to remove).
+    """
+
+    def __init__(
+        self, name: str, *arguments: str, seconds: float, environment: Mapping[str, str | None] | None = None
+    ) -> None:
+        variables = dict(os.environ)
+        # -P: modules are found as here, and not in the current folder first.
+        variables["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        for key, value in (environment or {}).items():
+            variables.pop(key, None)
+            if value is not None:
+                variables[key] = value
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "metaroll.cli.doctor.probes", name, str(seconds), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=variables,
+            start_new_session=True,
+        )
+
+    def answer(self) -> dict[str, Any]:
+        """What the function found; ``{"error": ...}`` if it raised, crashed, or took too long."""
+        try:
+            output, complaints = self._process.communicate(timeout=max(0.0, self._deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return {"error": f"no answer within {self._seconds:g} s"}
+        with contextlib.suppress(ValueError, IndexError):
+            found = json.loads(output.decode(errors="replace").splitlines()[-1])
+            if isinstance(found, dict):
+                return found
+        code = self._process.returncode
+        if code == -signal.SIGALRM:
+            return {"error": f"no answer within {self._seconds:g} s"}
+        with contextlib.suppress(ValueError):
+            code = signal.Signals(-code).name if code < 0 else f"status {code}"
+        lines = complaints.decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return {"error": f"its process ended with {code}{': ' + last if last else ''}"}
+
+    def close(self) -> None:
+        """End the process, and what it has started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: nothing can end it
+            self._process.wait(_GRACE_S)
+
+    def __enter__(self) -> Probe:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def probe_gpu() -> dict[str, Any]:
+    """GPUs that torch can compute on: ``{"devices": [{"name", "total", "free"}]}``."""
+    import torch
+
+    torch.cuda.init()
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        torch.ones(2, device=f"cuda:{index}").sum().item()  # the driver may be there, and torch not made for this GPU
+        free, total = torch.cuda.mem_get_info(index)
+        devices.append({"name": torch.cuda.get_device_name(index), "total": total, "free": free})
+    return {"devices": devices}
+
+
+def probe_picture(env_id: str) -> dict[str, Any]:
+    """Draws a picture of an environment without a window: ``{"shape", "blank", "backend"}``."""
+    import gymnasium
+
+    environment = gymnasium.make(env_id, render_mode="rgb_array")
+    environment.reset(seed=0)
+    picture: Any = environment.render()
+    viewer = getattr(getattr(environment.unwrapped, "mujoco_renderer", None), "viewer", None)
+    return {
+        "shape": list(picture.shape),
+        "blank": bool(picture.min() == picture.max()),
+        "backend": getattr(viewer, "backend", None),
+    }
+
+
+_PROBES: dict[str, Callable[..., dict[str, Any]]] = {"gpu": probe_gpu, "picture": probe_picture}
+
+
+def main(name: str, seconds: float, *arguments: str) -> None:
+    """Run a probe in this process, print its answer as one line of JSON, and leave."""
+    signal.setitimer(signal.ITIMER_REAL, seconds)  # ends this process, should nobody be left to do it
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = _PROBES[name](*arguments)
+        except Exception as error:
+            found = {"error": one_line(error)}
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # drivers crash and hang when an interpreter cleans up
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]), *sys.argv[3:])

@@ -1,0 +1,1 @@
+"""From options to an experiment: algorithm, environment, tasks, networks."""

@@ -1,0 +1,323 @@
+"""Builds everything of a run from its configuration alone."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from metaroll.cli.experiment.algorithms import KINDS
+from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset
+from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
+from metaroll.envs.lookup.entry_points import is_own_name
+from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
+from metaroll.envs.lookup.slot_factory import make_env
+from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.cluster_probe import check_address
+from metaroll.rollouts.workers.pool import PoolTimeouts
+from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
+from metaroll.seeding import mix_seed
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.loggers import MetricLogger
+from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode
+from metaroll.training.store.tensorboard_logger import TensorBoardLogger, require_tensorboard
+from metaroll.training.store.wandb_logger import WandbLogger, require_wandb
+from metaroll.types import EnvUpdate
+
+__all__ = [
+    "Experiment",
+    "RunOptions",
+    "algorithm_class",
+    "build",
+    "build_evaluator",
+    "check_names",
+    "refuse_benchmark",
+    "require_at_least",
+    "resolve",
+    "run_options",
+    "split_tasks",
+    "torch_threads",
+    "with_torch_threads",
+]
+
+_BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
+# What the run fills itself from other options.
+_FILLED_FOR_ALGORITHM = ("device", "seed", "generator")
+_REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
+_FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What a run needs beside the constructors of its algorithm and its evaluator.
+
+    Args:
+        seed: Seed of everything: networks, tasks, rollouts, updates, evaluation.
+        task_seed: Seed of the training and held-out tasks (null: the seed of the run).
+        epochs: Number of epochs.
+        hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
+        init: How weights are initialised: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
+            (usual for PPO).
+        num_workers: Processes that collect rollouts; results do not depend on it.
+        transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
+            suggests.
+        ray_address: HOST:PORT of the Ray cluster, or auto (null: that of RAY_ADDRESS, else one on this machine alone).
+        step_timeout: Seconds after which a worker process that is stuck in one step is replaced.
+        reset_timeout: The same while environments are built or reset.
+        device: Where gradient steps run, e.g. cpu or cuda.
+        torch_threads: Threads of gradient steps on the CPU (null: as many as torch chooses at the start; the run keeps
+            their number, since another one changes the last bits). Several pay for large networks on idle cores; beside
+            other busy programs one thread is much faster.
+        snapshot_mode: Which snapshots are kept; without any the run cannot be resumed.
+        snapshot_gap: Epochs between snapshots, for the modes with a gap.
+        tensorboard: Write the numbers for TensorBoard, too, into the folder tensorboard of the run.
+        wandb: Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here).
+    """
+
+    seed: int = 0
+    task_seed: int | None = None
+    epochs: int = 500
+    hidden_sizes: Sequence[int] = (300, 300, 300)
+    init: Literal["xavier_uniform", "oyster", "orthogonal"] = "xavier_uniform"
+    num_workers: int = 1
+    transport: Literal["auto", "serial", "process", "ray"] = "auto"
+    ray_address: str | None = None
+    step_timeout: float = 60.0
+    reset_timeout: float = 300.0
+    device: str = "cpu"
+    torch_threads: int | None = None
+    snapshot_mode: SnapshotMode = "last"
+    snapshot_gap: int = 1
+    tensorboard: bool = False
+    wandb: str | None = None
+
+    def __post_init__(self) -> None:
+        require_at_least({"seed": self.seed, "task_seed": self.task_seed}, 0)
+        counts = {name: getattr(self, name) for name in ("epochs", "num_workers", "torch_threads")}
+        require_at_least(counts, 1)
+        if any(size < 1 for size in self.hidden_sizes):
+            raise ValueError(f"hidden_sizes must be at least 1 each, got {list(self.hidden_sizes)}")
+        most = max(16, 4 * (os.cpu_count() or 1))
+        if self.num_workers > most and self.transport != "ray":
+            raise ValueError(
+                f"num_workers must be at most {most} on this machine, got {self.num_workers}: more of them than "
+                f"processors ({os.cpu_count()}) only take memory"
+            )
+        if self.transport == "serial" and self.num_workers > 1:
+            raise ValueError(
+                f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
+                "--transport process, or --num-workers 1"
+            )
+        check_address(self.ray_address)
+        if self.ray_address is not None and self.transport != "ray":
+            raise ValueError(
+                f"ray_address {self.ray_address!r} is for the engine 'ray', got {self.transport!r}: add --engine ray"
+            )
+        if self.transport == "ray":
+            require_ray()
+        if self.tensorboard:
+            require_tensorboard()
+        if self.wandb is not None:
+            require_wandb()
+        PoolTimeouts(step_s=self.step_timeout, reset_s=self.reset_timeout)  # says what is wrong with them
+        _check_device(self.device)
+
+
+def require_at_least(values: Mapping[str, int | None], low: int) -> None:
+    """Error that names the first of ``values`` (name -> number, ``None`` for not given) below ``low``."""
+    for name, value in values.items():
+        if value is not None and value < low:
+            raise ValueError(f"{name} must be at least {low}, got {value}")
+
+
+def _check_device(name: str) -> None:
+    """Error unless networks and generators can be made on the device."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {name!r} is not there: torch sees no CUDA device; use --device cpu")
+    try:
+        torch.Generator(device)
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here ({reason}); use --device cpu") from error
+
+
+class Experiment(NamedTuple):
+    """All parts of a run, ready to train."""
+
+    runner: LocalRunner
+    algo: Any
+    env: Any
+    evaluator: MetaEvaluator | PolicyEvaluator
+
+
+def check_names(algo: str, env: str) -> None:
+    """Error with the nearest names if there is no such algorithm or environment."""
+    if algo not in ALGORITHM_NAMES:
+        raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
+    refuse_benchmark(env)
+    if algo == "pearl" and not is_own_name(env) and not has_family(env):
+        raise unknown_name("environment", env, family_names())
+
+
+def refuse_benchmark(env: str) -> None:
+    """Error that says how to train on a benchmark of Meta-World, of which the nearest names would be of no use."""
+    if _BENCHMARK.fullmatch(env):
+        raise UnknownNameError(
+            f"{env} is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md "
+            "shows how to train PEARL on ML1 and ML10 in Python"
+        )
+
+
+def algorithm_class(algo: str) -> type:
+    """The documented class of the algorithm that the command line calls ``algo``."""
+    return KINDS[algo].documented
+
+
+def run_options(algo: str) -> list[Option]:
+    """All options of a run of ``algo``, in sections ``run``, ``algorithm`` and ``evaluation``."""
+    own = constructor_options(RunOptions, "run")
+    taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
+    algorithm = KINDS[algo].options(taken)
+    taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
+    return own + algorithm + constructor_options(KINDS[algo].evaluator, "evaluation", skip=taken)
+
+
+def resolve(
+    algo: str, env: str, layers: Iterable[tuple[str, Mapping[str, Any]]] = (), command: str = "train"
+) -> dict[str, Any]:
+    """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out."""
+    check_names(algo, env)
+    options = run_options(algo)
+    known = {option.name for option in options}
+    sizes = KINDS[algo].sizes(env)
+    own = {name: value for name, value in sizes.items() if name in known and value is not None}
+    base = [("the environment", own), ("the preset", get_preset(algo, env))]
+    values = merge_layers(options, [*base, *layers])
+    missing = [option for option in options if values[option.name] is MISSING]
+    if missing:
+        flags = ", ".join(option.flag for option in missing)
+        raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
+    require_at_least({name: values[name] for name in ("num_train_tasks", "num_test_tasks") if name in known}, 1)
+    RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
+    sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
+    for option in options:
+        sections.setdefault(option.section, {})[option.name] = values[option.name]
+    return sections
+
+
+def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
+    """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones.
+
+    Without any the algorithm learns in, and is evaluated on, the environment as it is: then the first is ``None``.
+    """
+    return KINDS[config["algo"]].tasks(config, num_test)
+
+
+def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
+    """Algorithm, environment, evaluator and runner of ``config``; nothing is written before training starts.
+
+    Args:
+        config: A configuration from ``resolve``.
+        run_dir: Folder of the run; ``None`` writes nothing.
+        callbacks: Objects that the runner tells about epochs and evaluations.
+    """
+    if config["algorithm"].get("max_path_length", 0) is None:  # not in resolve, which also tells defaults for --help
+        raise ValueError(f"{config['env']} has no time limit: give one with --max-path-length")
+    train_tasks, test_tasks = split_tasks(config)
+    kind = KINDS[config["algo"]]
+    env = kind.env(config, train_tasks)
+    _check_reward_keys(config, env)
+    algo = kind.build(config, train_tasks, test_tasks)
+    evaluator = build_evaluator(config, test_tasks)
+    run = config["run"]
+    if run["transport"] == "ray":
+        check_cluster(run["ray_address"])
+    runner = LocalRunner(
+        SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
+        seed=run["seed"],
+        num_workers=run["num_workers"],
+        transport=run["transport"],
+        address=run["ray_address"],
+        evaluator=evaluator,
+        exist_ok=config["command"] == "demo",  # its folder has been cleared, and may hold files of others
+        callbacks=tuple(callbacks),
+        config=config,
+        timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
+        loggers=_loggers(config) if run_dir else (),
+    )
+    runner.setup(algo, env)
+    return Experiment(runner, algo, env, evaluator)
+
+
+def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:
+    run = config["run"]
+    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
+    return loggers if run["wandb"] is None else [*loggers, WandbLogger(run["wandb"], config)]
+
+
+def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with the number of torch's threads filled in, so that a resumed run has the same bits."""
+    run = config["run"]
+    threads = torch.get_num_threads() if run["torch_threads"] is None else run["torch_threads"]
+    return {**config, "run": {**run, "torch_threads": threads}}
+
+
+def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
+    """Error if a reward is to be read from an info that the environment does not give: before anything is collected."""
+    keys = {name: config[section].get(name) for section, name in _REWARD_KEYS}
+    if not any(keys.values()):
+        return
+    environment = make_env(env)
+    environment.action_space.seed(0)
+    action = environment.action_space.sample()
+    infos = rollout(environment, lambda obs: action, max_steps=1, seed=0, no_close=False).env_infos
+    for name, key in keys.items():
+        if key is not None and key not in infos:
+            known = ", ".join(sorted(infos)) or "none"
+            raise ValueError(
+                f"{name} {key!r} is not among the infos of {config['env']} (it has: {known})"
+                "; leave the option out for the reward itself"
+            )
+
+
+@contextmanager
+def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, torch computes with the threads of ``config``."""
+    before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]
+    if wanted is not None:
+        torch.set_num_threads(wanted)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], **changes: Any) -> Any:
+    """The evaluator of ``config`` on ``test_tasks``; ``changes`` replace its arguments."""
+    arguments = {
+        **config["evaluation"],
+        "test_task_sampler": FixedTaskSampler(test_tasks) if test_tasks else None,
+        "max_path_length": config["algorithm"]["max_path_length"],
+        "n_test_tasks": len(test_tasks) or None,
+        "seed": mix_seed("evaluation", config["run"]["seed"]),
+        "allow_overlap": is_varied(config["env"]) and get_family(config["env"]).same_tasks,
+    }
+    if config["algo"] != "pearl":
+        arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
+    evaluator: Any = KINDS[config["algo"]].evaluator
+    return evaluator(**{**arguments, **changes})

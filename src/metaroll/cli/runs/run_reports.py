@@ -1,0 +1,226 @@
+"""What lies in a folder of runs: how far each is, what it returned, and what is damaged; reads only."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from metaroll.cli.runs.run_folder import CONFIG_FILE, read_config, read_yaml
+from metaroll.errors import SnapshotError
+from metaroll.training.store.metrics_log import FILE_NAME
+from metaroll.training.store.run_lock import LOCK_FILE
+from metaroll.training.store.run_store import check_metrics
+from metaroll.training.store.snapshots import latest, load_snapshot
+
+__all__ = ["RunReport", "find_runs", "read_run"]
+
+_DEPTH = 3
+_SNAPSHOTS = "snapshots"
+_HEAD = "metaroll_run"
+_RETURNS = ("return_after", "return_mean")
+"""What stands for an evaluation: of an algorithm that adapts, and of others."""
+
+State = Literal["running", "finished", "interrupted", "stopped", "damaged"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunReport:
+    """One run, as far as it can be read.
+
+    Attributes:
+        folder: Where it lies.
+        state: ``running`` (a process holds its lock), ``finished``, ``interrupted`` (can be resumed), ``stopped`` (it
+            was started from Python, so that nobody but its script knows how long it goes) or ``damaged``.
+        ended_early: Whether it has finished before its last epoch, as the algorithm saw no more to gain.
+        algo: Name of the algorithm.
+        env: Name of the environment; ``None`` for runs from Python.
+        seed: Seed of the run.
+        epochs_done: Finished epochs.
+        epochs_total: Epochs that it was told to train.
+        env_steps: Environment steps so far.
+        newest_return: Mean return on held-out tasks (after adaptation, if it adapts), in the newest evaluation.
+        newest_return_epoch: Finished epochs at that evaluation.
+        problem: What is damaged, and the cure.
+    """
+
+    folder: Path
+    state: State
+    algo: str | None = None
+    env: str | None = None
+    seed: int | None = None
+    epochs_done: int = 0
+    epochs_total: int | None = None
+    env_steps: int | None = None
+    newest_return: float | None = None
+    newest_return_epoch: int | None = None
+    problem: str = ""
+    ended_early: bool = False
+
+
+def find_runs(root: Path, depth: int = _DEPTH) -> list[Path]:
+    """Folders of runs in ``root`` and below; folders that cannot be read are among them."""
+    if _is_run(root):
+        return [root]
+    try:
+        folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    except OSError:
+        return [root]
+    return [run for folder in folders for run in find_runs(folder, depth - 1)] if depth else []
+
+
+def _is_run(folder: Path) -> bool:
+    marks = [name for name in (FILE_NAME, _SNAPSHOTS, CONFIG_FILE) if os.path.lexists(folder / name)]
+    if marks != [CONFIG_FILE] or os.path.lexists(folder / LOCK_FILE):
+        return bool(marks)
+    # Many programs write a config.yaml; on its own it is a run only if it says so, or cannot be read.
+    try:
+        return _HEAD in read_yaml(folder / CONFIG_FILE)
+    except (OSError, ValueError):
+        return True
+
+
+def read_run(folder: Path) -> RunReport:
+    """What is known about the run in ``folder``; never raises."""
+    running = _is_locked(folder)
+    facts: dict[str, Any] = {}
+    problems: list[str] = []
+    for read in (_facts_of_config, _facts_of_metrics, functools.partial(_facts_of_snapshots, running=running)):
+        try:
+            found = read(folder)
+        except Exception as error:  # whatever a broken file leads to
+            problems.append(" ".join(str(error).split()) or type(error).__name__)
+            continue
+        found["epochs_done"] = max(facts.get("epochs_done", 0), found.get("epochs_done", 0))
+        facts = {**found, **facts, "epochs_done": found["epochs_done"]}
+    state = _state(facts, running, problems)
+    ended_early = state == "interrupted" and _ended_early(folder, facts["epochs_done"])
+    state = "finished" if ended_early else state
+    return RunReport(folder=folder, state=state, problem="; ".join(problems[:1]), ended_early=ended_early, **facts)
+
+
+def _ended_early(folder: Path, epochs_done: int) -> bool:
+    """Whether the run says of itself that it ended after these epochs, and not that of an earlier time."""
+    try:
+        summary = json.loads((folder / "summary.json").read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(summary, dict) and summary.get("ended_early") is True and summary.get("epochs") == epochs_done
+
+
+def _state(facts: Mapping[str, Any], running: bool, problems: Sequence[str]) -> State:
+    if problems:
+        return "damaged"
+    if running:
+        return "running"
+    total = facts.get("epochs_total")
+    if total is None:
+        return "stopped"
+    return "finished" if facts["epochs_done"] >= total else "interrupted"
+
+
+def _is_locked(folder: Path) -> bool:
+    """Whether another process holds the lock of a run; asks only, so that nobody is ever refused because of it."""
+    try:
+        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.lockf(descriptor, os.F_TEST, 0)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _facts_of_config(folder: Path) -> dict[str, Any]:
+    """Names and numbers of ``config.yaml``; nothing for a run from Python, which may have another one, or none."""
+    path = folder / CONFIG_FILE
+    if not os.path.lexists(path):
+        if _was_started_by_command(folder):
+            raise SnapshotError(f"{path} is missing: restore it from a copy, or train anew")
+        return {}
+    if path.is_file() and path.stat().st_size and _HEAD not in read_yaml(path) and not _was_started_by_command(folder):
+        return {}
+    config = read_config(folder)
+    run = config["run"] if isinstance(config["run"], dict) else {}
+    facts = {"algo": config["algo"], "env": config["env"], "seed": run.get("seed"), "epochs_total": run.get("epochs")}
+    for (name, value), kind in zip(facts.items(), (str, str, int, int), strict=True):
+        if not isinstance(value, kind):
+            option = name.removesuffix("_total")
+            raise SnapshotError(f"{option} in {path} is {value!r}: restore the file from a copy, or train anew")
+    return facts
+
+
+def _was_started_by_command(folder: Path) -> bool:
+    """Whether the newest snapshot says that it belongs to a run of the command line."""
+    try:
+        return "command" in (load_snapshot(folder).manifest.get("config") or {})
+    except (SnapshotError, OSError):
+        return False
+
+
+def _facts_of_snapshots(folder: Path, running: bool) -> dict[str, Any]:
+    """What the newest snapshot says; an error if the run could not go on from it."""
+    newest = latest(folder)
+    if newest is None:
+        path = folder / _SNAPSHOTS
+        if os.path.lexists(path) and not path.is_dir():
+            raise SnapshotError(f"{path} must be a folder: move away what is there now")
+        return {}
+    try:
+        snapshot = load_snapshot(folder)
+        check_metrics(folder, snapshot)
+    except (SnapshotError, OSError):
+        if running and latest(folder) != newest:  # it was replaced by a newer one in the meantime
+            return _facts_of_snapshots(folder, running)
+        raise
+    facts: dict[str, Any] = {"epochs_done": snapshot.iteration}
+    if isinstance(algorithm := snapshot.manifest.get("algorithm"), str):
+        facts["algo"] = algorithm
+    return facts
+
+
+def _facts_of_metrics(folder: Path) -> dict[str, Any]:
+    """Epochs, environment steps and the newest return of ``metrics.jsonl``, which is read from its end."""
+    path = folder / FILE_NAME
+    if not os.path.lexists(path):
+        return {}
+    content = path.read_bytes()
+    content = content[: content.rfind(b"\n") + 1]  # a run that was killed while it wrote leaves half a line
+    if not content:
+        return {}
+    last = _row(content, len(content) - 1, path)
+    facts: dict[str, Any] = {"epochs_done": last["iteration"] + 1, "env_steps": last["env_steps"]}
+    position = _last_return(content, len(content))
+    while position >= 0:
+        row = _row(content, position, path)
+        if row["metric"] in _RETURNS and row["task"] is None:
+            value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
+            return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
+        position = _last_return(content, position)
+    return facts
+
+
+def _last_return(content: bytes, end: int) -> int:
+    return max(content.rfind(f'"{name}"'.encode(), 0, end) for name in _RETURNS)
+
+
+def _row(content: bytes, position: int, path: Path) -> dict[str, Any]:
+    """The line around ``position``."""
+    start, end = content.rfind(b"\n", 0, position) + 1, content.find(b"\n", position)
+    line = content[start:end]
+    try:
+        row = json.loads(line)
+        counts = [row["iteration"], row["env_steps"]]
+        if not all(isinstance(count, int) for count in counts) or not {"metric", "task", "value"} <= row.keys():
+            raise ValueError
+    except (ValueError, KeyError, TypeError) as error:
+        number = content.count(b"\n", 0, start) + 1
+        raise ValueError(f"line {number} of {path} is damaged: {line[:60]!r}; restore it from a copy") from error
+    return row

@@ -1,0 +1,229 @@
+"""One run for each of several seeds, one after the other or in processes, and how such a group goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from metaroll.cli.runs import run_folder
+from metaroll.cli.runs.run_folder import CONFIG_FILE, GROUP_FILE
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+
+__all__ = [
+    "SeedGroup",
+    "SeedsFailedError",
+    "read_group",
+    "refuse_existing_group",
+    "resume_group",
+    "train_group",
+]
+
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 30.0
+_FLAGS = {"epochs": "--epochs", "num_workers": "--num-workers", "transport": "--engine", "ray_address": "--ray-address"}
+"""Options of a run that may change when it goes on, and their flags."""
+
+
+class SeedsFailedError(MetarollError, RuntimeError):
+    """Some of several runs ended with an error; the others are complete."""
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that one command line asked for, which differ in their seeds.
+
+    Attributes:
+        folder: Folder that holds their folders.
+        config: Configuration of all of them but the seed.
+        seeds: Their seeds.
+        jobs: Runs at a time, in a process each; 1 trains in this process.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    jobs: int = 1
+
+    @property
+    def folders(self) -> list[Path]:
+        """Folder of each run."""
+        return [self.folder / f"seed-{seed}" for seed in self.seeds]
+
+    @property
+    def missing(self) -> list[Path]:
+        """Folders of the runs that have not begun."""
+        return [folder for folder in self.folders if not (folder / CONFIG_FILE).is_file()]
+
+    @property
+    def resume_command(self) -> str:
+        """What continues all of them."""
+        return f"metaroll resume {shlex.quote(str(self.folder))}"
+
+    def config_of(self, folder: Path) -> dict[str, Any]:
+        """Configuration of the run that is to lie in ``folder``."""
+        seed = self.seeds[self.folders.index(folder)]
+        return {**self.config, "run": {**self.config["run"], "seed": seed}}
+
+    def write(self) -> None:
+        """Write down what belongs to the group, so that it can go on from its folder alone."""
+        run_folder.write_config(self.folder, {**self.config, "seeds": self.seeds, "jobs": self.jobs}, GROUP_FILE)
+
+
+def read_group(folder: Path) -> SeedGroup | None:
+    """The group of runs in ``folder``; ``None`` if there is none."""
+    path = folder / GROUP_FILE
+    if not path.is_file():
+        return None
+    document = run_folder.read_config(folder, GROUP_FILE)
+    seeds, jobs = document.pop("seeds", None), document.pop("jobs", 1)
+    if not isinstance(seeds, list) or not seeds or not all(isinstance(n, int) for n in [*seeds, jobs]) or jobs < 1:
+        raise SnapshotError(f"seeds in {path} is {seeds!r}, jobs {jobs!r}: restore the file from a copy, or train anew")
+    return SeedGroup(folder, document, tuple(seeds), jobs)
+
+
+def refuse_existing_group(group: SeedGroup) -> None:
+    """Error if a run of the group has begun, or another group is in its folder."""
+    known = read_group(group.folder)
+    if known is not None and len(known.missing) < len(known.seeds):
+        raise RunExistsError(
+            f"a group of runs exists already in {group.folder} (seeds {', '.join(map(str, known.seeds))}): "
+            f"`{known.resume_command}` continues those that have begun and starts the others; or choose another folder "
+            "with --out"
+        )
+    for folder in group.folders:
+        run_folder.refuse_existing(folder)
+
+
+def train_group(group: SeedGroup, console: Console) -> list[dict[str, Any]]:
+    """Train all runs of a new group, and return their summaries."""
+    group.write()
+    return _carry_out(group, group.folders, {}, console)
+
+
+def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console) -> list[dict[str, Any]]:
+    """Continue the runs of a group that have begun, start those that have not, and return the summaries of all.
+
+    Args:
+        group: The group.
+        changes: Options of the runs that are to change.
+        console: Where to say what is done.
+    """
+    from metaroll.cli.runs.run_reports import read_run
+
+    epochs = {"epochs": changes["epochs"]} if "epochs" in changes else {}
+    group = dataclasses.replace(group, config={**group.config, "run": {**group.config["run"], **epochs}})
+    group.write()
+    todo: list[Path] = []
+    for folder in group.folders:
+        known = read_run(folder)
+        done = known.state == "finished" and (folder / "summary.json").is_file()
+        if done and (known.epochs_total or 0) >= group.config["run"]["epochs"]:
+            console.print(f"{escape(str(folder))} is finished", soft_wrap=True)
+        else:
+            todo.append(folder)
+    return _carry_out(group, todo, changes, console)
+
+
+def _carry_out(
+    group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console
+) -> list[dict[str, Any]]:
+    with _resumable(group):
+        if group.jobs == 1:
+            for folder in todo:
+                _train_here(group, folder, changes, console)
+        else:
+            _train_in_processes(group, todo, changes, console)
+    return [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in group.folders]
+
+
+@contextlib.contextmanager
+def _resumable(group: SeedGroup) -> Iterator[None]:
+    """Tell who handles errors and Ctrl-C how the whole group can be continued, rather than one of its runs."""
+    try:
+        yield
+    except SnapshotError:
+        raise  # it says itself what can be done
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
+            error.resume_command = group.resume_command  # type: ignore[attr-defined]
+        raise
+
+
+def _changed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Configuration of a run with what is to change in it, and these changes."""
+    if folder in group.missing:
+        config = group.config_of(folder)
+    else:
+        config = run_folder.read_config(folder)
+        changes = {"epochs": max(config["run"]["epochs"], group.config["run"]["epochs"]), **changes}
+    return {**config, "run": {**config["run"], **changes}}, dict(changes)
+
+
+def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
+    from metaroll.cli.runs.sessions import continue_run, start
+
+    go_on = start if folder in group.missing else continue_run
+    go_on(_changed(group, folder, changes)[0], folder, console, as_json=False)
+
+
+def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
+    waiting, failed = list(todo), []
+    running: list[tuple[subprocess.Popen[str], Path]] = []
+    with tempfile.TemporaryDirectory(prefix="metaroll-") as place:
+        try:
+            while waiting or running:
+                while waiting and len(running) < group.jobs:
+                    folder = waiting.pop(0)
+                    running.append((_begin(group, folder, changes, Path(place) / str(len(waiting))), folder))
+                    console.print(f"training {escape(str(folder))}", soft_wrap=True)
+                for process, folder in [entry for entry in running if entry[0].poll() is not None]:
+                    running.remove((process, folder))
+                    complaint = process.communicate()[1].strip()
+                    if process.returncode:
+                        failed.append(folder)
+                    word = f"[bold red]failed[/]: {escape(complaint)}" if process.returncode else "done"
+                    console.print(f"{escape(str(folder))} {word}", soft_wrap=True)
+                time.sleep(_POLL_SECONDS)
+        finally:
+            _end([process for process, _ in running])
+    if failed:
+        names = ", ".join(str(folder) for folder in failed)
+        raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {names}")
+
+
+def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any], place: Path) -> subprocess.Popen[str]:
+    config, changed = _changed(group, folder, changes)
+    if folder in group.missing:
+        run_folder.write_config(place, config)
+        options = ["train", config["algo"], config["env"], "--config", str(place / CONFIG_FILE), "--out", str(folder)]
+    else:
+        pairs = [(_FLAGS[name], str(value)) for name, value in changed.items() if value is not None]
+        options = ["resume", str(folder), *(text for pair in pairs for text in pair)]
+    command = (sys.executable, "-m", "metaroll.cli.main", *options, "--quiet")
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=subprocess.PIPE, text=True)
+
+
+def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Let processes that are left end in order, so that their runs can be resumed."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.communicate(timeout=_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()

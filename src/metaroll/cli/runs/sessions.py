@@ -1,0 +1,317 @@
+"""Runs an experiment from its configuration: trains or evaluates, shows progress, writes the results."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from metaroll.cli.experiment import experiments
+from metaroll.cli.experiment import demo
+from metaroll.cli.arguments import UsageError, blame_input
+from metaroll.cli.display.evaluation_tables import show_study, success_values
+from metaroll.cli.display.progress import TrainingDisplay
+from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
+from metaroll.cli.runs.run_folder import (
+    CONFIG_FILE,
+    check_same_run,
+    claim,
+    clear_run,
+    flat_values,
+    package_versions,
+    refuse_existing,
+    write_config,
+)
+from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
+from metaroll.envs.lookup.registry import is_varied
+from metaroll.errors import SnapshotError
+from metaroll.tasks.leak_guard import SplitReport
+from metaroll.training.evaluation.adaptation_study import study_adaptation
+from metaroll.training.store.files import write_json
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_store import check_metrics
+from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
+
+__all__ = ["continue_run", "evaluate_run", "restored_run", "start"]
+
+
+def start(config: Mapping[str, Any], folder: Path, console: Console, as_json: bool) -> None:
+    """Train a new run in ``folder``; the demo replaces its earlier run there."""
+    prepare = clear_run if config["command"] == "demo" else _refuse_existing
+    _start(config, folder, console, as_json, prepare)
+
+
+def _refuse_existing(folder: Path, command: str) -> None:
+    refuse_existing(folder)
+
+
+def _start(
+    config: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    as_json: bool,
+    prepare: Callable[[Path, str], None] | None = None,
+) -> None:
+    config = experiments.with_torch_threads(config)
+    display = _display(config, console)
+    with contextlib.ExitStack() as stack:
+        with blame_input():  # all of it before the first file of an earlier run is touched
+            experiment = experiments.build(config, folder, callbacks=(display,))
+            split = split_of(experiment.algo, experiment.evaluator)
+            stack.enter_context(claim(folder))
+            if prepare is not None:
+                prepare(folder, config["command"])
+            write_config(folder, config)
+            write_split(folder, split)
+        stack.enter_context(_resumable(folder))
+        stack.enter_context(contextlib.closing(experiment.runner))
+        stack.enter_context(experiments.torch_threads(config))
+        _announce(config, experiment.algo, folder, console, split)
+        warn_of_equal_tasks(config, console)
+        with display:
+            experiment.runner.train(n_epochs=config["run"]["epochs"])
+        _finish(config, experiment, folder, display, console, as_json, split)
+
+
+def continue_run(
+    config: Mapping[str, Any], folder: Path, console: Console, as_json: bool, from_epoch: int | None = None
+) -> None:
+    """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew."""
+    config = _checked(config, folder)
+    begun = any((folder / name).exists() for name in ("metrics.jsonl", "summary.json"))
+    if from_epoch is None and latest(folder) is None and not begun:
+        _start(config, folder, console, as_json)
+        return
+    display = _display(config, console)
+    with contextlib.ExitStack() as stack:
+        with blame_input():
+            stack.enter_context(claim(folder))
+            snapshot = _check_snapshot(config, folder, from_epoch)
+            check_metrics(folder, snapshot)
+            done = snapshot.iteration
+            epochs, name = config["run"]["epochs"], escape(str(folder))
+            if epochs < done:
+                raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
+            experiment = experiments.build(config, folder, callbacks=(display,))
+        stack.enter_context(_resumable(folder))
+        stack.enter_context(contextlib.closing(experiment.runner))
+        stack.enter_context(experiments.torch_threads(config))
+        with blame_input():
+            experiment.runner.restore(folder, done)
+            split = split_of(experiment.algo, experiment.evaluator)
+            write_config(folder, config)
+        if done >= epochs:
+            console.print(
+                f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more", soft_wrap=True
+            )
+        else:
+            console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
+        display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
+        with display:
+            experiment.runner.resume(n_epochs=epochs)
+        _finish(config, experiment, folder, display, console, as_json, split)
+
+
+def evaluate_run(
+    config: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    as_json: bool,
+    num_tasks: int | None,
+    changes: Mapping[str, Any],
+    from_epoch: int | None = None,
+) -> None:
+    """Evaluate a snapshot in ``folder``; nothing of the run itself is changed."""
+    config = _checked(config, folder)
+    with blame_input():
+        _, test_tasks = experiments.split_tasks(config, num_tasks)
+        evaluator = experiments.build_evaluator(config, test_tasks, **changes)
+        experiment = experiments.build(config)
+        split = split_of(experiment.algo, evaluator)
+    with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
+        with blame_input():
+            epoch = _restore_newest(config, experiment, folder, from_epoch)
+        study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
+        result = evaluator.evaluate(experiment.algo) if study is None else study.result
+    success = {} if study is None else success_values(study.result, first=3)
+    summary = {
+        **_identity(config),
+        "epoch": epoch,
+        **evaluation_values(result, config),
+        **({} if study is None else study.to_dict()),
+        **success,
+        **({} if split is None else {"task_split": split.to_dict()}),
+        "versions": package_versions(),
+    }
+    write_json(folder / "evaluation.json", summary)
+    if study is not None:
+        show_study(console, study, success)
+    pictures = draw_pictures(folder / "evaluation.png", result, console, study=study)
+    console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
+    if as_json:
+        print_json(summary)
+
+
+@contextlib.contextmanager
+def restored_run(
+    config: Mapping[str, Any], folder: Path, from_epoch: int | None = None
+) -> Iterator[tuple[dict[str, Any], experiments.Experiment, int]]:
+    """The checked configuration, the experiment as a snapshot in ``folder`` has it, and its number of epochs."""
+    checked = _checked(config, folder)
+    with blame_input():
+        experiment = experiments.build(checked)
+    with contextlib.closing(experiment.runner), experiments.torch_threads(checked):
+        with blame_input():
+            epoch = _restore_newest(checked, experiment, folder, from_epoch)
+        yield checked, experiment, epoch
+
+
+def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The configuration in ``folder``, checked value by value."""
+    with blame_input():
+        layers = [(str(folder / CONFIG_FILE), flat_values(config))]
+        return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))
+
+
+def _check_snapshot(config: Mapping[str, Any], folder: Path, from_epoch: int | None) -> Snapshot:
+    """The snapshot to use, which must be of the run that ``config`` describes."""
+    snapshot = load_snapshot(folder, "last" if from_epoch is None else from_epoch)
+    check_same_run(config, snapshot.manifest.get("config"), folder)
+    return snapshot
+
+
+def _restore_newest(
+    config: Mapping[str, Any], experiment: experiments.Experiment, folder: Path, from_epoch: int | None
+) -> int:
+    """Number of finished epochs in the snapshot that was restored, of a run that perhaps is training still."""
+    while True:
+        newest = latest(folder)
+        try:
+            epoch = _check_snapshot(config, folder, from_epoch).iteration
+            return experiment.runner.restore(folder, epoch).start_epoch
+        except (SnapshotError, OSError):
+            if from_epoch is not None or latest(folder) == newest:
+                raise  # otherwise it was replaced by a newer one in the meantime
+
+
+def _seconds_so_far(folder: Path, done: int) -> float:
+    """Seconds of training in the first ``done`` epochs, as far as the metrics tell."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        rows = read_metrics(folder, phase="time", metric="total_seconds")
+        return float(max((row["value"] for row in rows if row["iteration"] < done), default=0.0))
+    return 0.0
+
+
+def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
+    title = f"{config['algo']} learns {config['env']} (seed {config['run']['seed']})"
+    updates = config["algorithm"].get("num_steps_per_epoch", 0)
+    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=config["algo"] == "pearl")
+
+
+def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console, split: SplitReport | None) -> None:
+    algorithm = config["algorithm"]
+    if split is None:
+        num_tasks = algorithm["num_test_tasks"]
+        where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
+        draws = algorithm["randomise"] != "none" or bool(algorithm.get("randomise_param"))
+        if draws and not is_varied(config["env"]):
+            where = "held-out domain parameters"
+        elif config["algo"] == "epopt" and not num_tasks:
+            console.print(
+                "[yellow]nothing is drawn:[/] all rollouts are of the environment as it is, of which EPOpt then "
+                "prefers the unlucky ones; say what varies: --randomise-param NAME=LOW:HIGH",
+                soft_wrap=True,
+            )
+        console.print(
+            f"{config['algo']} on {config['env']}: {_amount(config, algo)}\nrun folder {escape(str(folder))}\n"
+            f"return: in training, and without noise in {where} [95 % interval]\n",
+            soft_wrap=True,
+        )
+        return
+    gibibytes = algo.memory_when_full / 2**30
+    where = "test tasks" if split.overlaps else "held-out tasks"
+    console.print(
+        f"{config['algo']} on {config['env']}: {describe_split(split)}\n"
+        f"run folder {escape(str(folder))}; replay data grow to at most {gibibytes:.1f} GiB\n"
+        f"return: on {where}, before adaptation -> after it [95 % interval]\n",
+        soft_wrap=True,
+    )
+
+
+def _amount(config: Mapping[str, Any], algo: Any) -> str:
+    """What one epoch of an algorithm that does not adapt takes."""
+    algorithm = config["algorithm"]
+    if config["algo"] == "hill-climbing":
+        each = algo.num_domains * algo.num_init_states_per_domain
+        return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
+    if config["algo"] == "distill":
+        return f"{algorithm['steps_per_epoch']} steps per epoch, labelled by {algorithm['teacher']}"
+    of_epopt = config["algo"] == "epopt"
+    amount = f"{algorithm['rollouts_per_epoch']} rollouts" if of_epopt else f"{algorithm['steps_per_epoch']} steps"
+    return f"{amount} per epoch, gradients by {algo.gradients}"
+
+
+@contextlib.contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Tell who handles errors and Ctrl-C how the run can be continued."""
+    try:
+        yield
+    except SnapshotError:
+        raise  # it says itself what can be done
+    except BaseException as error:
+        # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
+        if latest(folder) is not None or not (folder / "metrics.jsonl").exists():
+            error.resume_command = f"metaroll resume {shlex.quote(str(folder))}"  # type: ignore[attr-defined]
+        raise
+
+
+def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"algo": config["algo"], "env": config["env"], "seed": config["run"]["seed"]}
+
+
+def _finish(
+    config: Mapping[str, Any],
+    experiment: experiments.Experiment,
+    folder: Path,
+    display: TrainingDisplay,
+    console: Console,
+    as_json: bool,
+    split: SplitReport | None,
+) -> None:
+    """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
+    result, references = display.result_of(config["run"]["epochs"]), {}
+    if config["command"] == "demo":
+        evaluator = demo.final_evaluator(config)
+        with contextlib.closing(evaluator):
+            result = evaluator.evaluate(experiment.algo)
+            spec = experiment.algo.env_spec
+            references = demo.compare_with_references(result, evaluator, spec, config["run"]["seed"])
+    elif result is None:  # nothing was left to train, or the last epoch was not evaluated
+        result = experiment.evaluator.evaluate(experiment.algo)
+    epochs, ending = config["run"]["epochs"], {}
+    if getattr(experiment.algo, "converged", False) and experiment.algo.num_epochs < epochs:
+        epochs, ending = experiment.algo.num_epochs, {"ended_early": True}
+        console.print(f"ended after {epochs} epochs: the last returns are all alike (--stop-std)")
+    summary = {
+        **_identity(config),
+        "epochs": epochs,
+        **ending,
+        **evaluation_values(result, config),
+        **references,
+        **({} if split is None else {"task_split": split.to_dict()}),
+        "env_steps": int(experiment.runner.total_env_steps),
+        "seconds": round(display.seconds, 2),
+        "versions": package_versions(),
+    }
+    write_json(folder / "summary.json", summary)
+    pictures = draw_pictures(folder / "adaptation_curve.png", result, console, references, folder)
+    further = "metaroll train pearl cheetah-vel" if config["command"] == "demo" else f"metaroll evaluate {folder}"
+    console.print(closing_panel(summary, folder, pictures, further))
+    if as_json:
+        print_json(summary)

@@ -1,0 +1,353 @@
+"""A family of tasks: an environment, where its tasks come from, and which of them are held out."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.envs.lookup.entry_points import check_no_arguments
+from metaroll.envs.sims.registration import sim_constructor
+from metaroll.envs.wrappers.reset_task import ResetTaskMaker
+from metaroll.errors import DataError
+from metaroll.seeding import mix_seed
+from metaroll.tasks.domain_access import check_domain_params
+from metaroll.tasks.hashed_split import check_test_share, task_side
+from metaroll.tasks.split_sampler import SplitTaskSampler, draw_distinct, draw_split
+from metaroll.tasks.task_sampler import FixedTaskSampler, TaskSampler
+from metaroll.tasks.task_sources import ConstructorTasks, EnvTasks, ParamTasks, TaskSource, as_randomizer
+from metaroll.tasks.updates import EnvConstructor, layer_with
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["TaskFamily"]
+
+_NUM_TRAIN, _NUM_TEST, _TEST_SHARE = 80, 20, 0.2
+
+
+@dataclass(frozen=True)
+class TaskFamily:
+    """A distribution of tasks on one environment, split into training tasks and held-out tasks.
+
+    ``from_params``, ``from_env`` and ``from_constructors`` make one of an environment of yours.
+
+    Attributes:
+        name: What the command line calls it.
+        env_constructor: Makes the environment, without a task.
+        num_train_tasks: Default number of training tasks.
+        num_test_tasks: Default number of held-out tasks.
+        horizon: Steps of an episode; ``None`` if it has no end of its own.
+        description: One line.
+        source: Where tasks come from; ``None``: the environment has ``sample_tasks`` and ``set_task``.
+        test_share: Share of all tasks that is held out. Then a hash of its values says on which side a task is, once
+            and for all. ``None`` splits as publications do: the first and the last tasks of one list.
+        same_tasks: Held-out tasks are the training tasks, as published where there are so few (only with
+            ``test_share=None``).
+    """
+
+    name: str
+    env_constructor: Callable[[], Any]
+    num_train_tasks: int
+    num_test_tasks: int
+    horizon: int | None
+    description: str = ""
+    source: TaskSource | None = None
+    test_share: float | None = None
+    same_tasks: bool = False
+
+    def __post_init__(self) -> None:
+        horizon = self.horizon
+        is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
+        if horizon is not None and (not is_whole or horizon < 1):
+            raise ValueError(f"horizon must be a whole number of steps, at least 1, or None, got {horizon!r}")
+
+    @classmethod
+    def from_params(
+        cls,
+        make_env: EnvConstructor | str,
+        params: Any,
+        *,
+        name: str | None = None,
+        num_train_tasks: int = _NUM_TRAIN,
+        num_test_tasks: int = _NUM_TEST,
+        horizon: int | None = None,
+        test_share: float = _TEST_SHARE,
+        description: str = "",
+    ) -> TaskFamily:
+        """Tasks that differ in constants of the environment (see ``DomainParamUpdate`` for how they are set).
+
+        Args:
+            make_env: Class or function that makes the environment, or an id.
+            params: ``{"mass": (0.5, 2.0), "length": NormalDomainParam("length", 1.0, 0.1)}`` (a pair means uniform), a
+                list of distributions, or a ``DomainRandomizer``.
+            name: What logs call it; its tasks are drawn from the seed and this name.
+            num_train_tasks: Default number of training tasks.
+            num_test_tasks: Default number of held-out tasks.
+            horizon: Steps of an episode; ``None`` means the environment's time limit.
+            test_share: Share of all tasks that is held out.
+            description: One line.
+        """
+        maker, randomizer = _maker(make_env), as_randomizer(params)
+        source, env = ParamTasks(maker, randomizer), maker()
+        try:
+            _check_params(maker, env, randomizer.names)
+            _try_params(maker, env, source)
+            limit = EnvSpec.from_env(env).max_episode_length
+        finally:
+            _close(env)
+        return cls(
+            _name_of(maker) if name is None else name,
+            maker,
+            num_train_tasks,
+            num_test_tasks,
+            limit if horizon is None else horizon,
+            description,
+            source,
+            check_test_share(test_share),
+        )
+
+    @classmethod
+    def from_env(
+        cls,
+        make_env: EnvConstructor | str,
+        tasks: Any = None,
+        *,
+        option: str | None = None,
+        name: str | None = None,
+        num_train_tasks: int | None = None,
+        num_test_tasks: int | None = None,
+        horizon: int | None = None,
+        test_share: float = _TEST_SHARE,
+        test_tasks: Sequence[Any] | None = None,
+        description: str = "",
+    ) -> TaskFamily:
+        """Tasks that the environment is told: by ``set_task(task)``, or by ``reset(options={"task": task})``.
+
+        Args:
+            make_env: Class or function that makes the environment, or an id.
+            tasks: A list of tasks; distributions as for ``from_params``, of which a task is a dict of numbers; or a
+                function ``(num, generator) -> tasks``. ``None`` asks the environment's ``sample_tasks(num)``.
+            option: Option of ``reset`` that holds the task. ``None`` means ``set_task`` where the environment has that,
+                else the option ``"task"``.
+            name: What logs call it; its tasks are drawn from the seed and this name.
+            num_train_tasks: Default number of training tasks; ``None`` means 80, or all that a list has for training.
+            num_test_tasks: The same of held-out tasks; ``None`` means 20, or all.
+            horizon: Steps of an episode; ``None`` means the environment's time limit.
+            test_share: Share of all tasks that is held out. In a list, one task is on either side at least: that whose
+                hash is nearest to the border.
+            test_tasks: Which tasks of a list are held out, instead of what the hash says; ``[]`` means none.
+            description: One line.
+        """
+        maker = _maker(make_env)
+        env = maker()
+        try:
+            if tasks is None and layer_with(env, "sample_tasks") is None:
+                raise TypeError(
+                    f"{_name_of(maker)} has no sample_tasks(num_tasks): add it, or say what its tasks are with "
+                    "TaskFamily.from_env(make_env, tasks=...); tasks that are constants of the environment: "
+                    "TaskFamily.from_params(make_env, {'mass': (0.5, 2.0)})"
+                )
+            told_by_reset = option is not None or layer_with(env, "set_task") is None
+            limit = EnvSpec.from_env(env).max_episode_length
+            source = EnvTasks(maker, tasks)
+            if not told_by_reset:
+                _try_task(maker, env, source)
+        finally:
+            _close(env)
+        name = _name_of(maker) if name is None else name
+        if told_by_reset:
+            maker = ResetTaskMaker(maker, "task" if option is None else option)
+            source = EnvTasks(maker, tasks)
+        share = check_test_share(test_share)
+        _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
+        return cls(name, maker, *sizes, limit if horizon is None else horizon, description, source, share)
+
+    @classmethod
+    def from_constructors(
+        cls,
+        constructors: Mapping[str, EnvConstructor] | Sequence[EnvConstructor],
+        *,
+        name: str = "constructors",
+        num_train_tasks: int | None = None,
+        num_test_tasks: int | None = None,
+        horizon: int | None = None,
+        test_share: float = _TEST_SHARE,
+        test_tasks: Sequence[str] | None = None,
+        description: str = "",
+    ) -> TaskFamily:
+        """Tasks that are environments of their own.
+
+        Args:
+            constructors: Classes or functions that make the environments, or a dict that gives them names. The name is
+                the task, and decides on which side of the split it is.
+            name: What logs call the family.
+            num_train_tasks: Default number of training tasks; ``None`` means all that are not held out.
+            num_test_tasks: Default number of held-out tasks; ``None`` means all of them.
+            horizon: Steps of an episode; ``None`` means the time limit of the first environment.
+            test_share: Share of all tasks that is held out; one is on either side at least: that whose hash is nearest
+                to the border.
+            test_tasks: Names of those that are held out, instead of what the hash says; ``[]`` means none.
+            description: One line.
+        """
+        source, share = ConstructorTasks(constructors), check_test_share(test_share)
+        for task in source.all_tasks:
+            check_no_arguments(source.update(task).env_constructor, task)
+        first: Callable[[], Any] = source.update(source.all_tasks[0])
+        if horizon is None:
+            env = first()
+            horizon = EnvSpec.from_env(env).max_episode_length
+            _close(env)
+        _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
+        return cls(name, first, *sizes, horizon, description, source, share)
+
+    @property
+    def tasks(self) -> TaskSource:
+        """Where tasks come from."""
+        return EnvTasks(self.env_constructor) if self.source is None else self.source
+
+    def split(
+        self, num_train: int | None = None, num_test: int | None = None, seed: int = 0
+    ) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
+        """Training and held-out tasks, all different from one another (but see ``same_tasks``).
+
+        Where a hash says what is held out, other numbers leave the tasks that were there before as they were, and no
+        seed makes a training task a held-out one.
+
+        Args:
+            num_train: Number of training tasks; ``None`` means the family's own.
+            num_test: Number of held-out tasks; ``None`` means the family's own.
+            seed: The same seed and numbers give the same tasks, everywhere.
+        """
+        counts = {
+            "num_train": self.num_train_tasks if num_train is None else num_train,
+            "num_test": self.num_test_tasks if num_test is None else num_test,
+        }
+        for name, count in counts.items():
+            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
+                raise ValueError(f"{name} must be a whole number of tasks, 0 or more, got {count!r}")
+        source, generator = self.tasks, np.random.default_rng(mix_seed("tasks", self.name, int(seed)))
+        if self.test_share is None:
+            num = max(counts.values()) if self.same_tasks else sum(counts.values())
+            tasks = draw_distinct(source, num, generator, self.name)
+            begin = 0 if self.same_tasks else counts["num_train"]
+            train, test = tasks[: counts["num_train"]], tasks[begin : begin + counts["num_test"]]
+        else:
+            sizes = counts["num_train"], counts["num_test"]
+            train, test = draw_split(source, *sizes, self.test_share, generator, self.name)
+        return [source.update(task) for task in train], [source.update(task) for task in test]
+
+    def samplers(self, seed: int = 0) -> tuple[TaskSampler, TaskSampler]:
+        """Samplers of training tasks and of held-out tasks, which never meet.
+
+        They draw new tasks without end, or from a list in random order; where the family splits as a publication does,
+        they hand out the lists of ``split``.
+
+        Args:
+            seed: The same seed gives the same tasks in the same order.
+        """
+        if self.test_share is None:
+            train, test = self.split(seed=seed)
+            return FixedTaskSampler(train, generator=seed), FixedTaskSampler(test, generator=seed)
+        source, share = self.tasks, self.test_share
+        train, test = (
+            SplitTaskSampler(source, side, share, generator=mix_seed("sampler", side, self.name, int(seed)))
+            for side in ("train", "test")
+        )
+        return train, test
+
+
+def _maker(make_env: Any) -> Callable[[], Any]:
+    """A picklable constructor: that of an id keeps what a script has registered, which workers do not know."""
+    if isinstance(make_env, str):
+        simulator = sim_constructor(make_env)
+        if simulator is not None:
+            return simulator
+        return functools.partial(gymnasium.make, gymnasium.spec(make_env), disable_env_checker=True)
+    if not callable(make_env):
+        raise TypeError(
+            f"make_env must be a class or function that makes the environment, or an id such as 'Pendulum-v1', got "
+            f"{make_env!r} of type {type(make_env).__name__}"
+        )
+    check_no_arguments(make_env, _name_of(make_env))
+    return make_env
+
+
+def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
+    """Refuse names that cannot be set; entries of a task are for ``from_env``."""
+    try:
+        check_domain_params(env, names)
+    except DataError as error:
+        teller = layer_with(env, "get_task")
+        task = {} if teller is None else teller.get_task()
+        told = [name for name in names if isinstance(task, Mapping) and name in task]
+        if not told:
+            raise
+        raise DataError(
+            f"{told[0]!r} is no constant of {_name_of(maker)}, but an entry of its task: TaskFamily.from_env(make_env, "
+            f"{{{told[0]!r}: ...}})"
+        ) from error
+
+
+def _try_params(maker: Any, env: Any, source: ParamTasks) -> None:
+    """Set one draw: a range in which no value is possible need not wait until it is used."""
+    (task,) = source.randomizer.draw(1, np.random.default_rng(0))
+    try:
+        source.update(task)(env)
+    except Exception as error:
+        raise ValueError(f"params of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}") from error
+
+
+def _try_task(maker: Any, env: Any, source: EnvTasks) -> None:
+    """Set one task, where tasks are at hand: what is wrong with all of them need not wait until they are used."""
+    task = source.example()
+    if task is None:
+        return
+    try:
+        layer_with(env, "set_task").set_task(task)
+    except Exception as error:
+        is_path = isinstance(task, Mapping) and any(":" in str(name) for name in task)
+        cure = "; constants of the simulator vary by TaskFamily.from_params(make_env, {...})" if is_path else ""
+        raise ValueError(f"tasks of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}{cure}") from error
+
+
+def _name_of(maker: Any) -> str:
+    if isinstance(maker, functools.partial):
+        return str(getattr(maker.args[0], "id", None) or _name_of(maker.func)) if maker.args else _name_of(maker.func)
+    return str(getattr(maker, "__name__", None) or type(maker).__name__)
+
+
+def _hold_out(
+    source: TaskSource, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
+) -> None:
+    """Hold out what was said; where no held-out task is wanted, none is made one that the hash does not hold out."""
+    listed = source.all_tasks
+    if test_tasks is not None:
+        source.hold_out(test_tasks)
+    elif listed is None:
+        return
+    elif num_test == 0 and (len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)):
+        source.hold_out(())
+    elif len(listed) == 1 and (num_train is None or num_test is None):
+        raise ValueError(
+            f"there must be at least two tasks, one to train in and one to hold out, got {listed[0]!r} alone; list "
+            "more tasks, or say that none is held out: test_tasks=[]"
+        )
+
+
+def _sizes(source: TaskSource, share: float, num_train: int | None, num_test: int | None) -> tuple[int, int]:
+    """Numbers of tasks as given, else all that a list has on each side, else the usual ones."""
+    usual, listed = (_NUM_TRAIN, _NUM_TEST), source.all_tasks
+    if listed is not None:
+        sides = source.split_list(share)
+        usual = len(sides["train"]), len(sides["test"])
+    return usual[0] if num_train is None else num_train, usual[1] if num_test is None else num_test
+
+
+def _close(env: Any) -> None:
+    if hasattr(env, "close"):
+        env.close()

@@ -1,0 +1,1 @@
+"""From a name, a class, an instance or a function to environments and slots."""

@@ -1,0 +1,1 @@
+"""Tasks of a point in the plane."""

@@ -1,0 +1,290 @@
+"""A point that looks for one of four corners: plainly, with momentum, or through walls (specs/meta.md 7.1).
+
+They come from the code of ProMP (Rothfuss et al. 2019, arXiv:1810.06784). Actions lie in [-1, 1] and are scaled by the
+published bounds of a move, 0.2 or 0.1 per axis. All start near the origin, in [-0.2, 0.2]^2, and never end; the
+families' horizon is 100 steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from metaroll.envs.base.batched_env import ArrayStep
+from metaroll.envs.point.planar import checked_point, clipped, goal_of, norm_of, plane_spec
+from metaroll.envs.point.plane_drawing import Wall
+from metaroll.envs.point.plane_env import PlaneEnv
+from metaroll.seeding import as_generator
+
+__all__ = [
+    "CORNERS",
+    "DensePointCornersEnv",
+    "DenseSquaredPointCornersEnv",
+    "PointCornersEnv",
+    "PointMomentumEnv",
+    "PointWallsEnv",
+    "RewardType",
+]
+
+RewardType = Literal["dense", "dense_squared", "sparse"]
+"""Minus the distance to the goal, minus its square, or something only where the goal is near."""
+
+CORNERS = np.array([[-2.0, -2.0], [2.0, -2.0], [-2.0, 2.0], [2.0, 2.0]])
+_START = 0.2
+_STEP_SIZE = 0.2
+_PUSH = 0.1  # change of velocity by an action of 1
+_HORIZON = 100
+_DRAWN_REACH = 2.75
+_INNER, _OUTER = 1.0, 2.0  # radii of the walls
+_GAP = 1.0  # who meets a wall nearer than this to the middle of its gap gets through
+_INSIDE = 1e-6  # how far inside a wall the others are put, so that it stops them again
+
+
+class PointCornersEnv(PlaneEnv):
+    """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
+
+    The sparse reward is how much nearer to the goal a step has come, where the goal is the nearest corner and the point
+    has left the start (its 1-norm is at least ``sparse_reward_radius``), and 0 elsewhere.
+
+    Args:
+        goal: Shape ``(2,)``.
+        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means the class's own, sparse.
+        sparse_reward_radius: Where the sparse reward begins.
+        render_mode: ``None`` or ``"rgb_array"``.
+    """
+
+    state_dim: ClassVar[int] = 2
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
+    _own_reward: ClassVar[RewardType] = "sparse"
+
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        reward_type: RewardType | None = None,
+        sparse_reward_radius: float = 0.5,
+        render_mode: str | None = None,
+    ) -> None:
+        self._reward_type: RewardType = _checked_reward(self._own_reward if reward_type is None else reward_type)
+        self._radius = _checked_radius(sparse_reward_radius)
+        super().__init__(plane_spec(_HORIZON), {"goal": checked_point("goal", goal)}, render_mode)
+
+    @classmethod
+    def sample_tasks(
+        cls, num_tasks: int, generator: np.random.Generator | int | None = None
+    ) -> list[dict[str, np.ndarray]]:
+        """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
+        return _corner_tasks(num_tasks, generator)
+
+    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
+        """The goal ``(2,)``."""
+        return {"goal": goal_of(task)}
+
+    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
+        """Uniform in [-0.2, 0.2]^2."""
+        return generator.uniform(-_START, _START, size=2)
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """Where the points are, ``(N, 2)``."""
+        return state.astype(np.float32)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
+    ) -> ArrayStep:
+        """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1]."""
+        goal = constants["goal"]
+        following = state + _STEP_SIZE * clipped(actions)
+        distance = norm_of(following - goal)
+        if self._reward_type != "sparse":
+            return ArrayStep(following, _dense(distance, self._reward_type))
+        nearest = np.minimum.reduce([norm_of(following - corner) for corner in CORNERS])
+        rewarded = (np.abs(following[:, 0]) + np.abs(following[:, 1]) >= self._radius) & (distance <= nearest)
+        return ArrayStep(following, np.where(rewarded, norm_of(state - goal) - distance, 0.0))
+
+
+class DensePointCornersEnv(PointCornersEnv):
+    """A point that looks for a corner, rewarded with minus its distance to it."""
+
+    _own_reward: ClassVar[RewardType] = "dense"
+
+
+class DenseSquaredPointCornersEnv(PointCornersEnv):
+    """A point that looks for a corner, rewarded with minus the square of its distance to it."""
+
+    _own_reward: ClassVar[RewardType] = "dense_squared"
+
+
+class PointMomentumEnv(PlaneEnv):
+    """A point with momentum, whose goal is one of four corners: actions change its velocity.
+
+    The sparse reward is ``max(sparse_reward_radius - distance, 0)``.
+
+    Args:
+        goal: Shape ``(2,)``.
+        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``.
+        sparse_reward_radius: How near the goal the sparse reward begins.
+        render_mode: ``None`` or ``"rgb_array"``.
+    """
+
+    state_dim: ClassVar[int] = 4
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
+
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        reward_type: RewardType = "sparse",
+        sparse_reward_radius: float = 2.0,
+        render_mode: str | None = None,
+    ) -> None:
+        self._reward_type: RewardType = _checked_reward(reward_type)
+        self._radius = _checked_radius(sparse_reward_radius)
+        spec = plane_spec(_HORIZON, ("x", "y", "x_velocity", "y_velocity"))
+        super().__init__(spec, {"goal": checked_point("goal", goal)}, render_mode)
+
+    @classmethod
+    def sample_tasks(
+        cls, num_tasks: int, generator: np.random.Generator | int | None = None
+    ) -> list[dict[str, np.ndarray]]:
+        """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
+        return _corner_tasks(num_tasks, generator)
+
+    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
+        """The goal ``(2,)``."""
+        return {"goal": goal_of(task)}
+
+    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
+        """Position uniform in [-0.2, 0.2]^2, velocity in [-0.1, 0.1]^2."""
+        start = generator.uniform(-_START, _START, size=2)
+        return np.concatenate([start, generator.uniform(-_PUSH, _PUSH, size=2)])
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """Positions and velocities, ``(N, 4)``."""
+        return state.astype(np.float32)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
+    ) -> ArrayStep:
+        """Add a tenth of ``actions (N, 2)``, clipped to [-1, 1], to the velocity, and that to the position."""
+        velocity = state[:, 2:] + _PUSH * clipped(actions)
+        position = state[:, :2] + velocity
+        distance = norm_of(position - constants["goal"])
+        if self._reward_type == "sparse":
+            reward = np.maximum(self._radius - distance, 0.0)
+        else:
+            reward = _dense(distance, self._reward_type)
+        return ArrayStep(np.concatenate([position, velocity], axis=1), reward)
+
+
+class PointWallsEnv(PlaneEnv):
+    """A point behind two round walls, each with a gap, whose goal is one of four corners.
+
+    Walls are circles of radius 1 and 2 around the origin. A step from inside a wall to its outside succeeds where it
+    ends within 1 of the gap's middle; otherwise the point is put back onto the wall. From outside walls are open.
+    The sparse reward is how much nearer to the goal a step has come, within ``sparse_reward_radius`` of the goal.
+
+    Note:
+        The published code rewards the place where the point would be without the wall, and returns no number where the
+        sparse reward is 0 (Q-48); here the reward is that of the place where the point is.
+
+    Args:
+        goal: Shape ``(2,)``.
+        gap_1: Middle of the gap in the inner wall, ``(2,)``.
+        gap_2: Middle of the gap in the outer wall, ``(2,)``.
+        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``.
+        sparse_reward_radius: How near the goal the sparse reward begins.
+        render_mode: ``None`` or ``"rgb_array"``.
+    """
+
+    state_dim: ClassVar[int] = 2
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
+
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        gap_1: Sequence[float] | np.ndarray = (_INNER, 0.0),
+        gap_2: Sequence[float] | np.ndarray = (_OUTER, 0.0),
+        reward_type: RewardType = "dense",
+        sparse_reward_radius: float = 2.0,
+        render_mode: str | None = None,
+    ) -> None:
+        self._reward_type: RewardType = _checked_reward(reward_type)
+        self._radius = _checked_radius(sparse_reward_radius)
+        super().__init__(plane_spec(_HORIZON), {"goal": goal, "gap_1": gap_1, "gap_2": gap_2}, render_mode)
+
+    @classmethod
+    def sample_tasks(
+        cls, num_tasks: int, generator: np.random.Generator | int | None = None
+    ) -> list[dict[str, np.ndarray]]:
+        """Tasks ``{"goal": (2,), "gap_1": (2,), "gap_2": (2,)}``: a random corner, and gaps anywhere on their walls."""
+        generator = as_generator(generator)
+        goals = CORNERS[generator.integers(len(CORNERS), size=num_tasks)]
+        angles = generator.uniform(0.0, 2.0 * np.pi, size=(num_tasks, 2))
+        directions = np.stack([np.cos(angles), np.sin(angles)], axis=2)  # (num_tasks, 2 walls, 2)
+        return [
+            {"goal": goal, "gap_1": _INNER * inner, "gap_2": _OUTER * outer}
+            for goal, (inner, outer) in zip(goals, directions, strict=True)
+        ]
+
+    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
+        """The goal and the middles of the gaps, ``(2,)`` each."""
+        names = ("goal", "gap_1", "gap_2")
+        if not isinstance(task, Mapping) or any(name not in task for name in names):
+            raise ValueError(
+                "task must be a mapping with 'goal', 'gap_1' and 'gap_2', for instance {'goal': (2, 2), 'gap_1': "
+                f"(1, 0), 'gap_2': (0, 2)}}, got {task!r}"
+            )
+        return {name: checked_point(f"task[{name!r}]", task[name]) for name in names}
+
+    def walls(self) -> list[Wall]:
+        """The two walls."""
+        task = self.get_task()
+        return [(_INNER, task["gap_1"], _GAP), (_OUTER, task["gap_2"], _GAP)]
+
+    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
+        """Uniform in [-0.2, 0.2]^2."""
+        return generator.uniform(-_START, _START, size=2)
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """Where the points are, ``(N, 2)``."""
+        return state.astype(np.float32)
+
+    def advance(
+        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
+    ) -> ArrayStep:
+        """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1], as far as the walls allow."""
+        goal = constants["goal"]
+        aim = state + _STEP_SIZE * clipped(actions)
+        before, after = norm_of(state), norm_of(aim)
+        following = aim
+        for radius, gap in ((_INNER, constants["gap_1"]), (_OUTER, constants["gap_2"])):
+            stopped = (before < radius) & (after > radius) & (norm_of(aim - gap) > _GAP)
+            onto = aim * ((radius - _INSIDE) / np.maximum(after, radius))[:, None]
+            following = np.where(stopped[:, None], onto, following)
+        distance = norm_of(following - goal)
+        if self._reward_type != "sparse":
+            return ArrayStep(following, _dense(distance, self._reward_type))
+        return ArrayStep(following, np.where(distance < self._radius, norm_of(state - goal) - distance, 0.0))
+
+
+def _dense(distance: np.ndarray, reward_type: RewardType) -> np.ndarray:
+    return -distance if reward_type == "dense" else -(distance * distance)
+
+
+def _corner_tasks(num_tasks: int, generator: np.random.Generator | int | None) -> list[dict[str, np.ndarray]]:
+    generator = as_generator(generator)
+    rounds = -(-num_tasks // len(CORNERS))
+    order = np.concatenate([generator.permutation(len(CORNERS)) for _ in range(rounds)]) if rounds else []
+    return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]
+
+
+def _checked_reward(reward_type: Any) -> RewardType:
+    if reward_type not in get_args(RewardType):
+        raise ValueError(f"reward_type must be 'dense', 'dense_squared' or 'sparse', got {reward_type!r}")
+    return reward_type
+
+
+def _checked_radius(radius: Any) -> float:
+    if isinstance(radius, bool) or not isinstance(radius, int | float | np.number) or not 0.0 < radius < np.inf:
+        raise ValueError(f"sparse_reward_radius must be a finite number above 0, got {radius!r}")
+    return float(radius)

@@ -1,0 +1,1 @@
+"""Lists of Gymnasium environments and vector environments as slots."""

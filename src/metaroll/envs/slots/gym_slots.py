@@ -1,0 +1,407 @@
+"""Any Gymnasium environment as ``Slots``: a list of environments, stepped in turn."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import OrderEnforcing, TimeLimit
+
+from metaroll.data.space_batches import (
+    action_element,
+    check_elements,
+    empty_batch,
+    is_structured,
+    same_kind,
+    take_rows,
+    to_box_type,
+    write_element,
+)
+from metaroll.envs.base.env_state import check_init_state
+from metaroll.envs.base.reset_options import plan_options, wanted_options
+from metaroll.envs.base.step_results import explained, truth_value
+from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
+from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
+from metaroll.errors import ShapeError
+from metaroll.seeding import plan_env_seed
+from metaroll.tasks.domain_access import domain_params_of
+from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+
+__all__ = ["GymSlots"]
+
+_NEVER = np.iinfo(np.int64).max
+_MOST_PARKED = 2
+"""Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
+
+
+class GymSlots:
+    """A list of environments behind the ``Slots`` protocol.
+
+    What a rollout does depends on its plan alone: every reset is seeded from the plan, and an environment that carries
+    an earlier plan's update is put back, or built anew, before the next plan starts. Time limits of Gymnasium stay
+    truncation, endings termination, and nothing resets itself. Observations, actions and infos are copied, since an
+    environment may hand out, or keep, the same memory at every step.
+
+    An exception inside an environment passes through unchanged, with the number of the slot in its attribute
+    ``_metaroll_slot``.
+
+    Args:
+        source: An id, a constructor, or an environment (which is copied for every slot).
+        num_slots: How many environments at most; they are built when they are first needed.
+        share: Use the given environment itself, in the one slot there is.
+    """
+
+    def __init__(self, source: Any, num_slots: int, *, share: bool = False) -> None:
+        if isinstance(num_slots, bool) or not isinstance(num_slots, int | np.integer) or num_slots < 1:
+            raise ValueError(f"num_slots must be a whole number of at least 1, got {num_slots!r}")
+        self.num_slots = int(num_slots)
+        self._fleet = _Fleet(source, self.num_slots, share)
+        env = self._fleet.pristine(0)
+        self.env_spec = EnvSpec.from_env(env)
+        self.name = env_name(env)
+        self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+        # Whether observations need a closer look than their shape: parts, or numbers that may not fit.
+        self._structured = is_structured(env.observation_space)
+        self._careful = self._structured or np.dtype(env.observation_space.dtype).kind in "biu"
+        self._obs_shape: tuple[int, ...] = env.observation_space.shape or ()
+        self._last: Any = empty_batch(env.observation_space, self.num_slots)
+        self._env_actions = _action_converter(env.action_space, self.num_slots)
+        self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
+        self._counts_itself = share
+        self._elapsed = np.zeros(self.num_slots, dtype=np.int64)
+        self._limits = np.full(self.num_slots, _NEVER)
+        """Time limits of the wrappers that ``_steps`` leaves out."""
+        self.reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
+        """What each environment told at its last reset."""
+        self.names = [self.name] * self.num_slots
+        """``name`` of the environment in each slot, which an update may have replaced by another."""
+        self._domain_params: list[dict[str, Any] | None] = [None] * self.num_slots
+        self._wanted: list[frozenset[str]] = [frozenset()] * self.num_slots
+        """Which entries of plans the environments want to hear."""
+        self.beat: Callable[[str], None] | None = None
+        """Called with ``"reset"`` or ``"step"`` now and then, so that a watcher sees that slow environments move on."""
+
+    @property
+    def envs(self) -> list[Any]:
+        """The environments as they are now; ``None`` where a slot has not been used."""
+        return list(self._fleet.envs)
+
+    def build(self) -> list[Any]:
+        """The environments, those included that had to be made for it."""
+        return [self._fleet.pristine(i) if env is None else env for i, env in enumerate(self._fleet.envs)]
+
+    def provenance(self, slot: int) -> dict[str, Any] | None:
+        """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
+        owner = next((layer for layer in env_layers(self._fleet.envs[slot]) if hasattr(layer, "provenance")), None)
+        told = getattr(owner, "provenance", None)
+        return dict(told) if isinstance(told, Mapping) else None
+
+    def domain_param(self, slot: int) -> dict[str, Any] | None:
+        """Domain parameters of the rollout in a slot; ``None`` where its environment does not tell them."""
+        return self._domain_params[slot]
+
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
+        """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``.
+
+        ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
+        ``state``, and then is in another, has ignored it, which is an error. Wrappers may ask for more of the plan
+        (see ``reset_options``).
+        """
+        for slot, plan in zip(slots, plans, strict=True):
+            if self.beat is not None:
+                self.beat("reset")
+            try:
+                write_element(self._spaces["observation_space"], self._last, slot, self._start(slot, plan))
+            except (Exception, SystemExit) as error:
+                _tag(error, slot)
+                raise
+        return take_rows(self._last, list(slots))
+
+    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+        """Step the environments where ``active (E,)`` is true with their rows of ``actions``."""
+        live = np.asarray(active).nonzero()[0].tolist()
+        try:
+            rows = self._env_actions(actions, live)
+        except ValueError as error:
+            error._metaroll_where = "the action given to the environment"  # type: ignore[attr-defined]
+            raise
+        observations = take_rows(self._last, slice(None))
+        rewards = np.zeros(self.num_slots)
+        terminated = np.zeros(self.num_slots, dtype=bool)
+        truncated = np.zeros(self.num_slots, dtype=bool)
+        infos: list[dict[str, Any]] = [{}] * self.num_slots
+        observations_type = None if self._structured else observations.dtype
+        steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
+        careful, truth = self._careful, np.bool_
+        slot, result, beat = -1, None, self.beat
+        try:
+            for slot in live:  # the hot path: what is added here costs every step of every environment
+                result = None
+                if beat is not None and not slot & 3:
+                    beat("step")
+                result = steps[slot](rows[slot])
+                observation, reward, ended, cut, info = result
+                if ended:
+                    if ended.__class__ is not bool and ended.__class__ is not truth:
+                        ended = truth_value("terminated", ended)
+                    terminated[slot] = ended
+                if cut:
+                    if cut.__class__ is not bool and cut.__class__ is not truth:
+                        cut = truth_value("truncated", cut)
+                    truncated[slot] = cut
+                if reward is None:  # would become NaN
+                    raise TypeError("reward is None")
+                if (
+                    observation.__class__ is not array
+                    or observation.shape != obs_shape
+                    or (careful and observation.dtype != observations_type)
+                ):
+                    write_element(space, observations, slot, observation)
+                else:
+                    observations[slot] = observation
+                rewards[slot] = reward
+                if info:
+                    infos[slot] = {k: v.copy() if v.__class__ is array else v for k, v in info.items()}
+        except SystemExit as error:
+            _tag(error, slot)
+            raise
+        except Exception as error:
+            if result is not None:
+                error = explained(error, result, space)
+                _tag(error, slot)
+                raise error from None
+            _tag(error, slot)
+            raise
+        self._last = take_rows(observations, slice(None))
+        self._elapsed += active
+        truncated |= active & (self._elapsed >= self._limits)
+        return SlotStep(observations, rewards, terminated, truncated, infos)
+
+    def close(self) -> None:
+        """Close the environments, except those that the caller owns."""
+        self._fleet.close()
+        self._steps = [_not_reset] * self.num_slots
+
+    def _start(self, slot: int, plan: RolloutPlan) -> Any:
+        if plan.seed is None:
+            raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
+        before = self._fleet.envs[slot]
+        env = self._fleet.prepare(slot, plan.env_update)
+        if env is not before or self._steps[slot] is _not_reset:
+            for name, space in self._spaces.items():
+                if not same_kind(getattr(env, name), space):
+                    raise ShapeError(
+                        f"{name} must stay as the environment was given ({space}) in every slot, got "
+                        f"{getattr(env, name)} after {plan.env_update!r}; roll out environments of different shapes "
+                        "with engines of their own"
+                    )
+            # The caller's own environment keeps all its wrappers, which count on.
+            step, limit = (env.step, None) if self._counts_itself else _direct_step(env)
+            self._steps[slot] = checked_step(env, step)
+            self._limits[slot] = _NEVER if limit is None else limit
+            self._wanted[slot] = wanted_options(env)
+            self.names[slot] = env_name(env)
+        self._elapsed[slot] = 0
+        seed = plan_env_seed(plan.seed)
+        options = plan_options(plan, self._wanted[slot])
+        if plan.init_state is not None:
+            options["init_state"] = np.array(plan.init_state)
+        result = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
+        if not isinstance(result, tuple) or len(result) != 2:
+            raise TypeError(
+                f"reset() of {type(env).__name__} must return (observation, info), the Gymnasium API, "
+                f"got {type(result).__name__}"
+            )
+        observation = result[0]
+        if plan.init_state is not None:
+            observation_there = placed(env, plan.init_state)
+            observation = observation if observation_there is None else observation_there
+            check_init_state(env, np.asarray(plan.init_state))
+        self.reset_infos[slot] = dict(result[1] or {})
+        self._domain_params[slot] = domain_params_of(env)
+        return observation
+
+
+class _Fleet:
+    """The environments of the slots, and which update each of them carries."""
+
+    def __init__(self, source: Any, num_slots: int, share: bool) -> None:
+        self._shared: Any = None
+        self._template: Callable[[], Any] | None = None
+        if share:
+            if not is_env_instance(source) or num_slots != 1:
+                raise ValueError(
+                    f"share=True takes an environment and one slot, got {type(source).__name__} and {num_slots} slots"
+                )
+            self._shared = source
+        else:
+            self._template = env_source(source)
+        self.envs: list[Any] = [None] * num_slots
+        self._carried: list[EnvUpdate | None] = [None] * num_slots
+        self._owned = [False] * num_slots
+        self._foreign: set[Hashable] = set()
+        """Origins of updates that the source's environments are not of the kind of."""
+        self._parked: list[tuple[Any, SetTaskUpdate]] = []
+        """Environments of other kinds than the slots hold now, and the updates that they carry; the oldest first."""
+
+    def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
+        """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
+        if update is None or type(update) is EnvUpdate:
+            return self.pristine(slot)
+        if getattr(update, "builds_env", False):
+            self._drop(slot)
+            env = update(None)
+        else:
+            carried = self.envs[slot] is not None and self._carried[slot]
+            replaces = getattr(update, "replaces", None)
+            # An update that does not say so may leave traces of the one before: it gets an untouched environment.
+            may_stay = carried and replaces is not None and replaces(carried)
+            if not may_stay and isinstance(update, SetTaskUpdate):
+                may_stay = self._unpark(slot, update)
+                if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again
+                    return self._install(slot, update(None), update)
+            old = self.envs[slot] if may_stay else self.pristine(slot)
+            self._keep_template()
+            if isinstance(update, SetTaskUpdate) and not update.reuses(old):
+                self._foreign.add(update.origin)
+                self._drop(slot)
+                old = None
+            env = update(old)
+        return self._install(slot, env, update)
+
+    def pristine(self, slot: int) -> Any:
+        """The environment of ``slot`` as the source makes it."""
+        if self.envs[slot] is not None and self._carried[slot] is None:
+            return self.envs[slot]
+        self._drop(slot)
+        if self._template is None:  # the shared environment, which no update has touched
+            return self._install(slot, self._shared, None)
+        return self._install(slot, make_env(self._template), None)
+
+    def close(self) -> None:
+        for slot in range(len(self.envs)):
+            self._drop(slot)
+        while self._parked:
+            self._parked.pop()[0].close()
+
+    def _unpark(self, slot: int, update: SetTaskUpdate) -> bool:
+        """Park the environment of ``slot``, and put one there that needs but its task set; false if there is none.
+
+        So tasks of several kinds of environments (Meta-World's) take turns without any being built again.
+        """
+        self._park(slot)
+        for i, (env, carried) in enumerate(self._parked):
+            if update.replaces(carried) and update.reuses(env):
+                del self._parked[i]
+                self._drop(slot)
+                self.envs[slot], self._carried[slot], self._owned[slot] = env, carried, True
+                return True
+        return False
+
+    def _park(self, slot: int) -> None:
+        env, carried = self.envs[slot], self._carried[slot]
+        if env is None or not self._owned[slot] or not isinstance(carried, SetTaskUpdate):
+            return
+        self._parked.append((env, carried))
+        self.envs[slot], self._carried[slot], self._owned[slot] = None, None, False
+        if len(self._parked) > _MOST_PARKED * len(self.envs):
+            self._parked.pop(0)[0].close()
+
+    def _install(self, slot: int, env: Any, update: EnvUpdate | None) -> Any:
+        if not is_env_instance(env):
+            raise TypeError(f"{update!r} must return an environment, got {env!r} of type {type(env).__name__}")
+        mine = not isinstance(update, ExistingEnvUpdate)
+        if self._shared is not None and env.unwrapped is self._shared.unwrapped:
+            mine = False
+        if any(other is env for other in self.envs[:slot] + self.envs[slot + 1 :]):
+            env, mine = copy.deepcopy(env), True  # two slots cannot step one environment
+        self.envs[slot], self._carried[slot], self._owned[slot] = env, update, mine
+        return env
+
+    def _drop(self, slot: int) -> None:
+        env, owned = self.envs[slot], self._owned[slot]
+        self.envs[slot], self._carried[slot], self._owned[slot] = None, None, False
+        if env is not None and owned:
+            env.close()
+
+    def _keep_template(self) -> None:
+        """Before the shared environment is changed: a copy, from which later plans without an update start."""
+        if self._shared is not None and self._template is None:
+            self._template = env_source(self._shared)
+
+
+def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:
+    """``step`` below the outermost wrappers that only count or check, and the time limit that is counted here instead.
+
+    Every environment that Gymnasium makes has them; they cost a tenth of the time of a cheap one.
+    """
+    limit: int | None = None
+    while type(env) in (OrderEnforcing, TimeLimit):
+        if type(env) is TimeLimit:
+            own = int(env._max_episode_steps)
+            limit = own if limit is None else min(limit, own)
+        env = env.env
+    return env.step, limit
+
+
+def env_name(env: Any) -> str:
+    """The id under which an environment was made, else the name of its class."""
+    registered = getattr(getattr(env, "spec", None), "id", None)
+    return registered or type(getattr(env, "unwrapped", env)).__name__
+
+
+def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, list[int]], list[Any]]:
+    """How a batch of actions becomes one action per slot, in memory that belongs to the environment."""
+    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
+
+        def to_elements(actions: Any, live: list[int]) -> list[Any]:
+            actions = check_elements("actions", space, actions, num_slots)
+            rows: list[Any] = [None] * num_slots
+            for slot in live:
+                rows[slot] = action_element(space, actions, slot, f"the action of slot {slot}")
+            return rows
+
+        return to_elements
+    if isinstance(space, gymnasium.spaces.Discrete):
+        n, start = int(space.n), int(space.start)
+
+        def to_choices(actions: np.ndarray, live: list[int]) -> list[Any]:
+            actions = np.asarray(actions)
+            if actions.shape != (num_slots,):
+                raise ShapeError(f"actions must have shape ({num_slots},) for {space}, got {actions.shape}")
+            rows = actions.tolist()
+            for slot in live:
+                index = rows[slot]
+                if (index.__class__ is not int and not float(index).is_integer()) or not 0 <= index < n:
+                    raise ValueError(f"actions must be indices from 0 to {n - 1}, got {index!r} in slot {slot}")
+                rows[slot] = int(index) + start
+            return rows
+
+        return to_choices
+
+    shape = (num_slots, *(space.shape or ()))
+    size, dtype = int(np.prod(shape)), None if np.dtype(space.dtype).kind in "iu" else space.dtype
+
+    def to_boxes(actions: np.ndarray, live: list[int]) -> list[Any]:
+        owned = np.array(actions, dtype=dtype)
+        if owned.shape != shape:
+            if owned.size != size or owned.ndim == 0 or owned.shape[0] != num_slots:
+                raise ShapeError(f"actions must have shape {shape} or ({num_slots}, act_dim), got {owned.shape}")
+            owned = owned.reshape(shape)
+        return list(owned if dtype is not None else to_box_type(space, owned))
+
+    return to_boxes
+
+
+def _tag(error: BaseException, slot: int) -> None:
+    with contextlib.suppress(AttributeError):
+        error._metaroll_slot = slot  # type: ignore[attr-defined]
+
+
+def _not_reset(action: Any) -> Any:
+    raise gymnasium.error.ResetNeeded("a slot must be reset with a plan before it is stepped")

@@ -1,0 +1,1 @@
+"""Bandits and random MDPs."""

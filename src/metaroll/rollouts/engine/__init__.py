@@ -1,0 +1,1 @@
+"""Plans in, rollouts out: the one loop that steps environments, and what surrounds it."""

@@ -1,0 +1,438 @@
+"""THE engine: plans in, StepSequences out, with the same bits for any number of workers, and after any crash."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import torch
+from torch import nn
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env
+from metaroll.envs.lookup.source import close_made
+from metaroll.errors import InvalidValueError, RolloutError, ShapeError
+from metaroll.policies.adapters import as_policy
+from metaroll.rollouts.engine.unit_work import (
+    Unit,
+    UnitResult,
+    UnitRunner,
+    forget,
+    run_unit_in_worker,
+    set_env,
+    set_parameters,
+    set_policy,
+)
+from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
+from metaroll.rollouts.failures import DroppedRollout, describe_plan
+from metaroll.rollouts.workers.messages import encode_command
+from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
+from metaroll.seeding import fresh_seed
+from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, Slots
+
+__all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
+
+_numbers = itertools.count()
+
+_HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
+"""What helps an engine against what cannot be sent."""
+
+_MOST_DROPPED = 32
+"""After so many rollouts of a variation without a single valid one, more are not tried."""
+
+
+class RolloutEngine:
+    """Runs rollouts of one policy in one environment (and its variations).
+
+    Args:
+        env: Gymnasium id, name of a family of metaroll, constructor, or instance (copied, never stepped itself).
+        policy: A ``Policy``, or anything that ``policies.adapters.as_policy`` understands.
+        num_workers: Number of workers, if ``pool`` is not given.
+        transport, address: See ``SamplerPool``.
+        slots_per_unit: Environments stepped together in a worker; the default suits the kind of environment.
+        on_invalid: ``"raise"`` or ``"drop"`` rollouts with NaN or Inf; what was dropped is in ``dropped``.
+        timeouts: When a silent worker is given up, if ``pool`` is not given.
+        pool: A pool to share; it is not stopped by ``close``.
+        record_infos: Keep infos of environment and policy in the rollouts.
+        record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
+            environment tells them (see ``rollout``).
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        *,
+        num_workers: int = 1,
+        transport: str = "auto",
+        address: str | None = None,
+        slots_per_unit: int | None = None,
+        on_invalid: str = "raise",
+        timeouts: PoolTimeouts | None = None,
+        pool: SamplerPool | None = None,
+        record_infos: bool = True,
+        record_extras: bool = False,
+    ) -> None:
+        if on_invalid not in ("raise", "drop"):
+            raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
+        if slots_per_unit is not None and slots_per_unit < 1:
+            raise ValueError(f"slots_per_unit must be at least 1, got {slots_per_unit}")
+        if pool is None and not isinstance(num_workers, bool) and isinstance(num_workers, int) and num_workers < 1:
+            raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+        if pool is not None and timeouts is not None:
+            raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
+        if pool is not None and address is not None:
+            raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
+        self.dropped: list[DroppedRollout] = []
+        self._owns_pool = pool is None
+        if pool is None:
+            pool = SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts)
+        self._pool = pool
+        self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
+        self._slots_per_unit = slots_per_unit
+        self._on_invalid = on_invalid
+        self._record_infos = record_infos
+        self._record_extras = record_extras
+        self._local = UnitRunner()
+        self._sent_policy: bytes | None = None
+        self._sent_buffers = b""
+        self._sent_parameters: np.ndarray | None = None
+        self.env: Any = None
+        self.policy: Any = None
+        self._kind = "list"
+        self._env_spec: EnvSpec | None = None
+        self._finalizer = weakref.finalize(self, _release, self._pool, self._owns_pool, self._key, self._local)
+        try:
+            self.set_env(env)
+            self.set_policy(policy)
+        except BaseException:
+            self.close()  # the error may hold this object for long
+            raise
+
+    @property
+    def num_workers(self) -> int:
+        return self._pool.num_workers
+
+    @property
+    def pool(self) -> SamplerPool:
+        return self._pool
+
+    @property
+    def env_spec(self) -> EnvSpec:
+        """Spaces and time limit of the environment."""
+        if self._env_spec is None:
+            env = make_env(self._env_source)
+            try:
+                self._env_spec = EnvSpec.from_env(env)
+            finally:
+                close_made(self._env_source, env)
+        return self._env_spec
+
+    def set_env(self, env: Any) -> None:
+        """Use another environment from now on.
+
+        Raises:
+            NotPicklableError: It cannot be sent to the workers.
+        """
+        if not isinstance(env, type | gymnasium.Env) and isinstance(env, Slots):
+            raise TypeError(
+                "env must make environments; step Slots of your own with metaroll.rollouts.engine.slot_loop.SlotLoop"
+            )
+        source, kind = env_source(env), env_kind(env)
+        if self._pool.is_serial:
+            self._local.set_env(source)
+        else:
+            self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", way_out=_HERE)
+        # All of it, or nothing where it cannot be sent.
+        self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
+
+    def set_policy(self, policy: Any) -> None:
+        """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
+        self.policy = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
+        self._sent_policy = self._sent_parameters = None
+        self._local.policy = self.policy
+
+    def run(
+        self,
+        plans: Sequence[RolloutPlan],
+        parameters: np.ndarray | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[StepSequence]:
+        """Run plans; rollouts in the order of the plans (dropped ones are left out).
+
+        Args:
+            plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
+            parameters: Flat policy parameters ``(P,)`` for plans that bring none; ``None`` means the policy's present
+                ones.
+            progress: Called as ``progress(rollouts, steps)`` with what is new whenever a unit of work is done.
+
+        Raises:
+            RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts that had ended.
+            WorkerLost: Workers died repeatedly.
+        """
+        if not self._finalizer.alive:
+            raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        plans = resolve_plans(plans)
+        shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
+        if shared.ndim != 1:
+            raise ShapeError(
+                f"parameters must be flat (P,), got shape {shared.shape}; a set of its own for each plan goes into "
+                "RolloutPlan.parameters"
+            )
+        pieces = self._pieces(plans)
+        units = [self._unit([plans[i] for i in piece]) for piece in pieces]
+        run_units = self._run_here if self._pool.is_serial else self._run_in_pool
+        results = run_units(units, shared, progress)
+        rollouts: dict[int, StepSequence] = {}
+        for piece, result in zip(pieces, results, strict=True):
+            self.dropped.extend(result.dropped)
+            rollouts.update((i, r) for i, r in zip(piece, result.rollouts, strict=True) if r is not None)
+        return [rollouts[i] for i in sorted(rollouts)]
+
+    def run_groups(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        *,
+        seed: int,
+        sub_seed: int = 0,
+        max_steps: int | None = None,
+        min_steps: int | None = None,
+        num_rollouts: int | None = None,
+        contexts: Sequence[Context | None] | None = None,
+        deterministic: bool = False,
+        eval: bool = False,
+        parameters: np.ndarray | None = None,
+    ) -> list[list[StepSequence]]:
+        """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
+
+        Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
+        variation keeps
+        the shortest prefix that has enough steps, so that short rollouts are not preferred and the result does not
+        depend on the number of workers.
+        """
+        if (min_steps is None) == (num_rollouts is None):
+            raise ValueError(f"give either min_steps or num_rollouts, got {min_steps} and {num_rollouts}")
+        for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if contexts is not None and len(contexts) != len(updates):
+            raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
+        base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
+        count = len(updates)
+
+        def plan(j: int, m: int) -> RolloutPlan:
+            context = None if contexts is None else contexts[m]
+            number = j * count + m
+            return base.with_(index=number, seed=(seed, sub_seed, number), env_update=updates[m], context=context)
+
+        groups: list[list[StepSequence]] = [[] for _ in updates]
+        if num_rollouts is not None:
+            plans = [plan(j, m) for j in range(num_rollouts) for m in range(count)]
+            for rollout in self.run(plans, parameters):
+                groups[rollout.rollout_info["plan"]["index"] % count].append(rollout)
+            return groups
+        started = [0] * count
+        need = min_steps or 1
+        while True:
+            plans = []
+            for m, group in enumerate(groups):
+                more = _rollouts_needed(group, started[m], need, max_steps)
+                plans.extend(plan(j, m) for j in range(started[m], started[m] + more))
+                started[m] += more
+            if not plans:
+                return [_prefix(group, need) for group in groups]
+            plans.sort(key=lambda p: p.index)
+            for rollout in self.run(plans, parameters):
+                groups[rollout.rollout_info["plan"]["index"] % count].append(rollout)
+            for m, group in enumerate(groups):
+                if not group and started[m] >= _MOST_DROPPED:
+                    raise _all_dropped(self.dropped, m, count, started[m])
+
+    def close(self) -> None:
+        """Free environments; stops the pool if the engine made it."""
+        self._finalizer()
+
+    def __enter__(self) -> RolloutEngine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # An environment that cannot be closed must not hide why the block was left.
+        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
+            self.close()
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _pieces(self, plans: Sequence[RolloutPlan]) -> list[Sequence[int]]:
+        """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
+
+        A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
+        kind, as each of its plans is when it runs alone.
+        """
+        own = [i for i, plan in enumerate(plans) if plan.parameters is not None]
+        rest = [i for i, plan in enumerate(plans) if plan.parameters is None]
+        return [piece for part in (own, rest) if part for piece in cut(part, unit_size(len(part), self._kind))]
+
+    def _unit(self, plans: Sequence[RolloutPlan]) -> Unit:
+        num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
+        return Unit(plans, num_slots, self._on_invalid, self._record_infos, self._record_extras)
+
+    def _run_here(
+        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+    ) -> list[UnitResult]:
+        self._local.parameters = parameters
+        results: list[UnitResult] = []
+        for unit in units:
+            try:
+                results.append(self._local.run(unit))
+            except RolloutError as error:
+                error.completed = _completed(results, error)  # type: ignore[attr-defined]
+                raise
+            if progress is not None:
+                progress(*_size(results[-1]))
+        return results
+
+    def _run_in_pool(
+        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+    ) -> list[UnitResult]:
+        self._send_policy(parameters)
+        jobs = [self._job(number, unit) for number, unit in enumerate(units)]
+        done = None if progress is None else lambda job, result: progress(*_size(result))
+        try:
+            return self._pool.run_jobs(jobs, done)
+        except Exception as error:
+            done = getattr(error, "completed", None)
+            if isinstance(done, dict):
+                error.completed = _completed([done[i] for i in sorted(done)], error)  # type: ignore[attr-defined]
+            raise
+
+    def _job(self, number: int, unit: Unit) -> Job:
+        first, last = unit.plans[0], unit.plans[-1]
+        what = f"rollouts {first.index} to {last.index} (seeds {first.seed} to {last.seed})"
+        if first is last:
+            what = f"rollout {first.index} (seed {first.seed})"
+        sent = f"a plan of {what} (its env_update, say)"
+        blob = encode_command(run_unit_in_worker, (self._key, unit), {}, sent, _HERE)
+        return Job(number, blob, what, phase="start", plans=unit.plans)
+
+    def _send_policy(self, parameters: np.ndarray) -> None:
+        # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
+        # and one with buffers (statistics of a normalisation) whenever these have.
+        buffers = _buffers_of(self.policy)
+        if self._sent_policy is None or not parameters.size or buffers != self._sent_buffers:
+            blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
+            if blob is None or blob != self._sent_policy:
+                what = f"policy {type(self.policy).__name__}"
+                self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, way_out=_HERE)
+                self._sent_policy, self._sent_buffers = cloudpickle.dumps(self.policy), buffers
+        if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
+            self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)
+            self._sent_parameters = parameters.copy()
+
+
+def _buffers_of(policy: Any) -> bytes:
+    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
+    module = getattr(policy, "policy", policy)
+    if not isinstance(module, nn.Module):
+        return b""
+    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
+    return b"".join(buffer.numpy().tobytes() for buffer in flat)
+
+
+def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
+    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position."""
+    if isinstance(plans, RolloutPlan):
+        raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
+    entropy: int | None = None
+    resolved = []
+    for position, plan in enumerate(plans):
+        if not isinstance(plan, RolloutPlan):
+            raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
+        if plan.max_steps is not None:
+            check_limit(plan.max_steps, f" in plan {plan.index}")
+        if plan.seed is not None and (not isinstance(plan.seed, tuple | list) or len(plan.seed) != 3):
+            raise ValueError(
+                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {plan.seed!r} in plan "
+                f"{plan.index}"
+            )
+        if plan.seed is None:
+            entropy = fresh_seed() if entropy is None else entropy
+            plan = plan.with_(seed=(entropy, 0, position))
+        resolved.append(plan)
+    return resolved
+
+
+def check_limit(limit: Any, where: str = "") -> None:
+    """``max_steps`` must be a whole number of at least 1, or infinite."""
+    whole = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if not whole and limit != float("inf"):
+        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r}{where}")
+    if limit < 1:
+        raise ValueError(f"max_steps must be at least 1, got {limit}{where}")
+
+
+def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started: int) -> InvalidValueError:
+    last = [entry for entry in dropped if entry.plan.index % count == m][-1]
+    return InvalidValueError(
+        f"all {started} rollouts of variation {m} were dropped, the last since its {last.what} was not finite at step "
+        f"{last.step}: {describe_plan(last.plan)}. Leave the variation out, or repair the environment",
+        last.plan,
+        last.step,
+    )
+
+
+def _rollouts_needed(group: Sequence[StepSequence], started: int, need: int, max_steps: int | None) -> int:
+    have = sum(len(rollout) for rollout in group)
+    if have >= need:
+        return 0
+    if not started:
+        return 1 if max_steps is None else -(-need // max_steps)
+    # Rollouts end early: go by their mean length so far (a function of the plans alone, like all else here).
+    mean = have / len(group) if group else 1.0
+    return max(1, min(started * 2, int(np.ceil((need - have) / max(mean, 1.0)))))
+
+
+def _prefix(group: Sequence[StepSequence], need: int) -> list[StepSequence]:
+    kept, steps = [], 0
+    for rollout in group:
+        if steps >= need:
+            break
+        kept.append(rollout)
+        steps += len(rollout)
+    return kept
+
+
+def _completed(results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
+    """Rollouts of whole units, and those of the one that failed which had ended before."""
+    rollouts = [rollout for result in results for rollout in result.rollouts if rollout is not None]
+    rollouts += getattr(error, "finished", [])
+    return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
+
+
+def _size(result: UnitResult) -> tuple[int, int]:
+    """Numbers of rollouts and steps."""
+    lengths = [len(rollout) for rollout in result.rollouts if rollout is not None]
+    return len(lengths), sum(lengths)
+
+
+def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:
+    try:
+        local.close()
+    finally:
+        if owns_pool:
+            pool.stop()
+        else:
+            for part in ("env", "policy", "parameters"):
+                pool.forget(f"{key}/{part}")
+            if not pool.is_serial:
+                pool.run_later(forget, key)

@@ -1,0 +1,292 @@
+"""One policy acting for many slots: state rows, noise rows, parameters, all per slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.space_batches import take_rows
+from metaroll.envs.base.slot_proxies import slot_domain_params
+from metaroll.errors import ShapeError
+from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
+from metaroll.rollouts.engine.recorder import as_slice
+from metaroll.seeding import plan_generator
+from metaroll.types import Policy, PolicyState, RolloutPlan, SeedTriple, Slots
+
+__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
+
+BLOCK = 8
+"""Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
+
+NOISE_BLOCK = 256
+"""Steps of noise drawn at a time, per rollout."""
+
+_NEVER = np.iinfo(np.int64).max
+
+_TOGETHER = 64
+"""Rollouts whose noise is written at a time: one by one, every number would go to a line of memory of its own."""
+
+
+class PolicyRows:
+    """Keeps everything of a policy that differs between slots.
+
+    Noise comes from the generator of each rollout's plan in blocks of 256 steps and lies in a ring indexed by
+    lock-step, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
+    (``deterministic``) show zeros.
+    """
+
+    def __init__(self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None) -> None:
+        self.policy = policy
+        self._num_slots = num_slots
+        self._width_independent = bool(policy.width_independent)
+        self._only_active = bool(getattr(policy, "row_by_row", False))
+        self._parameters: np.ndarray | None = None
+        self._stacked = False
+        self._own_parameters = False
+        self._blocks: ParameterBlocks | None = None
+        """How rows are sorted where plans bring parameters, for policies that take a set per block."""
+        self._state: PolicyState = {}
+        self._begun = False
+        self._deterministic = np.zeros(num_slots, dtype=bool)
+        self._flag: bool | None = False
+        """What all slots have in ``_deterministic``, or ``None`` if they differ."""
+        self._generators: list[np.random.Generator | None] = [None] * num_slots
+        self._noise = np.zeros((NOISE_BLOCK, num_slots, policy.noise_dim), dtype=np.float32)
+        self._next_draw = np.full(num_slots, -1, dtype=np.int64)
+        self._first_draw = 0
+        """No slot is due before this lock-step."""
+        if parameters is not None:
+            self.set_parameters(parameters)
+
+    def set_parameters(self, parameters: np.ndarray) -> None:
+        """Parameters ``(P,)`` for all slots, or ``(E, P)``, from the next call on."""
+        parameters = np.asarray(parameters)
+        if parameters.ndim == 2 and len(parameters) != self._num_slots:
+            raise ShapeError(
+                f"stacked parameters must have one row per slot ({self._num_slots}, P), got shape {parameters.shape}"
+            )
+        if parameters.ndim not in (1, 2):
+            raise ShapeError(f"parameters must have shape (P,) or (num_slots, P), got {parameters.shape}")
+        if self._own_parameters:
+            raise ValueError("the plans bring their own parameters; parameters cannot be changed from outside as well")
+        self._parameters = parameters
+        self._stacked = parameters.ndim == 2
+
+    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int, envs: Slots) -> None:
+        """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
+        seeds = [_seed_of(plan) for plan in plans]
+        contexts = [plan.context for plan in plans]
+        if getattr(self.policy, "takes_domain_params", False):
+            params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots, plans, strict=True)]
+            start: Any = self.policy.initial_state  # that of a ForeignPolicy
+            rows = start(contexts, _PolicyGenerators(seeds), params)
+        else:
+            rows = self.policy.initial_state(contexts, _PolicyGenerators(seeds))
+        self._write_state(slots, rows)
+        for slot, plan, seed in zip(slots, plans, seeds, strict=True):
+            self._deterministic[slot] = quiet = plan.acts_deterministically
+            self._generators[slot] = None if quiet else plan_generator(seed, "noise")
+            self._next_draw[slot] = _NEVER if quiet else step
+        quiet_slots = [slot for slot in slots if self._deterministic[slot]]
+        if quiet_slots:
+            self._noise[:, as_slice(quiet_slots)] = 0.0
+        self._flag = bool(self._deterministic[0]) if len(set(self._deterministic.tolist())) == 1 else None
+        self._first_draw = step
+        self._take_plan_parameters(slots, plans)
+
+    def act(self, obs: Any, active: np.ndarray, step: int) -> tuple[Any, dict[str, np.ndarray]]:
+        """Actions and infos, one row per slot, at lock-step ``step``.
+
+        ``obs`` are flat observations ``(E, obs_dim)``, or the environment's own batch for a ``structured`` policy.
+        """
+        if step >= self._first_draw and self.policy.noise_dim:
+            self._refill(active, step)
+        noise = self._noise[step % NOISE_BLOCK].copy()  # a policy may keep it, and the ring is written again
+        deterministic: bool | np.ndarray = self._deterministic if self._flag is None else self._flag
+        if self._blocks is not None:
+            return self._act_with_own_sets(self._blocks, active, obs, noise, deterministic)
+        if self._only_active and not active.all():
+            return self._act_on(np.flatnonzero(active), obs, noise, deterministic)
+        if self._width_independent:
+            action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, self._parameters)
+            return action, info
+        return self._act_in_blocks(obs, noise, deterministic)
+
+    def clear(self, slot: int) -> None:
+        """Blank the state of a rollout that was dropped: NaN in it must not reach the next call."""
+        for name, value in self._state.items():
+            if value.dtype.kind in "fc":
+                self._state[name] = _scatter(np.zeros_like(value[slot]), [slot], value.copy())
+
+    def remembered(self, name: str) -> np.ndarray | None:
+        """One entry of the state ``(E, ...)``, if the policy has it (never written into, so it may be kept)."""
+        return self._state.get(name)
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _refill(self, active: np.ndarray, step: int) -> None:
+        due = active & (self._next_draw <= step)
+        while due.any():
+            alike: dict[int, list[int]] = {}
+            for slot in np.flatnonzero(due).tolist():
+                alike.setdefault(int(self._next_draw[slot]), []).append(slot)
+            for slots in alike.values():
+                for i in range(0, len(slots), _TOGETHER):
+                    self._draw_blocks(slots[i : i + _TOGETHER])
+            due = active & (self._next_draw <= step)
+        self._first_draw = int(self._next_draw[active].min())
+
+    def _draw_blocks(self, slots: list[int]) -> None:
+        """The next block of noise of slots that are due at the same lock-step."""
+        blocks = np.empty((len(slots), NOISE_BLOCK, self.policy.noise_dim), dtype=np.float32)
+        for slot, block in zip(slots, blocks, strict=True):
+            generator = self._generators[slot]
+            if generator is None:
+                raise RuntimeError(f"slot {slot} is active without a plan")
+            if self.policy.noise_kind == "uniform":
+                generator.random(dtype=np.float32, out=block)
+            else:
+                generator.standard_normal(dtype=np.float32, out=block)
+        begin = int(self._next_draw[slots[0]]) % NOISE_BLOCK
+        rows, columns = np.swapaxes(blocks, 0, 1), as_slice(slots)
+        self._noise[begin:, columns] = rows[: NOISE_BLOCK - begin]
+        self._noise[:begin, columns] = rows[NOISE_BLOCK - begin :]
+        self._next_draw[slots] += NOISE_BLOCK
+
+    def _write_state(self, slots: Sequence[int], rows: PolicyState) -> None:
+        rows = {name: np.asarray(value) for name, value in rows.items()}
+        if self._begun and rows.keys() != self._state.keys():
+            raise ValueError(
+                f"the state of a policy must have the same names in all rollouts of a unit, got {sorted(rows)} after "
+                f"{sorted(self._state)}; give all plans the same kind of context, or run them in calls of their own"
+            )
+        state: PolicyState = {}
+        for name, value in rows.items():
+            if value.shape[:1] != (len(slots),):
+                raise ShapeError(f"policy state {name!r} must have {len(slots)} rows, got shape {value.shape}")
+            old = self._state.get(name, np.zeros((self._num_slots, *value.shape[1:]), value.dtype))
+            state[name] = _scatter(value, slots, _room_for(name, value, old))
+        self._state, self._begun = state, True
+
+    def _take_plan_parameters(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
+        own = [plan.parameters is not None for plan in plans]
+        if not any(own) and not self._own_parameters:
+            return
+        if not all(own) or (self._parameters is not None and not self._own_parameters):
+            # A shared and a stacked call differ in the last bit, so one loop runs either kind.
+            raise ValueError("either every plan of a unit brings parameters, or none and they are given to the loop")
+        self._own_parameters = True
+        if getattr(self.policy, "parameter_blocks", False):
+            self._blocks = ParameterBlocks(self._num_slots) if self._blocks is None else self._blocks
+            self._blocks.start(slots, plans)
+            return
+        rows = np.stack([np.asarray(plan.parameters, dtype=np.float32) for plan in plans])
+        if self._parameters is None:
+            self._parameters = np.zeros((self._num_slots, rows.shape[1]), dtype=np.float32)
+        else:
+            self._parameters = self._parameters.copy()  # policies cache by identity
+        self._parameters[list(slots)] = rows
+        self._stacked = True
+
+    def _act_with_own_sets(
+        self,
+        blocks: ParameterBlocks,
+        active: np.ndarray,
+        obs: np.ndarray,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray,
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        blocks.arrange(active)
+        rows, place = blocks.source, blocks.place
+        if rows is None:
+            action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, blocks.sets)
+            return action, info
+        flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
+        state = {name: value[rows] for name, value in self._state.items()}
+        action, state, info = self.policy.act(obs[rows], state, noise[rows], flags, blocks.sets)
+        self._state = {name: value[place] for name, value in state.items()}
+        return action[place], {name: value[place] for name, value in info.items()}
+
+    def _act_on(
+        self, rows: np.ndarray, obs: Any, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
+        flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
+        state = {name: value[rows] for name, value in self._state.items()}
+        action, state, info = self.policy.act(take_rows(obs, rows), state, noise[rows], flags, parameters)
+        for name, value in state.items():
+            old = self._state.get(name, np.zeros((self._num_slots, *value.shape[1:]), value.dtype))
+            self._state[name] = _scatter(value, rows, _room_for(name, value, old))
+        blank = lambda value: np.zeros((self._num_slots, *value.shape[1:]), value.dtype)  # noqa: E731
+        everywhere = map_leaves(lambda leaf, path: _scatter(leaf, rows, blank(leaf)), action)
+        return everywhere, {k: _scatter(v, rows, blank(v)) for k, v in info.items()}
+
+    def _act_in_blocks(
+        self, obs: Any, noise: np.ndarray, deterministic: bool | np.ndarray
+    ) -> tuple[Any, dict[str, np.ndarray]]:
+        """Calls with exactly ``BLOCK`` rows, the last one filled up with copies of its first row."""
+        parts = []
+        for begin in range(0, self._num_slots, BLOCK):
+            rows = np.arange(begin, begin + BLOCK)
+            rows[rows >= self._num_slots] = begin
+            parameters = self._parameters[rows] if self._stacked and self._parameters is not None else self._parameters
+            flags = deterministic if isinstance(deterministic, bool) else deterministic[rows]
+            state = {name: value[rows] for name, value in self._state.items()}
+            parts.append(self.policy.act(take_rows(obs, rows), state, noise[rows], flags, parameters))
+        size = self._num_slots
+        self._state = {k: np.concatenate([p[1][k] for p in parts])[:size] for k in parts[0][1]}
+        infos = {k: np.concatenate([p[2][k] for p in parts])[:size] for k in parts[0][2]}
+        trees = [dict(iterate_leaves(p[0])) for p in parts]
+        actions = map_leaves(lambda _, path: np.concatenate([tree[path] for tree in trees])[:size], parts[0][0])
+        return actions, infos
+
+
+class _PolicyGenerators(Sequence[np.random.Generator]):
+    """Generators for what a policy draws at the start of its rollouts, made when asked for: most policies never do."""
+
+    def __init__(self, seeds: Sequence[SeedTriple]) -> None:
+        self._seeds = seeds
+        self._made: dict[int, np.random.Generator] = {}
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    @overload
+    def __getitem__(self, index: int) -> np.random.Generator: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[np.random.Generator]: ...
+    def __getitem__(self, index: int | slice) -> np.random.Generator | list[np.random.Generator]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        position = range(len(self))[index]
+        if position not in self._made:
+            self._made[position] = plan_generator(self._seeds[position], "policy")
+        return self._made[position]
+
+
+def _scatter(values: np.ndarray, rows: np.ndarray | Sequence[int], target: np.ndarray) -> np.ndarray:
+    target[list(rows)] = values
+    return target
+
+
+def _room_for(name: str, value: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """A copy of ``old`` (policies may hand out their state rows as infos too) that can take rows of ``value``."""
+    if old.shape[1:] != value.shape[1:]:
+        raise ShapeError(f"policy state {name!r} must have rows of shape {old.shape[1:]}, got {value.shape[1:]}")
+    both = np.result_type(old, value)
+    if both.kind in "fc" and old.dtype != value.dtype:
+        # One rollout would be computed in the type of another, with other last bits than alone.
+        raise ValueError(
+            f"policy state {name!r} must have one type in all rollouts of a unit, got {value.dtype} after {old.dtype}; "
+            "give all contexts the same dtype, and let initial_state return the dtype that act returns"
+        )
+    return old.astype(both)
+
+
+def _seed_of(plan: RolloutPlan) -> tuple[int, int, int]:
+    if plan.seed is None:
+        raise ValueError("plan.seed is not set; RolloutEngine.run and rollout() set it, a SlotLoop of your own must")
+    return plan.seed

@@ -1,0 +1,1 @@
+"""Workers and local sampler as garage documents them."""

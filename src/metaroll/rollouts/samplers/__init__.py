@@ -1,0 +1,1 @@
+"""The documented samplers: plans, run, group."""

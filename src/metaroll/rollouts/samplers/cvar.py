@@ -1,0 +1,196 @@
+"""Samples many rollouts and keeps the worst of them, so that learners improve the bad cases (specs/sampling.md 2)."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.cvar import check_epsilon, full_set_metrics, least_count, worst_indices
+from metaroll.rollouts.samplers.sampler import SamplerBase
+
+__all__ = ["CVaRSampler", "select_cvar"]
+
+Log = Callable[[Mapping[str, float]], Any]
+
+
+def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float = 1.0) -> list[StepSequence]:
+    """The worst share of ``rollouts``: their mean return is the conditional value at risk (specs/sampling.md 2.1).
+
+    Args:
+        rollouts: Single rollouts, at least one. The list stays as it is.
+        epsilon: Share that is kept, in (0, 1]: ``ceil(epsilon * n)`` of n rollouts, at least one.
+        gamma: Discount of the returns, in [0, 1].
+
+    Returns:
+        The kept rollouts, the worst one first; of rollouts with equal returns those that come first are kept.
+    """
+    epsilon, gamma = check_epsilon(epsilon), _checked_gamma(gamma)
+    if not isinstance(rollouts, Iterable):
+        raise TypeError(f"rollouts must be a list of StepSequences, got {type(rollouts).__name__}")
+    rollouts = list(rollouts)
+    if not rollouts:
+        raise ValueError("rollouts must hold at least one rollout, got none")
+    for position, rollout in enumerate(rollouts):
+        if not isinstance(rollout, StepSequence):
+            raise TypeError(f"rollouts must be StepSequences, got {type(rollout).__name__} at position {position}")
+        if not rollout.continuous or rollout.rollout_count != 1:
+            kind = f"{rollout.rollout_count} rollouts" if rollout.continuous else "a loose batch of steps"
+            raise ValueError(f"rollouts must be single rollouts, got {kind} at position {position}; split it first")
+    returns = np.array([float(rollout.discounted_return(gamma)) for rollout in rollouts])
+    return [rollouts[i] for i in worst_indices(returns, epsilon)]
+
+
+class CVaRSampler(SamplerBase):
+    """Keeps the worst share ``epsilon`` of what another sampler brings (specs/sampling.md 2.2).
+
+    ``min_rollouts`` and ``min_steps`` hold for what is kept: the other sampler is asked for as many rollouts as that
+    takes. The kept rollouts are often short, so where their steps do not suffice, more rollouts are sampled and
+    selected from all together, until they do.
+
+    Args:
+        wrapped_sampler: The other sampler, whose own bounds are replaced; use it through this one only.
+        epsilon: Share that is kept, in (0, 1]; may be set later.
+        gamma: Discount of the returns by which rollouts are compared, in [0, 1].
+        min_rollouts: Least number of kept rollouts.
+        min_steps: Least number of steps in the kept rollouts together.
+        log: Called with the measures of all sampled rollouts after each ``sample`` (``runner.log``, say).
+
+    Attributes:
+        full_metrics: Measures of all rollouts of the last ``sample``, kept or not: ``full avg rollout len``, and
+            ``full avg return``, ``full median return`` and ``full std return`` of the undiscounted returns.
+    """
+
+    def __init__(
+        self,
+        wrapped_sampler: SamplerBase,
+        epsilon: float,
+        gamma: float = 1.0,
+        *,
+        min_rollouts: int | None = None,
+        min_steps: int | None = None,
+        log: Log | None = None,
+    ) -> None:
+        if not isinstance(wrapped_sampler, SamplerBase):
+            raise TypeError(f"wrapped_sampler must be a sampler (SamplerBase), got {type(wrapped_sampler).__name__}")
+        if log is not None and not callable(log):
+            raise TypeError(f"log must be callable with a dict of measures, got {log!r}")
+        self._wrapped = wrapped_sampler
+        self._epsilon = check_epsilon(epsilon)
+        self.gamma = _checked_gamma(gamma)
+        self.full_metrics: dict[str, float] = {}
+        self._log = log
+        super().__init__(min_rollouts=min_rollouts, min_steps=min_steps)
+
+    @property
+    def wrapped_sampler(self) -> SamplerBase:
+        """The sampler that brings all rollouts."""
+        return self._wrapped
+
+    @property
+    def epsilon(self) -> float:
+        """The share that is kept; setting it changes how many rollouts are sampled, too."""
+        return self._epsilon
+
+    @epsilon.setter
+    def epsilon(self, epsilon: float) -> None:
+        self._epsilon = check_epsilon(epsilon)
+        self.set_min_count(self.min_rollouts, self.min_steps)
+
+    def set_min_count(self, min_rollouts: int | None = None, min_steps: int | None = None) -> None:
+        """Replace both bounds of what is kept; ``None`` means there is none.
+
+        Raises:
+            ValueError: Both are ``None``, or one is below 1.
+        """
+        super().set_min_count(min_rollouts, min_steps)
+        self._ask(self.min_rollouts, self.min_steps)
+
+    def reinit(self, env: Any = None, policy: Any = None) -> None:
+        """Take over changes that were made to the environment or the policy, or replace one of them.
+
+        Args:
+            env: New environment; ``None`` keeps the old one.
+            policy: New policy; ``None`` keeps the old one.
+        """
+        self._wrapped.reinit(env=env, policy=policy)
+
+    def sample(self, *args: Any, **kwargs: Any) -> list[StepSequence]:
+        """Sample, and keep the worst.
+
+        Args:
+            *args: Handed to the wrapped sampler's ``sample``.
+            **kwargs: Likewise (``init_states``, ``domain_params`` and ``eval`` of a ``ParallelRolloutSampler``).
+
+        Returns:
+            The kept rollouts, the worst one first.
+        """
+        sample: Callable[..., list[StepSequence]] = self._wrapped.sample
+        full = list(sample(*args, **kwargs))
+        kept = select_cvar(full, self.epsilon, self.gamma)
+        try:
+            while missing := self._missing(kept, len(full)):
+                self._wrapped.set_min_count(min_rollouts=missing)
+                full.extend(sample(*args, **kwargs))
+                kept = select_cvar(full, self.epsilon, self.gamma)
+        except Exception as error:
+            error.completed = [*full, *getattr(error, "completed", [])]  # type: ignore[attr-defined]
+            raise
+        finally:
+            self._ask(self.min_rollouts, self.min_steps)
+        self.full_metrics = _metrics(full)
+        if self._log is not None:
+            self._log(dict(self.full_metrics))
+        return kept
+
+    def close(self) -> None:
+        """Close the wrapped sampler, if it can be."""
+        close = getattr(self._wrapped, "close", None)
+        if callable(close):
+            close()
+
+    def __enter__(self) -> CVaRSampler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
+            self.close()
+
+    def _ask(self, min_rollouts: int | None, min_steps: int | None) -> None:
+        """Bounds of the wrapped sampler for these bounds of what is kept."""
+        rollouts = None if min_rollouts is None else least_count(min_rollouts, self.epsilon)
+        steps = None if min_steps is None else least_count(min_steps, self.epsilon)
+        self._wrapped.set_min_count(min_rollouts=rollouts, min_steps=steps)
+
+    def _missing(self, kept: Sequence[StepSequence], sampled: int) -> int:
+        """How many more rollouts to sample: by the mean length of the kept ones, at most as many as there are."""
+        steps = sum(len(rollout) for rollout in kept)
+        needed = 0
+        if self.min_steps is not None and steps < self.min_steps:
+            needed = math.ceil(self.min_steps * len(kept) / steps)
+        needed = max(needed, self.min_rollouts or 0)
+        if needed <= len(kept):  # the wrapped sampler may have brought fewer than it was asked for
+            return 0
+        return min(max(1, least_count(needed, self.epsilon) - sampled), sampled)
+
+
+def _metrics(rollouts: Sequence[StepSequence]) -> dict[str, float]:
+    returns = [float(rollout.undiscounted_return()) for rollout in rollouts]
+    return full_set_metrics(returns, [len(rollout) for rollout in rollouts])
+
+
+def _checked_gamma(gamma: Any) -> float:
+    try:
+        number = float(gamma)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"gamma must be a number in [0, 1], got {gamma!r}") from error
+    if not 0.0 <= number <= 1.0:
+        raise ValueError(f"gamma must lie in [0, 1], got {gamma!r}")
+    return number

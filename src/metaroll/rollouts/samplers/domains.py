@@ -1,0 +1,127 @@
+"""The domains that a sampler rolls out in: drawn by what randomises an environment, which itself is taken away."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.envs.base.env_state import read_state, state_owner
+from metaroll.envs.lookup.source import close_made, is_env_instance, make_env
+from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper, remove_all_dr_wrappers
+from metaroll.errors import ShapeError
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.updates import env_layers
+from metaroll.types import EnvUpdate
+
+__all__ = ["Domains", "given_params", "given_states"]
+
+
+def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> list[np.ndarray | None]:
+    """Copies of given initial states, each ``(S,)``; at least one.
+
+    Args:
+        name: What errors call the argument.
+        states: A list of states, or an array ``(n, S)``.
+        allow_none: Whether an entry may be ``None``, which leaves that state to the environment.
+    """
+    if isinstance(states, Mapping | str) or not isinstance(states, Iterable):
+        raise TypeError(f"{name} must be a list of states, got a {type(states).__name__}; put it into a list")
+    checked: list[np.ndarray | None] = []
+    for position, state in enumerate(states):
+        if state is None and allow_none:
+            checked.append(None)
+            continue
+        try:
+            array = np.array(state, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name} must hold states of numbers, got {state!r} at position {position}") from error
+        if array.ndim != 1 or not array.size:
+            raise ShapeError(f"{name} must hold states (S,), got shape {array.shape} at position {position}")
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got {array} at position {position}")
+        checked.append(array)
+    if not checked:
+        raise ValueError(f"{name} must hold at least one state, got none")
+    lengths = sorted({state.size for state in checked if state is not None})
+    if len(lengths) > 1:
+        raise ShapeError(f"{name} must hold states of one length, got lengths {lengths}")
+    return checked
+
+
+def given_params(name: str, params: Iterable[Any]) -> list[DomainParamUpdate]:
+    """Given dicts of domain parameters as updates; at least one."""
+    if isinstance(params, Mapping | str) or not isinstance(params, Iterable):
+        raise TypeError(f"{name} must be a list of dicts, got a {type(params).__name__}; put it into a list")
+    updates = [DomainParamUpdate(entry) for entry in params]
+    if not updates:
+        raise ValueError(f"{name} must hold at least one dict of domain parameters, got none")
+    return updates
+
+
+class Domains:
+    """An environment without its randomisation, and what can be drawn for it: domains, and initial states in them.
+
+    Args:
+        env: As for ``RolloutEngine``; not changed.
+
+    Attributes:
+        source: The environment without wrappers that randomise it, for ``RolloutEngine``.
+        draws_states: Whether initial states can be drawn; they can where the environment says by ``init_space`` that it
+            can be started in any state.
+    """
+
+    def __init__(self, env: Any) -> None:
+        instance = env if is_env_instance(env) else make_env(env)
+        self._wrapper = outermost_dr_wrapper(instance)
+        self.draws_states = any(hasattr(layer, "init_space") for layer in env_layers(instance))
+        # Taking wrappers away sets the environment's own parameters again, so this is done to a copy.
+        self.source = env if self._wrapper is None else remove_all_dr_wrappers(copy.deepcopy(instance))
+        if instance is not env:
+            close_made(env, instance)
+
+    def draw(self, num_domains: int, generator: np.random.Generator) -> list[EnvUpdate | None]:
+        """Domains of the outermost wrapper that randomises; ``None`` for each where there is none."""
+        if self._wrapper is None:
+            return [None] * num_domains
+        buffer = getattr(self._wrapper, "buffer", None)
+        if buffer:
+            drawn = [buffer[i] for i in generator.integers(len(buffer), size=num_domains)]
+        else:
+            drawn = self._wrapper.randomizer.draw(num_domains, generator)
+        return [DomainParamUpdate(params) for params in drawn]
+
+    def draw_states(
+        self, updates: Sequence[EnvUpdate | None], num_each: int, generator: np.random.Generator
+    ) -> list[np.ndarray]:
+        """``num_each`` initial states for each domain, one domain after the other."""
+        states: list[np.ndarray] = []
+        env, before = make_env(self.source), None
+        try:
+            for update in updates:
+                # An environment serves another domain, too, if that sets all that the last one did.
+                if update is not None and before is not None and not _replaces(update, before):
+                    close_made(self.source, env)
+                    env = make_env(self.source)
+                env = env if update is None else update(env)
+                states += [self._drawn_state(env, generator) for _ in range(num_each)]
+                before = update
+        finally:
+            close_made(self.source, env)
+        return states
+
+    def _drawn_state(self, env: Any, generator: np.random.Generator) -> np.ndarray:
+        env.reset(seed=int(generator.integers(2**31)))
+        state = read_state(state_owner(env))
+        if state is None:
+            raise TypeError(
+                f"{type(env.unwrapped).__name__} has an init_space but does not tell its state; give it an attribute "
+                "state, or pass init_states"
+            )
+        return state
+
+
+def _replaces(update: EnvUpdate, before: EnvUpdate) -> bool:
+    return isinstance(update, DomainParamUpdate) and update.replaces(before)

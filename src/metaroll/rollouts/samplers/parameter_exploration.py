@@ -1,0 +1,286 @@
+"""Samples rollouts of many sets of policy parameters, all in the same domains and states (specs/sampling.md 12)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import ShapeError
+from metaroll.functional.minibatches import check_count
+from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
+from metaroll.rollouts.engine.extras import module_mode
+from metaroll.rollouts.samplers.domains import Domains, given_states
+from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
+from metaroll.rollouts.samplers.sampler_options import check_env_fits, chosen_seed, make_pool, positive_int
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import fresh_seed, get_base_seed, mix_seed
+from metaroll.types import RolloutPlan
+
+__all__ = ["ParameterExplorationSampler"]
+
+
+class ParameterExplorationSampler:
+    """Rolls out many sets of policy parameters; what comes out does not depend on the number of workers.
+
+    Each set acts in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state, drawn
+    anew for each call of ``sample``. Domains are drawn by the outermost wrapper that randomises ``env`` (at random
+    from its buffer, if that is filled); no such wrapper takes part in the rollouts. In the batched simulators the whole
+    population runs as one simulation per worker.
+
+    Everything is drawn from the seed and the number of the call. Rollout ``i`` (those of the first set come first) has
+    the seed ``(seed, call, i)``. Where ``common_noise`` is set, rollout ``j`` of every set has the seed
+    ``(seed, call, j)`` instead, so that the noise of policy and environment is the same for all sets, too, and their
+    returns differ by less chance. So it always is in an environment without ``init_space``, whose initial states only
+    its seed decides.
+
+    Args:
+        env: As for ``RolloutEngine``; an instance is copied, and never stepped itself.
+        policy: A policy with flat parameters: one of metaroll, or a torch module.
+        num_init_states_per_domain: Number of initial states in each domain.
+        num_domains: Number of domains.
+        num_workers: Number of workers; one works in this process.
+        seed: Seed of all randomness; ``None`` means the one that was given to ``metaroll.set_seed`` last, or fresh
+            entropy for each call if there is none.
+        common_noise: Whether rollout ``j`` of every set has the same seed, so that returns differ by less chance.
+        transport, address: As for ``SamplerPool``.
+        timeouts: When a silent worker is given up.
+        slots_per_unit: See ``RolloutEngine``.
+        pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
+        max_steps: Truncate rollouts after so many steps; ``None`` means the environment's own limit.
+
+    Attributes:
+        env: The environment as it was given.
+        policy: The policy. Its own parameters are not changed.
+        seed: The seed.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        num_init_states_per_domain: int,
+        num_domains: int,
+        num_workers: int,
+        seed: int | None = None,
+        *,
+        common_noise: bool = False,
+        transport: str = "auto",
+        address: str | None = None,
+        timeouts: PoolTimeouts | None = None,
+        slots_per_unit: int | None = None,
+        pool: SamplerPool | None = None,
+        max_steps: int | None = None,
+    ) -> None:
+        self.num_init_states_per_domain = positive_int("num_init_states_per_domain", num_init_states_per_domain)
+        self.num_domains = positive_int("num_domains", num_domains)
+        self.num_workers = positive_int("num_workers", num_workers)
+        self.seed = chosen_seed(get_base_seed() if seed is None else seed)
+        if not isinstance(common_noise, bool):
+            raise TypeError(f"common_noise must be a bool, got {common_noise!r}")
+        self.common_noise = common_noise
+        if max_steps is not None:
+            check_limit(max_steps)
+        self.max_steps = max_steps
+        self._options = {
+            "transport": transport,
+            "address": address,
+            "timeouts": timeouts,
+            "slots_per_unit": slots_per_unit,
+        }
+        self._domains = Domains(env)
+        own = None
+        if pool is None:
+            own = pool = make_pool(num_workers, transport, timeouts, address)
+        elif timeouts is not None:
+            raise ValueError("timeouts belong to the pool; give them to SamplerPool, or leave pool out")
+        elif pool.num_workers != num_workers:
+            raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {num_workers}")
+        self._pool = own
+        self._count = -1
+        self._mode = False
+        self._closed = False
+        try:
+            self._engine = RolloutEngine(
+                self._domains.source, policy, pool=pool, slots_per_unit=slots_per_unit, record_extras=True
+            )
+        except BaseException:
+            if own is not None:
+                own.stop()
+            raise
+        self.env, self.policy = env, policy
+
+    @property
+    def num_rollouts_per_param(self) -> int:
+        """Number of rollouts per set of policy parameters: domains times initial states."""
+        return self.num_domains * self.num_init_states_per_domain
+
+    def reinit(self, env: Any = None, policy: Any = None) -> None:
+        """Take over changes that were made to the environment or the policy, or replace one of them.
+
+        Domains then come from what randomises the new environment. Seed and counter stay. Not needed when only the
+        policy's parameters or buffers have changed.
+
+        Args:
+            env: New environment; ``None`` keeps the old one. With spaces of another kind or shape it needs a policy.
+            policy: New policy; ``None`` keeps the old one.
+
+        Raises:
+            ShapeError: The policy that is kept is one for other spaces. After an error the sampler goes on with what it
+                had.
+        """
+        self._check_open()
+        domains = Domains(self.env if env is None else env)
+        if env is not None:
+            check_env_fits(domains.source, self._engine.env_spec, keeps_policy=policy is None)
+        env = self.env if env is None else env
+        policy = self.policy if policy is None else policy
+        self._engine.set_env(domains.source)
+        try:
+            self._engine.set_policy(policy)
+        except BaseException:
+            self._engine.set_env(self._domains.source)
+            raise
+        self._domains, self.env, self.policy = domains, env, policy
+
+    def sample(
+        self,
+        param_sets: torch.Tensor | np.ndarray,
+        init_states: Sequence[np.ndarray] | None = None,
+        *,
+        eval: bool = False,
+        number: int | None = None,
+    ) -> ParameterSamplingResult:
+        """Roll out each set of parameters in all pairs of domains and initial states.
+
+        Args:
+            param_sets: Sets of policy parameters ``(n, P)``.
+            init_states: ``num_domains * num_init_states_per_domain`` initial states ``(S,)``, those of the first domain
+                first; ``None`` draws them.
+            eval: True means the mean action, and torch modules in evaluation mode (dropout off).
+            number: Number of the call, of which all is drawn; ``None`` means the one after the last.
+
+        Returns:
+            One sample per set, in the order of ``param_sets``.
+
+        Raises:
+            RolloutError: Environment or policy raised; ``error.completed`` holds the rollouts that were done.
+            WorkerLost: Workers died repeatedly.
+        """
+        if not isinstance(eval, bool):
+            raise TypeError(f"eval must be a bool, got {eval!r}")
+        self._check_open()
+        sets = self._checked_sets(param_sets)
+        states = None if init_states is None else self._checked_states(init_states)
+        self._count = self._count + 1 if number is None else check_count("number", number, least=0)
+        with module_mode(self.policy, eval):
+            if eval != self._mode:  # workers hold a torch module as it was when it was sent
+                self._engine.set_policy(self.policy)
+                self._mode = eval
+            rollouts = self._engine.run(self._plans(sets, states, eval))
+        for rollout in rollouts:
+            rollout.rollout_info["env_spec"] = self._engine.env_spec
+        return self._grouped(sets, rollouts)
+
+    def close(self) -> None:
+        """End the workers; the sampler cannot be used afterwards."""
+        self._closed = True
+        self._engine.close()
+        if self._pool is not None:
+            self._pool.stop()
+
+    def __enter__(self) -> ParameterExplorationSampler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
+            self.close()
+
+    def __reduce__(self) -> Any:
+        numbers = (self.num_init_states_per_domain, self.num_domains, self.num_workers, self.seed)
+        options = {"common_noise": self.common_noise, "max_steps": self.max_steps, **self._options}
+        return _rebuilt, (self.env, self.policy, numbers, options, self._count)
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this ParameterExplorationSampler has been closed; create a new one")
+
+    def _checked_sets(self, param_sets: Any) -> torch.Tensor:
+        if not isinstance(param_sets, torch.Tensor | np.ndarray):
+            raise TypeError(f"param_sets must be a tensor or array (n, P), got {type(param_sets).__name__}")
+        # Tensors know no negative strides, which a reversed array has.
+        given = np.ascontiguousarray(param_sets) if isinstance(param_sets, np.ndarray) else param_sets
+        sets = torch.as_tensor(given).detach().cpu().clone()
+        length = self._engine.policy.acting_parameters().size
+        if not length:
+            raise TypeError(
+                f"policy must have flat parameters to explore, {type(self.policy).__name__} has none; use a policy of "
+                "metaroll or a torch module"
+            )
+        if sets.ndim != 2 or sets.shape[1] != length:
+            raise ShapeError(f"param_sets must have shape (n, {length}), got {tuple(sets.shape)}")
+        if not len(sets):
+            raise ValueError("param_sets must hold at least one set of parameters, got none")
+        if not sets.is_floating_point():
+            raise TypeError(f"param_sets must hold floating point numbers, got {sets.dtype}")
+        bad = ~torch.isfinite(sets).all(dim=1)
+        if bad.any():
+            raise ValueError(f"param_sets must be finite, set {int(bad.nonzero()[0])} is not")
+        return sets
+
+    def _checked_states(self, init_states: Iterable[Any]) -> list[np.ndarray | None]:
+        states = given_states("init_states", init_states)
+        if len(states) != self.num_rollouts_per_param:
+            raise ShapeError(
+                f"init_states must hold {self.num_rollouts_per_param} states, {self.num_init_states_per_domain} for "
+                f"each of {self.num_domains} domains, got {len(states)}"
+            )
+        return states
+
+    def _plans(self, sets: torch.Tensor, states: list[np.ndarray | None] | None, eval: bool) -> list[RolloutPlan]:
+        seed = fresh_seed() if self.seed is None else self.seed
+        generator = np.random.default_rng(mix_seed("domains and initial states", seed, self._count))
+        updates = self._domains.draw(self.num_domains, generator)
+        each, common = self.num_init_states_per_domain, self.common_noise
+        starts: Sequence[np.ndarray | None]
+        if states is not None:
+            starts = states
+        elif self._domains.draws_states:
+            starts = self._domains.draw_states(updates, each, generator)
+        else:
+            starts, common = [None] * self.num_rollouts_per_param, True
+        pairs = [(updates[j // each], state) for j, state in enumerate(starts)]
+        base = RolloutPlan(eval=eval, max_steps=self.max_steps)
+        plans = []
+        for parameters in np.ascontiguousarray(sets.numpy(), dtype=np.float32):  # one object per set: see the engine
+            for j, (update, state) in enumerate(pairs):
+                index = len(plans)
+                triple = (seed, self._count, j if common else index)
+                plans.append(
+                    base.with_(index=index, seed=triple, env_update=update, init_state=state, parameters=parameters)
+                )
+        return plans
+
+    def _grouped(self, sets: torch.Tensor, rollouts: Sequence[StepSequence]) -> ParameterSamplingResult:
+        each = self.num_rollouts_per_param
+        return ParameterSamplingResult(
+            ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
+        )
+
+
+def _rebuilt(
+    env: Any, policy: Any, numbers: tuple[Any, ...], options: dict[str, Any], count: int
+) -> ParameterExplorationSampler:
+    """A sampler from its pickle."""
+    sampler = ParameterExplorationSampler(env, policy, *numbers, **options)
+    sampler._count = count
+    return sampler

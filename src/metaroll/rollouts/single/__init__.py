@@ -1,0 +1,1 @@
+"""One rollout: run, replay, film, look at; one-slot and vector views."""

@@ -1,0 +1,218 @@
+"""One rollout in one environment: the engine with one slot."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import ResumedEnv
+from metaroll.envs.base.slot_proxies import SlotTap, WatchedSlots
+from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import is_env_instance
+from metaroll.errors import RolloutError
+from metaroll.policies.adapters import as_policy
+from metaroll.rollouts.engine.engine import resolve_plans
+from metaroll.rollouts.engine.extras import add_extras, module_mode
+from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.single.policy_proxies import TimedPolicy
+from metaroll.rollouts.single.render import Renderer, make_rendered
+from metaroll.seeding import fresh_seed, seed_sequence
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan
+
+__all__ = ["rollout"]
+
+_RESET_KWARGS = {"init_state", "domain_param"}
+
+
+def rollout(
+    env: Any,
+    policy: Any,
+    eval: bool = False,
+    max_steps: int | None = None,
+    reset_kwargs: Mapping[str, Any] | None = None,
+    render_mode: RenderMode = RenderMode(),  # noqa: B008 (an immutable tuple)
+    render_step: int = 1,
+    no_reset: bool = False,
+    no_close: bool = False,
+    record_dts: bool = False,
+    stop_on_done: bool = True,
+    seed: int | None = None,
+    sub_seed: int | None = None,
+    sub_sub_seed: int | None = None,
+    *,
+    context: Context | None = None,
+) -> StepSequence:
+    """One rollout of ``policy`` in ``env``, in this process (specs/sampling.md 8.1).
+
+    Args:
+        env: Gymnasium environment (used itself, not a copy), id, constructor, or name of a family.
+        policy: A ``Policy``, or a callable ``obs -> action``, or an object with ``get_action``. Its ``reset`` is told
+            the environment's parameters if it takes ``domain_param``.
+        eval: Evaluation: the mean action, and a torch module in evaluation mode (for the time of the rollout).
+        max_steps: Truncate after this many steps; a TimeLimit of the environment holds as well.
+        reset_kwargs: ``{"init_state": ..., "domain_param": {...}}``. The environment keeps the domain parameters.
+        render_mode: ``text`` writes lines to the standard output, ``render`` shows the environment's window, ``video``
+            collects its frames in ``rollout_info["frames"]``, uint8 ``(F, height, width, 3)``.
+        render_step: Number of steps from one line, picture or frame to the next; the start is always shown.
+        no_reset: Go on from the environment's present state.
+        no_close: Leave the environment open (one that is made here is always closed).
+        record_dts: Record how many seconds each step took: ``dts_policy``, ``dts_step``, ``dts_remainder``, ``(T,)``.
+        stop_on_done: End at the environment's own ending; False needs a limit.
+        seed: With ``sub_seed`` and ``sub_sub_seed`` (``None`` counts as 0) the source of all randomness; ``None``
+            draws fresh entropy, which ``rollout_info["plan"]["seed"]`` records.
+        sub_seed: See ``seed``.
+        sub_sub_seed: See ``seed``.
+        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
+
+    Returns:
+        The rollout: observations ``(T + 1, ...)``, actions (choices counted from 0), rewards ``(T,)``, terminated,
+        truncated, ``env_infos`` and ``policy_infos``; further ``actions_applied`` (the info ``act_applied`` if the
+        environment reports it, otherwise the actions clipped to their Box, and choices as the environment counts
+        them), ``states (T + 1, S)`` and ``time (T + 1,)`` if the environment has ``state`` and ``dt``, and
+        ``hidden_states (T, H)``, what a recurrent policy remembers before each step. Its ``rollout_info`` holds
+        ``env_name``, ``env_spec``, ``plan``, and ``domain_param`` if there are any.
+        Bit-identical to rollout ``sub_sub_seed`` of a parallel sampler with the same seed.
+
+    Raises:
+        RolloutError: Environment or policy raised.
+        InvalidValueError: NaN or Inf in an observation, reward or action.
+        ValueError: The environment cannot render as asked, or cannot tell its present observation.
+    """
+    for name, value in (("eval", eval), ("no_reset", no_reset), ("stop_on_done", stop_on_done)):
+        if not isinstance(value, bool):
+            raise TypeError(f"{name} must be a bool, got {value!r}")
+    if seed is None and (sub_seed is not None or sub_sub_seed is not None):
+        raise ValueError("sub_seed and sub_sub_seed need a seed")
+    seed = fresh_seed() if seed is None else seed
+    seed_sequence(seed, sub_seed, sub_sub_seed)  # says which of them cannot be used
+    options = _checked_reset(reset_kwargs, no_reset)
+    update = DomainParamUpdate(options["domain_param"]) if "domain_param" in options else None
+    _check_rendering(render_mode, render_step)
+    plan = RolloutPlan(
+        index=int(sub_sub_seed or 0),
+        seed=(seed, sub_seed or 0, sub_sub_seed or 0),
+        env_update=_marker(update),
+        init_state=None if options.get("init_state") is None else np.array(options["init_state"]),
+        max_steps=max_steps,
+        eval=eval,
+        stop_on_done=stop_on_done,
+        context=context,
+        extras={} if update is None else {"domain_param": update.task},
+    )
+    (plan,) = resolve_plans([plan])
+    given = is_env_instance(env)
+    instance = env if given else make_rendered(env, render_mode)
+    closes = not given or not no_close
+    try:
+        with module_mode(policy, eval):
+            renderer = Renderer(instance, render_mode, render_step)
+            result = _run(instance, policy, plan, update, renderer, no_reset, record_dts)
+    except BaseException as error:
+        if isinstance(error, RolloutError) and error.plan is not None and update is not None:
+            error.plan = error.plan.with_(env_update=update)  # for replay(), which starts from another environment
+        if closes:  # what closing says must not hide the error
+            with contextlib.suppress(Exception):
+                instance.close()
+        raise
+    if closes:
+        instance.close()
+    return result
+
+
+def _marker(update: DomainParamUpdate | None) -> EnvUpdate | None:
+    """Says in the plan what is set in the environment itself; the slots need not (and an uncopyable one could not)."""
+    if update is None:
+        return None
+    marker = EnvUpdate()
+    marker.task = update.task
+    return marker
+
+
+def _run(
+    env: Any,
+    policy: Any,
+    plan: RolloutPlan,
+    update: DomainParamUpdate | None,
+    renderer: Renderer,
+    no_reset: bool,
+    record_dts: bool,
+) -> StepSequence:
+    spec = EnvSpec.from_env(env)
+    if not plan.stop_on_done and plan.max_steps is None and spec.max_episode_length is None:
+        raise ValueError("a rollout with stop_on_done=False and no limit never ends; set its max_steps")
+    acting: Any = as_policy(policy, spec)
+    if update is not None:
+        update(env)
+    if record_dts:
+        acting = TimedPolicy(acting)
+    tap = SlotTap(make_slots(ResumedEnv(env) if no_reset else env, 1, share=True))
+    slots = WatchedSlots(tap)
+    loop = SlotLoop(slots, acting, [plan], parameters=acting.acting_parameters(), record_hidden=True)
+    dts: list[tuple[float, float, float]] = []
+    if record_dts or renderer.wanted:
+        finished = _run_watched(loop, slots, acting if record_dts else None, renderer, dts)
+    else:
+        finished = loop.advance()
+    result = finished[0]
+    add_extras(result, tap.take(0), spec)
+    for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), zip(*dts, strict=True), strict=bool(dts)):
+        result.add_data(name, np.array(values))
+    result.rollout_info["env_spec"] = spec
+    if renderer.frames:
+        result.rollout_info["frames"] = np.stack(renderer.frames)
+    return result
+
+
+def _run_watched(
+    loop: SlotLoop,
+    slots: WatchedSlots,
+    timed: TimedPolicy | None,
+    renderer: Renderer,
+    dts: list[tuple[float, float, float]],
+) -> list[StepSequence]:
+    """All steps, one by one; how long they took goes into ``dts``."""
+    if renderer.wanted:
+        renderer.start(loop.observations)
+    finished: list[StepSequence] = []
+    step = 0
+    while not loop.done:
+        begun = time.perf_counter()
+        finished = loop.advance(1)
+        total = time.perf_counter() - begun
+        step += 1
+        if timed is not None:
+            dts.append((timed.seconds, slots.seconds, max(0.0, total - timed.seconds - slots.seconds)))
+        if renderer.wanted:
+            renderer.after_step(step, slots)
+    return finished
+
+
+def _checked_reset(reset_kwargs: Mapping[str, Any] | None, no_reset: bool) -> dict[str, Any]:
+    if reset_kwargs is None:
+        return {}
+    if not isinstance(reset_kwargs, Mapping):
+        raise TypeError(f"reset_kwargs must be a dict or None, got {type(reset_kwargs).__name__}")
+    unknown = set(reset_kwargs) - _RESET_KWARGS
+    if unknown:
+        raise ValueError(f"reset_kwargs may hold {sorted(_RESET_KWARGS)}, got {sorted(map(str, unknown))}")
+    options = {name: value for name, value in reset_kwargs.items() if value is not None}
+    if options and no_reset:
+        raise ValueError(f"reset_kwargs {sorted(options)} need a reset, got no_reset=True; leave one of them out")
+    return options
+
+
+def _check_rendering(render_mode: RenderMode, render_step: int) -> None:
+    if not isinstance(render_mode, RenderMode):
+        raise TypeError(f"render_mode must be a RenderMode, got {render_mode!r}; metaroll.RenderMode(text=True), say")
+    if render_mode.video and render_mode.render:
+        raise ValueError("render_mode must not ask for video and render together: an environment offers one of them")
+    if isinstance(render_step, bool) or not isinstance(render_step, int | np.integer):
+        raise TypeError(f"render_step must be an integer, got {render_step!r}")
+    if render_step < 1:
+        raise ValueError(f"render_step must be at least 1, got {render_step}")

@@ -1,0 +1,315 @@
+"""Our slots offered to others: a ``gymnasium.vector.VectorEnv`` with any of the three autoreset modes."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from metaroll.data.space_batches import element_at
+from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.policies.adapters import ScriptedPolicy
+from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.seeding import fresh_seed
+from metaroll.types import EnvUpdate, RolloutPlan
+
+__all__ = ["SlotsVectorEnv"]
+
+
+class SlotsVectorEnv(VectorEnv):
+    """Many environments for anything that takes Gymnasium's vector environments.
+
+    An environment with a batched simulator of its own is stepped as one; any other is a list of environments in this
+    process. Episode ``k`` of sub-environment ``i`` depends on its seed, ``k`` and its task alone, in every mode.
+
+    Args:
+        env: Id, constructor or instance, as for ``RolloutEngine``.
+        num_envs: How many.
+        autoreset_mode: What happens after an ending: ``"NextStep"`` (the next step resets and ignores the action),
+            ``"SameStep"`` (the step itself resets; the true last observation is in ``infos["final_obs"]``) or
+            ``"Disabled"`` (``reset`` with ``options={"reset_mask": bool (num_envs,)}`` does).
+        env_updates: The variation of each sub-environment (from a task sampler, say); ``None`` means the environment
+            as it is. ``reset`` takes new ones as ``options={"env_updates": ...}``.
+        max_episode_steps: Truncate after so many steps; ``None`` means the environment's own limit.
+
+    ``reset(seed=s)`` gives sub-environment ``i`` the seed ``s + i``; a list gives each its own. What an environment is
+    reset with is derived from that seed and the number of its episode, the first one too: starts are others than those
+    of ``gymnasium.make_vec`` with the same seed. ``options={"init_state": (num_envs, state_dim)}`` sets where they
+    start; ``options={"reset_mask": ...}`` resets some in the other modes, too, as Gymnasium's ``SyncVectorEnv`` does.
+
+    ``get_attr``, ``set_attr`` and ``call`` reach the sub-environments, where these are a list; a batched simulator has
+    none. An ``EnvUpdate`` that builds its environment anew for each episode drops what ``set_attr`` has set.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        num_envs: int,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        *,
+        env_updates: Sequence[EnvUpdate | None] | None = None,
+        max_episode_steps: int | None = None,
+    ) -> None:
+        self.autoreset_mode = _mode(autoreset_mode)
+        _check_count("num_envs", num_envs)
+        if max_episode_steps is not None:
+            _check_count("max_episode_steps", max_episode_steps)
+        self._slots = make_slots(env, num_envs, reachable=True)
+        spec = self._slots.env_spec
+        self.num_envs = self._slots.num_slots
+        self.spec = copy.copy(getattr(self._example(), "spec", None))
+        if self.spec is not None and max_episode_steps is not None:
+            self.spec.max_episode_steps = int(max_episode_steps)
+        self.metadata = {"autoreset_mode": self.autoreset_mode, "render_modes": []}
+        self.single_observation_space, self.single_action_space = spec.observation_space, spec.action_space
+        batch = gymnasium.vector.utils.batch_space
+        self.observation_space = batch(spec.observation_space, self.num_envs)
+        self.action_space = batch(spec.action_space, self.num_envs)
+        self._limit = max_episode_steps
+        self._updates = self._checked_updates(env_updates)
+        self._seeds = [fresh_seed() for _ in range(self.num_envs)]
+        self._episodes = [0] * self.num_envs
+        self._due = np.zeros(self.num_envs, dtype=bool)
+        """Sub-environments that have ended and were not reset since."""
+        # Actions are given from outside, so what the policy says does not matter.
+        self._loop = SlotLoop(self._slots, ScriptedPolicy(_nothing), (), record=False, refill=False)
+        self._begun = False
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start new episodes in all sub-environments, or in those of ``options["reset_mask"]``."""
+        self._check_open()
+        options = dict(options or {})
+        mask = np.asarray(options.pop("reset_mask", np.ones(self.num_envs, dtype=bool)))
+        updates, states = options.pop("env_updates", None), options.pop("init_state", None)
+        if options:
+            raise ValueError(f"options may hold reset_mask, env_updates and init_state, got {sorted(options)}")
+        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_ or not mask.any():
+            raise ValueError(f"reset_mask must be a bool array ({self.num_envs},) with a True in it, got {mask!r}")
+        if not self._begun and not mask.all():
+            raise gymnasium.error.ResetNeeded("the first reset must reset all sub-environments")
+        if updates is not None:
+            self._updates = self._checked_updates(updates)
+        if states is not None and len(states) != self.num_envs:
+            raise ValueError(f"init_state must have one row per sub-environment ({self.num_envs}), got {len(states)}")
+        self._seed(seed, mask)
+        self._start(np.flatnonzero(mask).tolist(), states)
+        self._begun = True
+        return self._observations(), self._reset_infos({}, np.flatnonzero(mask).tolist())
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Take one step everywhere; see the class for what happens after an ending."""
+        self._check_open()
+        if not self._begun:
+            raise gymnasium.error.ResetNeeded("call reset before step")
+        waiting = np.flatnonzero(self._due).tolist()
+        if waiting and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise gymnasium.error.ResetNeeded(
+                f"sub-environments {waiting} have ended; reset them with options={{'reset_mask': ...}} first"
+            )
+        given = _to_choices(self.single_action_space, actions)
+        rewards = np.zeros(self.num_envs)
+        terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
+        infos: dict[str, Any] = {}
+        stepped = self._loop.active
+        if stepped.any():
+            self._loop.advance(1, actions=given)
+            result = self._loop.last_step
+            if result is None:
+                raise RuntimeError("the loop took no step")
+            rewards, terminated, truncated = (
+                np.array(part) for part in (result.rewards, result.terminated, result.truncated)
+            )
+            finals = (terminated | truncated) & (self.autoreset_mode is AutoresetMode.SAME_STEP)
+            infos = self._infos(result.infos, stepped & ~finals)
+            if finals.any():
+                infos.update(self._finals(finals), final_info=self._infos(result.infos, finals))
+        self._due = terminated | truncated
+        if waiting:  # NEXT_STEP: this step was their reset
+            self._start(waiting, None)
+            infos = self._reset_infos(infos, waiting)
+        elif self.autoreset_mode is AutoresetMode.SAME_STEP and self._due.any():
+            started = np.flatnonzero(self._due).tolist()
+            self._start(started, None)
+            infos = self._reset_infos(infos, started)
+        return self._observations(), rewards, terminated, truncated, infos
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Frames of the sub-environments, where these are a list of environments that render."""
+        envs = getattr(self._slots, "envs", None)
+        return None if envs is None else tuple(env.render() for env in envs)
+
+    def get_attr(self, name: str) -> tuple[Any, ...]:
+        """The attribute ``name`` of each sub-environment or of a wrapper of it."""
+        return self.call(name)
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """What the method ``name`` of each sub-environment returns; of an attribute that is no method, its value."""
+        found = [_attribute(env, name) for env in self._envs(name)]
+        return tuple(value(*args, **kwargs) if callable(value) else value for value in found)
+
+    def set_attr(self, name: str, values: Any) -> None:
+        """Set an attribute of the sub-environments: one value each (a list or tuple), or the same for all."""
+        values = values if isinstance(values, list | tuple) else [values] * self.num_envs
+        if len(values) != self.num_envs:
+            raise ValueError(
+                f"values must be one value, or a list of one per sub-environment ({self.num_envs}), got {len(values)}"
+            )
+        for env, value in zip(self._envs(name), values, strict=True):
+            (getattr(env, "set_wrapper_attr", None) or functools.partial(setattr, env))(name, value)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close the sub-environments."""
+        self._slots.close()
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise gymnasium.error.ClosedEnvironmentError("this SlotsVectorEnv has been closed; create a new one")
+
+    def _example(self) -> Any:
+        """One sub-environment, or the vector environment that is stepped; ``None`` for a batched simulator."""
+        envs = getattr(self._slots, "envs", None)
+        return getattr(self._slots, "env", None) if envs is None else envs[0]
+
+    def _envs(self, name: str) -> Sequence[Any]:
+        """The sub-environments, made where they have not been used yet."""
+        self._check_open()
+        build = getattr(self._slots, "build", None)
+        if build is None:
+            raise AttributeError(
+                f"{name!r} cannot be asked of, or set in, single sub-environments: {type(self._slots).__name__} steps "
+                "them as one; gymnasium.vector.SyncVectorEnv has sub-environments"
+            )
+        return build()
+
+    def _checked_updates(self, updates: Sequence[EnvUpdate | None] | None) -> list[EnvUpdate | None]:
+        if updates is None:
+            return [None] * self.num_envs
+        if len(updates) != self.num_envs:
+            raise ValueError(
+                f"env_updates must have one entry per sub-environment ({self.num_envs}), got {len(updates)}"
+            )
+        for update in updates:
+            if update is not None and not callable(update):
+                raise TypeError(f"env_updates must hold EnvUpdates or None, got {update!r}")
+        return list(updates)
+
+    def _seed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
+        if seed is None:
+            return
+        if isinstance(seed, int | np.integer):
+            seeds: list[int | None] = [int(seed) + i for i in range(self.num_envs)]
+        else:
+            seeds = list(seed)
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed must be an integer or a list of {self.num_envs}, got {len(seeds)} entries")
+        for own in seeds:
+            if own is not None and (isinstance(own, bool) or not isinstance(own, int | np.integer) or own < 0):
+                raise ValueError(f"seed must hold integers of at least 0 (or None), got {own!r}")
+        for i in np.flatnonzero(mask).tolist():
+            own = seeds[i]
+            if own is not None:
+                self._seeds[i], self._episodes[i] = int(own), 0
+
+    def _start(self, rows: list[int], states: Any) -> None:
+        plans = [
+            RolloutPlan(
+                index=i,
+                seed=(self._seeds[i], 0, self._episodes[i]),
+                env_update=self._updates[i],
+                init_state=None if states is None else np.asarray(states[i]),
+                max_steps=self._limit,
+                extras={"name": f"episode {self._episodes[i]} of sub-environment {i} (seed {self._seeds[i]})"},
+            )
+            for i in rows
+        ]
+        self._loop.start(rows, plans)
+        for i in rows:
+            self._episodes[i] += 1
+        self._due[rows] = False
+
+    def _observations(self) -> Any:
+        return _for_gymnasium(self.single_observation_space, self._loop.observations)
+
+    def _infos(self, infos: Any, told: np.ndarray) -> dict[str, Any]:
+        """What the sub-environments in ``told (E,)`` say, as Gymnasium puts it."""
+        vector: dict[str, Any] = {}
+        if isinstance(infos, Mapping):
+            for name, value in infos.items() if told.any() else ():
+                vector[name], vector[f"_{name}"] = np.array(value), told.copy()
+            return vector
+        for i in np.flatnonzero(told).tolist():
+            vector = self._add_info(vector, dict(infos[i]), i)
+        return vector
+
+    def _reset_infos(self, infos: dict[str, Any], rows: list[int]) -> dict[str, Any]:
+        """``infos`` with what sub-environments told at their reset, where these are a list of environments."""
+        for i in rows:
+            told = getattr(self._slots, "reset_infos", None)
+            infos = self._add_info(infos, dict(told[i]), i) if told is not None else infos
+        return infos
+
+    def _finals(self, ended: np.ndarray) -> dict[str, Any]:
+        """The true last observations, and which sub-environments have any."""
+        last = self._loop.observations
+        finals = np.full(self.num_envs, None, dtype=object)
+        for i in np.flatnonzero(ended).tolist():
+            finals[i] = element_at(self.single_observation_space, last, i)
+        return {"final_obs": finals, "_final_obs": ended.copy(), "_final_info": ended.copy()}
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def _attribute(env: Any, name: str) -> Any:
+    find = getattr(env, "get_wrapper_attr", None)  # looks into the wrappers, as Gymnasium's own vector environments do
+    return getattr(env, name) if find is None else find(name)
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
+    except ValueError:
+        raise ValueError(f"autoreset_mode must be one of {[m.value for m in AutoresetMode]}, got {mode!r}") from None
+
+
+def _nothing(observations: Any, contexts: Any) -> Any:
+    raise RuntimeError("the actions of a vector environment come from its caller")
+
+
+def _to_choices(space: gymnasium.Space, actions: Any) -> Any:
+    """Gymnasium's batch of actions as ours: choices counted from 0, what is no array as objects."""
+    spaces = gymnasium.spaces
+    if isinstance(space, spaces.Dict):
+        return {name: _to_choices(part, actions[name]) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_to_choices(part, value) for part, value in zip(space.spaces, actions, strict=True))
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return np.asarray(actions) - space.start
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return np.asarray(actions)
+    batch = np.full(len(actions), None, dtype=object)
+    for i, action in enumerate(actions):
+        batch[i] = action
+    return batch
+
+
+def _for_gymnasium(space: gymnasium.Space, batch: Any) -> Any:
+    """Our batch of observations as Gymnasium's: in the types of the space, what is no array in a tuple."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {name: _for_gymnasium(part, batch[name]) for name, part in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(_for_gymnasium(part, batch[i]) for i, part in enumerate(space.spaces))
+    if batch.dtype.hasobject:
+        return tuple(batch.tolist())
+    return batch.astype(space.dtype, copy=False)

@@ -1,0 +1,148 @@
+"""Films a rollout after it has been made: its actions again, in an environment that draws."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import is_env_instance
+from metaroll.envs.wrappers.reset_task import ResetTaskMaker
+from metaroll.policies.playback import PlaybackPolicy
+from metaroll.rollouts.single.render import make_rendered
+from metaroll.rollouts.single.rollout import rollout as run_rollout
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate
+from metaroll.types import EnvSpec, EnvUpdate, RenderMode
+
+__all__ = ["Film", "drawing_env", "film"]
+
+_VIDEO = RenderMode(video=True)
+_FPS = 30.0
+_CLOSE = 1e-6
+
+
+@dataclass(frozen=True)
+class Film:
+    """Pictures of a rollout with T steps.
+
+    Attributes:
+        frames: At the start and after every step, uint8 ``(T + 1, H, W, 3)``.
+        fps: Frames per second at which it plays as fast as the environment says.
+    """
+
+    frames: np.ndarray
+    fps: float
+
+
+def film(filmed: StepSequence, source: Any, update: EnvUpdate | None = None) -> Film:
+    """Repeat the actions of a rollout of the engine in an environment that draws.
+
+    Args:
+        filmed: The rollout; it knows its seed and first state.
+        source: Environment that the engine was given: an id, or what makes one.
+        update: The task, if the rollout had one.
+
+    Raises:
+        ValueError: The environment cannot be drawn, or does not repeat the rollout.
+    """
+    plan = filmed.rollout_info["plan"]
+    env = drawing_env(source, update)
+    try:
+        seed, sub_seed, sub_sub_seed = plan["seed"]
+        again = run_rollout(
+            env,
+            PlaybackPolicy(EnvSpec.from_env(env), [np.asarray(filmed.actions)]),
+            eval=bool(plan.get("eval", False)),
+            max_steps=len(filmed),
+            reset_kwargs={"init_state": plan.get("init_state")},
+            render_mode=_VIDEO,
+            no_close=True,
+            seed=seed,
+            sub_seed=sub_seed,
+            sub_sub_seed=sub_sub_seed,
+        )
+        fps = float(getattr(env, "metadata", {}).get("render_fps") or _FPS)
+    finally:
+        env.close()
+    rewards = np.asarray(filmed.rewards)
+    if len(again) != len(filmed) or not np.allclose(again.rewards, rewards, rtol=_CLOSE, atol=_CLOSE):
+        raise ValueError(
+            f"{_name_of(source)} does not repeat the rollout (other rewards after the same seed and actions), so what "
+            "would be drawn is not what happened; all its randomness must come from reset(seed=...)"
+        )
+    return Film(again.rollout_info["frames"], fps)
+
+
+def drawing_env(source: Any, update: EnvUpdate | None = None) -> Any:
+    """A new environment with ``render_mode="rgb_array"``, in the task of ``update``.
+
+    Raises:
+        ValueError: It cannot be drawn.
+    """
+    try:
+        env = _made(source, update)
+    except (ValueError, TypeError, gymnasium.error.Error) as error:
+        raise ValueError(f"{_name_of(source)} cannot be drawn: {error}") from error
+    mode = getattr(env, "render_mode", None)
+    if mode != "rgb_array":
+        env.close()
+        raise ValueError(
+            f"{_name_of(source)} cannot be drawn: {type(getattr(env, 'unwrapped', env)).__name__} has render_mode "
+            f"{mode!r}, and 'rgb_array' is needed; give its constructor a parameter render_mode, and a method render() "
+            "that returns an array (height, width, 3)"
+        )
+    _try_out(env, _name_of(source))
+    return env
+
+
+def _made(source: Any, update: EnvUpdate | None) -> Any:
+    if isinstance(update, SetTaskUpdate):
+        return SetTaskUpdate(_drawing(update.env_type), update.task, update.wrapper_constructor)()
+    if isinstance(update, NewEnvUpdate):
+        return _drawing(update.env_constructor)()
+    maker = update.env_constructor if isinstance(update, DomainParamUpdate) else None
+    if maker is None and not isinstance(source, str) and callable(source) and not is_env_instance(source):
+        maker = source
+    env = make_rendered(source, _VIDEO) if maker is None else _drawing(maker)()
+    return env if update is None else update(env)
+
+
+def _try_out(env: Any, name: str) -> None:
+    """Draw one picture; an error that says where the cure is if that does not work on this machine."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a driver's first complaint, before another one is tried
+            env.reset(seed=0)
+            env.render()
+    except Exception as error:  # of OpenGL, of MuJoCo, of a missing package: each has its own classes
+        with contextlib.suppress(Exception):
+            env.close()
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{name} cannot be drawn on this machine ({reason}); `metaroll doctor` says what pictures need"
+        ) from error
+
+
+def _drawing(constructor: Callable[[], Any]) -> Callable[[], Any]:
+    """A constructor of the same environment that draws, if that is known to be possible."""
+    if isinstance(constructor, ResetTaskMaker):
+        return ResetTaskMaker(_drawing(constructor.make_env), constructor.option)
+    inner = constructor.func if isinstance(constructor, functools.partial) else constructor
+    try:
+        takes = inner is gymnasium.make or "render_mode" in inspect.signature(constructor).parameters
+    except (TypeError, ValueError):  # written in C
+        takes = False
+    return functools.partial(constructor, render_mode="rgb_array") if takes else constructor
+
+
+def _name_of(source: Any) -> str:
+    return source if isinstance(source, str) else str(getattr(source, "__name__", None) or type(source).__name__)

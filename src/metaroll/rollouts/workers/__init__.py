@@ -1,0 +1,1 @@
+"""Worker processes and Ray actors: pool, schedule, transports, messages."""

@@ -1,0 +1,340 @@
+"""THE workers: a pool that runs functions in processes (or in this one), replaces what dies, never hangs."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from metaroll.functional.call_arguments import takes_arguments
+from metaroll.rollouts.workers.cluster_probe import check_address
+from metaroll.rollouts.workers.collecting import NumberedRuns
+from metaroll.rollouts.workers.messages import encode_command, seed_worker
+from metaroll.rollouts.workers.namespace import GlobalNamespace
+from metaroll.rollouts.workers.ray_session import require_ray
+from metaroll.rollouts.workers.ray_transport import RayTransport
+from metaroll.rollouts.workers.schedule import Crew, Job, PoolTimeouts, RemoteError, Schedule, describe_worker
+from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
+from metaroll.rollouts.workers.worker_status import WorkerStatus
+
+__all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool"]
+
+
+class SamplerPool:
+    """A fixed number of workers, each with a ``GlobalNamespace`` that outlives the calls.
+
+    A worker that dies or does not answer is replaced by a fresh one, whose namespace is empty: what was put there by
+    ``invoke_all`` is lost with it. What has to be there is given to ``keep``, which runs in every fresh worker, too.
+
+    Args:
+        num_threads: Number of workers (at least 1).
+        transport: ``"process"``, ``"serial"`` (in this process; ``num_threads`` must be 1), ``"ray"`` (processes on the
+            nodes of a Ray cluster), or ``"auto"``: serial for one worker, else processes.
+        address: For ``"ray"``: ``"HOST:PORT"`` of a cluster, ``"auto"`` for one that runs on this machine, ``"local"``
+            for a new one. By default the one that the program has connected with ``ray.init``, else that of
+            ``RAY_ADDRESS``, else a new one on this machine, which ends with the last pool.
+        timeouts: When a silent worker is given up.
+        max_retries: How often the work of a lost worker is tried again on a fresh one before ``WorkerLost`` is raised
+            (so a function runs ``max_retries + 1`` times, if each time its worker dies or exceeds ``call_s``).
+
+    Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
+    collected or the interpreter ends) leaves no process behind.
+    """
+
+    def __init__(
+        self,
+        num_threads: int,
+        *,
+        transport: str = "auto",
+        address: str | None = None,
+        timeouts: PoolTimeouts | None = None,
+        max_retries: int = 3,
+    ) -> None:
+        if isinstance(num_threads, bool) or not isinstance(num_threads, int | np.integer):
+            raise TypeError(f"num_threads must be an integer >= 1, got {num_threads!r}")
+        if num_threads < 1:
+            raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+        if transport not in ("auto", "serial", "process", "ray"):
+            raise ValueError(f"transport must be 'auto', 'serial', 'process' or 'ray', got {transport!r}")
+        if address is not None and transport != "ray":
+            raise ValueError(f"address={address!r} is for transport='ray', got transport={transport!r}")
+        if transport == "ray":
+            require_ray()
+        check_address(address)
+        if transport == "serial" and num_threads != 1:
+            raise ValueError(f"transport='serial' has exactly one worker, got num_threads={num_threads}")
+        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
+            raise ValueError(f"max_retries must be an integer >= 0, got {max_retries!r}")
+        self.num_workers = num_threads = int(num_threads)
+        if timeouts is not None and not isinstance(timeouts, PoolTimeouts):
+            raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {timeouts!r}")
+        self.timeouts = timeouts or PoolTimeouts()
+        self.max_retries = max_retries
+        self._transport_name, self._address = transport, address
+        self._serial = transport == "serial" or (transport == "auto" and num_threads == 1)
+        self._transport: Transport | None = None
+        self._finalizer: weakref.finalize | None = None
+        self._kept: dict[str, tuple[bytes, str]] = {}
+        self._fresh: set[int] = set()
+        """Workers that have not been given what is kept."""
+        self._due: list[deque[Job]] = [deque() for _ in range(num_threads)]
+        """What each worker does before its next job."""
+        self._seed: int | None = None
+        self._schedule: Schedule | None = None
+        """The call that is running."""
+        self._in_use = threading.Lock()
+        self._owner = os.getpid()
+        self._stopped = False
+
+    @property
+    def is_serial(self) -> bool:
+        """True if functions run in this process."""
+        return self._serial
+
+    # -- documented calls (specs/sampling.md 10) --------------------------------------------------------------------
+
+    def invoke_all(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """``func(G, *args, **kwargs)`` once in every worker; results in worker order."""
+        blob = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
+        return self._run([Job(i, blob, _name(func), worker=i) for i in range(self.num_workers)]).outcome()
+
+    def invoke_all_map(self, func: Callable[..., Any], arglist: Iterable[Any]) -> list[Any]:
+        """``func(G, arglist[i])`` in worker ``i``.
+
+        Raises:
+            ValueError: There are not exactly as many arguments as workers.
+        """
+        arglist = _as_list(arglist)
+        if len(arglist) != self.num_workers:
+            raise ValueError(f"arglist must have one entry per worker ({self.num_workers}), got {len(arglist)}")
+        return self._run([self._job(i, func, arg, worker=i) for i, arg in enumerate(arglist)]).outcome()
+
+    def run_map(self, func: Callable[..., Any], arglist: Iterable[Any], progressbar: Any = None) -> list[Any]:
+        """``[func(G, arg) for arg in arglist]``, handed to whichever worker is free; results in argument order.
+
+        Raises:
+            Exception: What ``func`` raised for the first argument that failed, after all workers have come to rest.
+            WorkerLost: Workers died repeatedly on the same argument.
+        """
+        jobs = [self._job(i, func, arg) for i, arg in enumerate(_as_list(arglist))]
+        if progressbar is not None:
+            progressbar.total = len(jobs)
+        done = None if progressbar is None else lambda job, result: progressbar.update(1)
+        return self._run(jobs, done).outcome()
+
+    def run_collect(
+        self,
+        n: int,
+        func: Callable[..., tuple[Any, int]],
+        *args: Any,
+        collect_progressbar: Any = None,
+        min_runs: int | None = None,
+        **kwargs: Any,
+    ) -> tuple[list[Any], int]:
+        """Run ``func(G, run_num, *args, **kwargs) -> (result, num_samples)`` until there are ``n`` samples.
+
+        ``run_num`` is 1, 2, 3, ... Kept is the shortest sequence of first runs with at least ``n`` samples and at
+        least ``min_runs`` runs. Runs that other workers have begun meanwhile are dropped, so that the result does not
+        depend on the number of workers, provided that run ``i`` depends on ``i`` alone.
+
+        Args:
+            n: Least number of samples, at least 1. A ``func`` that never brings any makes this run for ever.
+            func: Must be picklable.
+            *args: Handed to ``func``.
+            collect_progressbar: A tqdm bar; its total becomes ``n``.
+            min_runs: Least number of runs.
+            **kwargs: Handed to ``func``.
+
+        Returns:
+            Results of the kept runs in their order, and how many samples these have.
+
+        Raises:
+            Exception: What ``func`` raised in a run that is needed (one that is not needed may fail).
+            WorkerLost: Workers died repeatedly on a run that is needed.
+            TypeError: ``func`` does not take these arguments; nothing is run.
+        """
+        if callable(func) and not takes_arguments(func, None, 1, *args, **kwargs):
+            given = ", ".join(["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)])
+            raise TypeError(f"run_collect calls func({given}), which {_name(func)} does not take")
+        command = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
+        runs = NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
+        return runs.kept(self._run([], runs.done, runs.more))
+
+    def set_seed(self, seed: int | None) -> None:
+        """Functions that draw from global generators draw from a stream seeded with ``seed + i`` in worker ``i``.
+
+        For old scripts: which worker runs what depends on their number and speed. What should be reproducible takes
+        its seed as an argument, as the samplers do. The stream is in place while functions run, also in the serial
+        pool, whose caller keeps its own generators. A worker that is replaced starts the stream anew. ``None`` ends it.
+        """
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
+            raise TypeError(f"seed must be an integer or None, got {seed!r}")
+        before, self._seed = self._seed, None if seed is None else int(seed)
+        try:
+            if self._transport is not None:
+                self._run([self._seeding(i) for i in range(self.num_workers)]).outcome()
+        except BaseException:
+            self._seed = before
+            raise
+
+    def describe_workers(self) -> list[WorkerStatus]:
+        """What every worker is doing now; may be called from any thread, also while the pool is busy.
+
+        ``metaroll.rollouts.workers.worker_status.format_workers`` makes a table of it.
+        """
+        schedule = self._schedule
+        if schedule is not None:
+            return schedule.status()
+        return [describe_worker(self._transport, worker, None) for worker in range(self.num_workers)]
+
+    def stop(self) -> None:
+        """End all workers. The pool cannot be used afterwards."""
+        self._stopped = True
+        self._shut()
+
+    # -- what every worker knows ---------------------------------------------------------------------------------------
+
+    def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None, way_out: str = "") -> None:
+        """Run ``func(G, *args)`` in every worker now, and first of all in every worker that replaces one.
+
+        What was kept under the same key before is forgotten, in its place in the order.
+        """
+        what = what or f"function {_name(func)} or its arguments"
+        blob = encode_command(func, args, {}, what, way_out)
+        before = self._kept.get(key)
+        self._kept[key] = (blob, _name(func))
+        try:
+            if self._transport is None:
+                self._connect()  # the first call runs everything that is kept
+                return
+            self._run([Job(i, blob, _name(func), i, phase="start") for i in range(self.num_workers)]).outcome()
+        except Exception:
+            # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
+            if before is None:
+                self._kept.pop(key, None)
+            else:
+                self._kept[key] = before
+            self._fresh.update(range(self.num_workers))
+            raise
+
+    def forget(self, key: str) -> None:
+        """New workers no longer get what was kept under ``key``."""
+        self._kept.pop(key, None)
+
+    def run_later(self, func: Callable[..., Any], *args: Any) -> None:
+        """``func(G, *args)`` in every worker before its next job; never waits, so finalizers may call it."""
+        if self._transport is None:
+            return
+        blob = encode_command(func, args, {}, _name(func))
+        for worker, due in enumerate(self._due):
+            due.append(Job(-1, blob, _name(func), worker, phase="start"))
+
+    def run_jobs(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
+        """Run prepared commands (see ``run_map``); ``done(job, result)`` is called as each ends."""
+        return self._run(jobs, done).outcome()
+
+    def __enter__(self) -> SamplerPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("a SamplerPool holds live processes and cannot be pickled; build one where it is needed")
+
+    # -- scheduling ------------------------------------------------------------------------------------------------
+
+    def _job(self, index: int, func: Callable[..., Any], arg: Any, worker: int | None = None) -> Job:
+        blob = encode_command(func, (arg,), {}, f"function {_name(func)} or its argument {index}")
+        return Job(index, blob, f"{_name(func)}, argument {index}", worker)
+
+    def _seeding(self, worker: int) -> Job:
+        seed = None if self._seed is None else self._seed + worker
+        return Job(worker, encode_command(seed_worker, (seed,), {}, "a seed"), "set_seed", worker, phase="start")
+
+    def _connect(self) -> Transport:
+        if self._stopped:
+            raise RuntimeError("this SamplerPool has been stopped; create a new one")
+        if self._transport is not None and not self._serial and os.getpid() != self._owner:
+            raise RuntimeError(
+                f"this SamplerPool belongs to process {self._owner}, of which this one is a fork; create one here"
+            )
+        if self._transport is None:
+            self._transport = transport = self._make_transport()
+            self._owner = os.getpid()
+            self._finalizer = weakref.finalize(self, transport.close)
+            self._fresh = set(range(self.num_workers))
+        return self._transport
+
+    def _make_transport(self) -> Transport:
+        if self._transport_name == "ray":
+            return RayTransport(self.num_workers, self._address)
+        return SerialTransport() if self._serial else ProcessTransport(self.num_workers)
+
+    def _shut(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer()  # closes the transport, once
+        self._finalizer = self._transport = None
+        for due in self._due:
+            due.clear()
+
+    def _duties(self, worker: int) -> deque[Job]:
+        """What ``worker`` has to do before its next job: all that is kept, if it is fresh."""
+        due, duties = self._due[worker], deque()
+        if worker in self._fresh:
+            self._fresh.discard(worker)
+            if self._seed is not None:
+                seeding = self._seeding(worker)
+                seeding.index = -1
+                duties.append(seeding)
+            kept = list(self._kept.values())  # at once: a finalizer may forget some meanwhile
+            duties.extend(Job(-1, blob, what, worker, phase="start") for blob, what in kept)
+        while due:
+            duties.append(due.popleft())
+        return duties
+
+    def _run(
+        self,
+        jobs: Sequence[Job],
+        done: Callable[[Job, Any], None] | None = None,
+        more: Callable[[], Job | None] | None = None,
+    ) -> Schedule:
+        if not self._in_use.acquire(blocking=False):
+            raise RuntimeError(
+                "this SamplerPool is in the middle of another call (from another thread, or from inside a callback); "
+                "wait for that one to end, or use a SamplerPool per thread"
+            )
+        try:
+            crew = Crew(self._connect(), self.timeouts, self.max_retries, self._duties, self._fresh)
+            self._schedule = schedule = Schedule(crew, jobs, done, more)
+            try:
+                schedule.run()
+            except BaseException:
+                # Ctrl-C, or a callback raised: workers are in the middle of something, and what they send back would
+                # be taken for the results of the next call. They go; that call starts fresh ones.
+                self._shut()
+                raise
+        finally:
+            self._schedule = None
+            self._in_use.release()
+        return schedule
+
+
+def _as_list(arglist: Any) -> list[Any]:
+    if not isinstance(arglist, Iterable):
+        raise TypeError(f"arglist must be a list of arguments, got {arglist!r} of type {type(arglist).__name__}")
+    return list(arglist)
+
+
+def _name(func: Callable[..., Any]) -> str:
+    if not callable(func):
+        raise TypeError(f"func must be callable as func(namespace, ...), got {func!r} of type {type(func).__name__}")
+    return getattr(func, "__qualname__", repr(func))

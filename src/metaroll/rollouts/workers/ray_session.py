@@ -1,0 +1,271 @@
+"""The connection of this process to Ray, which all its pools share. The only module that imports ray."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import random
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from metaroll.errors import ClusterError
+from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
+
+__all__ = ["RaySession", "check_cluster", "join", "require_ray"]
+
+_MODE = "RAY_AUTH_MODE"
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+_lock = threading.RLock()
+_current: RaySession | None = None
+
+
+class RaySession:
+    """Ray as this process uses it, from the first pool that joins to the last one that leaves.
+
+    What the program has connected by itself is used as it is, and left running. What was started or connected here
+    ends with the last pool.
+
+    Attributes:
+        ray: The module.
+        starts_here: Whether Ray was started on this machine for the pools alone.
+    """
+
+    def __init__(self, address: str | None, num_cpus: int) -> None:
+        require_ray()
+        import ray
+
+        self.ray: Any = ray
+        self.users = 0
+        self.owner = os.getpid()
+        self.starts_here = False
+        self._ours = not ray.is_initialized()
+        self._environment = _settings()
+        if self._ours:
+            target = _found(ray, _target(address))
+            self.starts_here = target is None
+            wants_token = _asked(target)
+            _check_own_address(ray, target)
+            _match_authentication(target, wants_token)
+            try:
+                with _same_globals():
+                    _connect(ray, target, num_cpus)
+            except BaseException as error:
+                self._end()
+                if not isinstance(error, Exception):
+                    raise
+                where = "started on this machine" if target is None else f"connected to the cluster at {target}"
+                raise ClusterError(f"Ray could not be {where}: {error}") from error
+        self._job = _job(ray)
+
+    @property
+    def alive(self) -> bool:
+        """False once the program has shut Ray down, or connected it anew."""
+        return self.ray.is_initialized() and _job(self.ray) == self._job
+
+    @property
+    def folder(self) -> str | None:
+        """The working directory for workers; ``None`` if Ray was told to give them one (``runtime_env``)."""
+        given = self.ray.get_runtime_context().runtime_env.get("working_dir")
+        return None if given else os.getcwd()
+
+    @property
+    def free_cpus(self) -> float:
+        """Processors that nobody has claimed; none where Ray was started for the pools, which share them."""
+        return 0.0 if self.starts_here else self.ray.available_resources().get("CPU", 0.0)
+
+    def check_same(self, address: str | None) -> None:
+        """Error if ``address`` is another cluster than the connected one."""
+        connected = self.ray.get_runtime_context().gcs_address
+        if address in (None, "auto", connected) or (address == "local" and self.starts_here):
+            return
+        own = self.ray.util.get_node_ip_address()
+        if address != "local" and _resolved(address or "", own) == _resolved(connected, own):
+            return
+        cure = "stop the pools that use it" if self._ours else "call ray.shutdown()"
+        raise ValueError(
+            f"address={address!r} is not the Ray cluster that this process is connected to ({connected}), which all "
+            f"its pools share: leave address out, or {cure} first"
+        )
+
+    def leave(self) -> None:
+        """A pool goes; the last one ends what was started here."""
+        global _current
+        with _lock:
+            self.users -= 1
+            if self.users or os.getpid() != self.owner:
+                return
+            if _current is self:
+                _current = None
+            if self._ours and self.alive:
+                self._end()
+
+    def _end(self) -> None:
+        with _same_globals():
+            self.ray.shutdown()
+        for name in _settings().keys() - self._environment.keys():
+            del os.environ[name]
+        os.environ.update(self._environment)
+        _read_settings_anew()
+
+
+def join(address: str | None, num_cpus: int) -> RaySession:
+    """The session of this process, connected if it is not yet.
+
+    Args:
+        address: ``HOST:PORT`` of a cluster, ``"auto"`` for one that runs on this machine, ``"local"`` for a new one, or
+            ``None``: what the program has connected, else that of ``RAY_ADDRESS``, else a new one.
+        num_cpus: How many processors a new one offers.
+
+    Raises:
+        ClusterError: Nothing answers there, or Ray cannot be started.
+        ValueError: The process is connected to another cluster.
+    """
+    global _current
+    with _lock:
+        if _current is not None and _current.owner != os.getpid():
+            raise RuntimeError(
+                f"Ray is connected in process {_current.owner}, of which this one is a fork, where it cannot be used: "
+                "start the process anew (multiprocessing's 'spawn'), or use transport='process' here"
+            )
+        if _current is None or not _current.alive:
+            session = RaySession(address, num_cpus)
+            session.check_same(address)
+            _current = session
+        else:
+            _current.check_same(address)
+        _current.users += 1
+        return _current
+
+
+def check_cluster(address: str | None) -> None:
+    """Error within seconds if a pool with this ``address`` could not connect; nothing is connected.
+
+    Raises:
+        ClusterError: Nothing, or something else, answers there.
+    """
+    check_address(address)
+    _asked(_target(address))
+
+
+def _found(ray: Any, target: str | None) -> str | None:
+    """``"auto"`` as the address it means, where it can be found.
+
+    At ``"auto"`` itself Ray would call every cluster with a token if there is one, and a cluster without authentication
+    could not call back.
+    """
+    if target == "auto":
+        with contextlib.suppress(ImportError, AttributeError, ConnectionError):
+            return ray._private.services.canonicalize_bootstrap_address(target) or target
+    return target
+
+
+def _asked(target: str | None) -> bool | None:
+    """Whether the cluster wants a token; ``None`` if that is not known. Error if it does not answer."""
+    return None if target in (None, "auto") else check_answer(target)
+
+
+def _match_authentication(target: str | None, wants_token: bool | None) -> None:
+    """Take part in a cluster's authentication, which Ray does by itself for clusters that it has found itself.
+
+    ``ray start --head`` demands tokens wherever an earlier Ray has left one.
+    """
+    mode = os.environ.get(_MODE)
+    if wants_token and mode is None:
+        os.environ[_MODE] = "token"  # put back when it ends
+        _read_settings_anew()
+    elif wants_token is not None and mode is not None and wants_token != (mode.lower() == "token"):
+        wanted = "wants a token (`ray get-auth-token` tells it)" if wants_token else "was started without tokens"
+        raise ClusterError(f"the Ray cluster at {target} {wanted}, but {_MODE}={mode} is set here: unset {_MODE}")
+
+
+def _check_own_address(ray: Any, target: str | None) -> None:
+    """Error if ``target`` is a cluster that only answers on this machine's loopback address.
+
+    Ray puts the machine's own address in the place of that one, and would try to connect there for ever.
+    """
+    host, _, port = (target or "").rpartition(":")
+    if host not in _LOOPBACK:
+        return
+    own = ray.util.get_node_ip_address()
+    if own in _LOOPBACK:
+        return
+    try:
+        check_answer(f"{own}:{port}")
+    except ClusterError as error:
+        raise ClusterError(
+            f"the Ray cluster at {target} answers there, but not at {own}:{port}, by which Ray connects to clusters on "
+            f"this machine: it was started for {host} alone. Start it with `ray start --head --node-ip-address={own}`, "
+            "or connect in the process that has started it (ray.init, and address=None)"
+        ) from error
+
+
+def _settings() -> dict[str, str]:
+    """Environment variables that Ray may set in the process that starts it."""
+    return {name: value for name, value in os.environ.items() if name.startswith("RAY_") or name == "PYTHONBREAKPOINT"}
+
+
+def _read_settings_anew() -> None:
+    """Make Ray forget what its variables said while its own cluster ran here.
+
+    A new cluster of ``ray.init`` turns authentication by token on. A process that still expects it afterwards takes no
+    calls from the next cluster, which then cancels all its actors. Versions without authentication lack these classes.
+    """
+    with contextlib.suppress(ImportError, AttributeError):
+        raylet: Any = importlib.import_module("ray._raylet")
+        raylet.Config.initialize("")
+        raylet.AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _target(address: str | None) -> str | None:
+    """Where to connect to; ``None`` means a Ray of our own on this machine."""
+    target = address or os.environ.get("RAY_ADDRESS") or "local"
+    return None if target == "local" else target
+
+
+def require_ray() -> None:
+    """An ``ImportError`` with the cure if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ImportError("transport='ray' needs Ray, which is not installed: pip install 'metaroll[ray]'")
+
+
+def _connect(ray: Any, target: str | None, num_cpus: int) -> None:
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if target is None:
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # put back when it ends
+        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+    else:
+        ray.init(address=target, **quiet)
+
+
+def _job(ray: Any) -> tuple[str, str]:
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_job_id()
+
+
+@contextlib.contextmanager
+def _same_globals() -> Iterator[None]:
+    """Ray draws from Python's generator when it starts and ends, and puts a handler in the place of the program's."""
+    state, handler = random.getstate(), signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        # In other threads neither Ray nor we can set it.
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+def _resolved(address: str, own: str) -> tuple[str, str]:
+    """Host and port that mean the same for all names of this machine, which Ray knows as ``own``."""
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError):
+        host = socket.gethostbyname(host)
+        if host.startswith("127.") or host in (own, socket.gethostbyname(socket.gethostname())):
+            host = ""
+    return host, port

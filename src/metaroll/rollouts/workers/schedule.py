@@ -1,0 +1,266 @@
+"""One call of a pool: hands jobs to idle workers, replaces what dies or falls silent, and collects what comes back."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from metaroll.errors import MetarollError, RolloutError, WorkerLost
+from metaroll.rollouts.workers.lost_workers import cure_of_end, cure_of_silence, worker_lost
+from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
+from metaroll.rollouts.workers.transports import Health, Transport
+from metaroll.rollouts.workers.worker_status import WorkerStatus, format_workers
+from metaroll.types import RolloutPlan
+
+__all__ = ["Crew", "Job", "PoolTimeouts", "RemoteError", "Schedule", "describe_worker"]
+
+_TICK_S = 0.5
+
+
+class RemoteError(MetarollError, RuntimeError):
+    """A function raised in a worker an exception that could not be sent; its traceback is in the message."""
+
+
+@dataclass(frozen=True)
+class PoolTimeouts:
+    """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
+
+    ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
+    ``start_s`` until a worker is up and has read the engine's commands (which import what they need), ``call_s`` for
+    functions of the user (who knows how long they take). One that takes longer is tried again, ``max_retries + 1``
+    times in all, before ``WorkerLost`` is raised.
+    """
+
+    step_s: float | None = 60.0
+    reset_s: float | None = 300.0
+    start_s: float | None = 300.0
+    call_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("step_s", "reset_s", "start_s", "call_s"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+                raise ValueError(f"{name} must be positive seconds or None (wait for ever), got {value!r}")
+
+    def limit(self, health: Health) -> float | None:
+        """Allowed silence of a worker."""
+        limits = {"start": self.start_s, "call": self.call_s, "reset": self.reset_s}
+        limit = limits.get(health.phase, self.step_s)
+        if health.stopped and self.step_s is not None:  # a stopped process will not answer, whatever it was doing
+            return self.step_s if limit is None else min(limit, self.step_s)
+        return limit
+
+
+@dataclass
+class Job:
+    """One command for one worker, with what to say about it when it fails."""
+
+    index: int
+    blob: bytes
+    what: str
+    worker: int | None = None
+    tries: int = 0
+    phase: str = "call"
+    """Which of ``PoolTimeouts`` holds while the command is read and run, until it tells its own phase."""
+    plans: Sequence[RolloutPlan] = ()
+    """The rollouts that it is made of, if it is."""
+
+
+@dataclass
+class Crew:
+    """What a schedule needs to know of its pool."""
+
+    transport: Transport
+    timeouts: PoolTimeouts
+    max_retries: int
+    duties: Callable[[int], deque[Job]]
+    """What a worker has to do before its next job."""
+    fresh: set[int]
+    """Workers that have not been given what is kept; the schedule adds those that it replaces."""
+
+
+class Schedule:
+    """Hands jobs to idle workers until all are done, or one has failed and those before it are done.
+
+    Args:
+        crew: The workers.
+        jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
+            indices.
+        done: Called as ``done(job, result)`` when a job has ended.
+        more: Asked for one more job whenever a worker has nothing to do; ``None`` means not now.
+
+    After a failure only jobs with a smaller index still run (those of a lost worker, say). So the first failure is the
+    one that a serial run would have met.
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        jobs: Sequence[Job],
+        done: Callable[[Job, Any], None] | None = None,
+        more: Callable[[], Job | None] | None = None,
+    ) -> None:
+        self.crew = crew
+        self.transport = crew.transport
+        self.done = done
+        self.more = more
+        self.results: dict[int, Any] = {}
+        self.failures: dict[int, BaseException] = {}
+        self.running: dict[int, Job] = {}
+        self.shared = deque(job for job in jobs if job.worker is None)
+        self.pinned: dict[int, deque[Job]] = {worker: deque() for worker in range(self.transport.num_workers)}
+        self.restoring: dict[int, deque[Job]] = {}
+        self.failed_starts = [0] * self.transport.num_workers
+        """How often each worker was lost before it was ready for a job."""
+        self.report: str | None = None
+        """What the workers were doing when one was given up last."""
+        for job in jobs:
+            if job.worker is not None:
+                self.pinned[job.worker].append(job)
+        self.order = [job.index for job in jobs]
+
+    def run(self) -> None:
+        """Until all jobs are done, or one has failed and all workers have come to rest."""
+        self._hand_out()
+        while self.running:
+            for event in self.transport.wait(_TICK_S):
+                self._handle(event)
+            self._check_silence()
+            self._hand_out()
+
+    def outcome(self) -> list[Any]:
+        """Results in the order of the jobs, or the failure of the first job that failed."""
+        if self.failures:
+            raise self.first_failure()
+        return [self.results[index] for index in self.order]
+
+    def first_failure(self) -> BaseException:
+        """The failure with the smallest index; ``completed`` holds the results that there are."""
+        error = self.failures[min(self.failures)]
+        error.completed = self.results  # type: ignore[attr-defined]  # nothing already collected is lost
+        if self.report is not None and not isinstance(error, WorkerLost):  # its message holds a table already
+            error.add_note(f"the workers when one was given up last:\n{self.report}")
+        return error
+
+    def status(self) -> list[WorkerStatus]:
+        """What every worker is doing; may be called from any thread."""
+        running = dict(self.running)
+        workers = range(self.transport.num_workers)
+        return [describe_worker(self.transport, worker, running.get(worker)) for worker in workers]
+
+    # -- handing out -----------------------------------------------------------------------------------------------
+
+    def _hand_out(self) -> None:
+        for worker in range(self.transport.num_workers):
+            if worker in self.running:
+                continue
+            job = self._next_job(worker)
+            if job is not None:
+                self.running[worker] = job
+                self.transport.send(worker, job.blob)
+
+    def _next_job(self, worker: int) -> Job | None:
+        if worker in self.restoring:  # goes on even after a failure, so that the pool stays usable
+            if self.restoring[worker]:
+                return self.restoring[worker].popleft()
+            del self.restoring[worker]
+        queue = self.pinned[worker] or self.shared
+        if not queue and self.more is not None and not self.failures:
+            job = self.more()
+            if job is not None:
+                queue.append(job)
+        if not queue or (self.failures and queue[0].index > min(self.failures)):
+            return None
+        duties = self.crew.duties(worker)
+        if duties:
+            self.restoring[worker] = duties
+            return duties.popleft()
+        return queue.popleft()
+
+    # -- what comes back -------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        if event.kind == "lost":
+            reason = str(event.payload)
+            self._replace(event.worker, reason, cure_of_end(reason))
+            return
+        job = self.running.pop(event.worker, None)
+        if job is None:
+            return
+        if event.kind == "ok" and self.more is None:
+            self._hand_out()  # the worker goes on while this process reads what it has sent
+        try:
+            value = decode(event.payload)
+        except Exception as error:
+            self.failures[job.index] = RemoteError(f"the result of {job.what} cannot be read: {error!r}")
+            return
+        if event.kind == "error":
+            self.failures[job.index] = _as_exception(value, job)
+            if job.index < 0:
+                self.crew.fresh.add(event.worker)
+                self.restoring.pop(event.worker, None)
+        elif job.index >= 0:
+            self.results[job.index] = value
+            if self.done is not None:
+                self.done(job, value)
+
+    def _check_silence(self) -> None:
+        for worker in list(self.running):
+            health = _health(self.transport, worker, self.running[worker])
+            limit = self.crew.timeouts.limit(health)
+            if limit is not None and health.silent_s > limit:
+                doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
+                self.report = format_workers(self.status())
+                cure = cure_of_silence(health.phase, health.stopped)
+                self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", cure)
+
+    def _replace(self, worker: int, reason: str, cure: str) -> None:
+        table = format_workers(self.status())
+        job = self.running.pop(worker, None)
+        self.restoring.pop(worker, None)
+        self.crew.fresh.add(worker)
+        if job is None:
+            return  # the next job starts it again, so that one that cannot start is not tried for ever
+        self.transport.restart(worker)
+        job.tries += 1
+        if job.index < 0:
+            self.failed_starts[worker] += 1
+        tries = self.failed_starts[worker] if job.index < 0 else job.tries
+        if tries > self.crew.max_retries:
+            self.failures[job.index] = worker_lost(job.what, tries, reason, cure, job.plans, table)
+        elif job.worker is not None and job.index >= 0:
+            self.pinned[worker].appendleft(job)
+        elif job.index >= 0:
+            bisect.insort(self.shared, job, key=lambda waiting: waiting.index)
+
+
+def describe_worker(transport: Transport | None, worker: int, job: Job | None) -> WorkerStatus:
+    """What ``worker`` is doing."""
+    what = "" if job is None else job.what
+    if transport is None:
+        return WorkerStatus(worker, 0, "off", what, 0.0, False, 0)
+    restarts = max(0, transport.starts[worker] - 1)
+    try:
+        health = transport.health(worker) if job is None else _health(transport, worker, job)
+    except (RuntimeError, ValueError):  # it does not run, or is being replaced at this moment
+        return WorkerStatus(worker, 0, "off", what, 0.0, False, restarts)
+    return WorkerStatus(worker, health.pid, health.phase, what, health.silent_s, health.stopped, restarts)
+
+
+def _health(transport: Transport, worker: int, job: Job) -> Health:
+    health = transport.health(worker)
+    return health._replace(phase=job.phase) if health.phase == "call" else health
+
+
+def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:
+    error = failure.error
+    if error is None:
+        return RemoteError(f"{job.what} raised {failure.summary}\n{failure.traceback}")
+    if isinstance(error, RolloutError):
+        error.add_note(f"Traceback in the worker:\n{error.worker_traceback or failure.traceback}")
+        return error
+    error.add_note(f"raised in a worker while running {job.what}; its traceback there:\n{failure.traceback}")
+    return error

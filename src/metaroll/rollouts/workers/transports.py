@@ -1,0 +1,329 @@
+"""How messages reach workers: not at all (serial), or over sockets to subprocesses; ``ray_transport`` is the third."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from metaroll.rollouts.workers.messages import HEADER, BeatReader, Event, run_command
+from metaroll.rollouts.workers.namespace import GlobalNamespace
+
+__all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
+
+_EXIT_S = 1.0
+"""How long the exit status of a worker whose socket has closed is waited for."""
+
+_REAP_S = 10.0
+"""How long the end of a killed process is waited for."""
+
+
+class Health(NamedTuple):
+    """What a worker is known to be doing.
+
+    ``phase`` is ``idle``, ``start``, ``call``, ``reset``, ``step`` or ``send``; ``silent_s`` the seconds since its
+    last sign of life;
+    ``stopped`` whether the operating system says that it is stopped (SIGSTOP); ``pid`` 0 for the process itself.
+    """
+
+    phase: str
+    silent_s: float
+    stopped: bool
+    pid: int
+
+
+class Transport(Protocol):
+    """Commands to numbered workers, and events back. A worker runs one command at a time."""
+
+    num_workers: int
+    starts: list[int]
+    """How often each worker was started."""
+
+    def send(self, worker: int, blob: bytes) -> None: ...
+
+    def wait(self, timeout: float) -> list[Event]: ...
+
+    def health(self, worker: int) -> Health: ...
+
+    def restart(self, worker: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SerialTransport:
+    """One "worker" that is this process; a command runs when its result is waited for."""
+
+    num_workers = 1
+
+    def __init__(self) -> None:
+        self.namespace = GlobalNamespace()
+        self.starts = [1]
+        self._queue: deque[bytes] = deque()
+        self._begun: float | None = None
+
+    def send(self, worker: int, blob: bytes) -> None:
+        self._queue.append(blob)
+
+    def wait(self, timeout: float) -> list[Event]:
+        if not self._queue:
+            return []
+        self._begun = time.monotonic()
+        try:
+            return [Event(0, *run_command(self.namespace, self._queue.popleft(), None))]
+        finally:
+            self._begun = None
+
+    def health(self, worker: int) -> Health:
+        begun = self._begun  # read once: another thread may ask
+        return Health("idle", 0.0, False, 0) if begun is None else Health("call", time.monotonic() - begun, False, 0)
+
+    def restart(self, worker: int) -> None:
+        self.namespace = GlobalNamespace()
+        self.starts[worker] += 1
+        self._queue.clear()
+
+    def close(self) -> None:
+        self.restart(0)
+
+
+class _Child:
+    """One subprocess with its socket, its heartbeat page and half-received bytes.
+
+    It holds one end of a pipe of which this process holds the other: its life ends with the pipe's.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        ours, theirs = socket.socketpair()
+        self.beat_file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self.beat_file.write(bytes(mmap.PAGESIZE))
+        self.beat_file.flush()
+        life, self.life = os.pipe()
+        fds = (theirs.fileno(), self.beat_file.fileno(), life)
+        try:
+            self.process = subprocess.Popen(
+                # -P: modules are found as here (PYTHONPATH says how), and not in the current folder first.
+                [sys.executable, "-P", "-m", "metaroll.rollouts.workers.worker_main", *map(str, fds), str(os.getpid())],
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                env=_child_environment(),
+                cwd=folder,
+                start_new_session=True,  # Ctrl-C in a terminal is the parent's business
+            )
+        except BaseException:
+            ours.close()
+            os.close(self.life)
+            self.beat_file.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(life)
+        ours.setblocking(False)
+        self.socket = ours
+        self.beat = BeatReader(self.beat_file.fileno())
+        self.started = time.monotonic()
+        self.last_sign = self.started
+        self.out: deque[memoryview] = deque()
+        self.incoming = bytearray()
+
+    def kill(self) -> None:
+        # The whole group, also after the worker itself is gone: environments may have started processes of their own.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def release(self) -> None:
+        """After ``kill``."""
+        self.socket.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a process in a system call that hangs (a dead disk, say)
+            self.process.wait(_REAP_S)
+        os.close(self.life)
+        self.beat.close()
+        self.beat_file.close()
+
+
+class ProcessTransport:
+    """``python -m metaroll.rollouts.workers.worker_main`` subprocesses.
+
+    They import nothing of the caller's ``__main__``: cloudpickle sends its functions by value. Sockets are
+    non-blocking in both directions here, so a worker that is stopped in the middle of a message cannot stop the parent.
+    ``folder`` is their working directory, by default that of this process.
+    """
+
+    def __init__(self, num_workers: int, folder: str | None = None) -> None:
+        self.num_workers = num_workers
+        self._folder = folder
+        self._owner = os.getpid()
+        self._selector = selectors.DefaultSelector()
+        self._children: list[_Child | None] = [None] * num_workers
+        self._busy = [False] * num_workers
+        self.starts = [0] * num_workers
+        try:
+            for worker in range(num_workers):
+                self._start(worker)
+        except BaseException:
+            self.close()
+            raise
+
+    def send(self, worker: int, blob: bytes) -> None:
+        if self._children[worker] is None:  # lost while it was idle
+            self._start(worker)
+        child = self._child(worker)
+        child.out.extend((memoryview(HEADER.pack(len(blob))), memoryview(blob)))
+        child.last_sign = time.monotonic()
+        self._busy[worker] = True
+        self._selector.modify(child.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
+
+    def wait(self, timeout: float) -> list[Event]:
+        events: list[Event] = []
+        for key, mask in self._selector.select(timeout):
+            worker = key.data
+            try:
+                if mask & selectors.EVENT_WRITE:
+                    self._flush(worker)
+                if mask & selectors.EVENT_READ:
+                    events.extend(self._receive(worker))
+            except (ConnectionError, EOFError):
+                events.append(self._lost(worker))
+        for worker, child in enumerate(self._children):  # a worker may die while something else holds its socket open
+            if child is not None and child.process.poll() is not None and worker not in {e.worker for e in events}:
+                events.append(self._lost(worker))
+        return events
+
+    def health(self, worker: int) -> Health:
+        child = self._child(worker)
+        if child.process.poll() is not None:  # killed while it was idle: the next command starts another
+            return Health("off", 0.0, False, 0)
+        phase, beat = child.beat.read()
+        if phase == "idle" and self._busy[worker]:
+            phase = "call"  # the command has not been read yet
+        elif phase != "start" and not self._busy[worker]:
+            phase = "idle"  # its result is here already
+        silent = time.monotonic() - max(beat, child.last_sign)
+        return Health(phase, silent, _is_stopped(child.process.pid), child.process.pid)
+
+    def restart(self, worker: int) -> None:
+        self._drop(worker)
+        self._start(worker)
+
+    def close(self) -> None:
+        if os.getpid() != self._owner:
+            return  # a fork: workers and the selector belong to the process that made them
+        for child in self._children:
+            if child is not None:
+                child.kill()
+        for worker in range(self.num_workers):
+            self._drop(worker)
+        self._selector.close()
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _child(self, worker: int) -> _Child:
+        child = self._children[worker]
+        if child is None:
+            raise RuntimeError(f"worker {worker} is not running")
+        return child
+
+    def _start(self, worker: int) -> None:
+        child = _Child(self._folder)
+        self.starts[worker] += 1
+        self._children[worker] = child
+        self._busy[worker] = False
+        self._selector.register(child.socket, selectors.EVENT_READ, worker)
+
+    def _drop(self, worker: int) -> None:
+        child = self._children[worker]
+        self._children[worker] = None
+        self._busy[worker] = False
+        if child is not None:
+            if child.socket.fileno() >= 0:
+                self._selector.unregister(child.socket)
+            child.kill()
+            child.release()
+
+    def _lost(self, worker: int) -> Event:
+        child = self._child(worker)
+        try:
+            code = child.process.wait(_EXIT_S)  # its socket closes a moment before it can be asked why it ended
+        except subprocess.TimeoutExpired:
+            code = None
+        self._drop(worker)
+        return Event(worker, "lost", "its connection ended" if code is None else _exit_text(code))
+
+    def _flush(self, worker: int) -> None:
+        child = self._child(worker)
+        while child.out:
+            view = child.out.popleft()
+            try:
+                sent = child.socket.send(view)
+            except BlockingIOError:
+                child.out.appendleft(view)
+                return
+            child.last_sign = time.monotonic()
+            if sent < len(view):
+                child.out.appendleft(view[sent:])
+                return
+        self._selector.modify(child.socket, selectors.EVENT_READ, worker)
+
+    def _receive(self, worker: int) -> list[Event]:
+        child = self._child(worker)
+        while True:
+            try:
+                data = child.socket.recv(1 << 20)
+            except BlockingIOError:
+                break
+            if not data:
+                raise EOFError
+            child.last_sign = time.monotonic()
+            child.incoming += data
+        events = []
+        while len(child.incoming) >= HEADER.size:
+            (size,) = HEADER.unpack_from(child.incoming)
+            end = HEADER.size + size
+            if len(child.incoming) < end:
+                break
+            kind = "ok" if child.incoming[HEADER.size : HEADER.size + 1] == b"o" else "error"
+            payload = bytes(memoryview(child.incoming)[HEADER.size + 1 : end])
+            del child.incoming[:end]
+            events.append(Event(worker, kind, payload))
+            self._busy[worker] = False
+        return events
+
+
+def _child_environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(path or os.getcwd() for path in sys.path)
+    # One thread per worker process: as many busy threads as workers, and the same bits for any number of cores.
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[name] = "1"
+    return environment
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        # A plain descriptor: Ctrl-C may come between open and with, and a file object would warn of being left open.
+        status = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
+    except OSError:
+        return False  # no such file system, or the process is gone
+    try:
+        return os.read(status, 4096).rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+    finally:
+        os.close(status)
+
+
+def _exit_text(code: int) -> str:
+    if code >= 0:
+        return f"it exited with status {code}"
+    try:
+        return f"it was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"it was killed by signal {-code}"

@@ -1,0 +1,1 @@
+"""Evaluators of policies and of meta-learners, robustness maps, studies of adaptation."""

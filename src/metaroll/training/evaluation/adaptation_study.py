@@ -1,0 +1,205 @@
+"""Does it adapt, or only average? k-shot curves, and baselines: no adaptation, data of another task, an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from metaroll.functional.robust_statistics import wilson_interval
+from metaroll.policies.adapters import ScriptedPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.seeding import mix_seed
+from metaroll.tasks.updates import ExistingEnvUpdate, layer_with
+from metaroll.training.evaluation.cell_policies import adapt_policies, fresh_policies
+from metaroll.training.evaluation.evaluation_metrics import Interval, interval_of_mean, intervals_of_means
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.types import Context, EnvUpdate
+
+__all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
+
+Oracle = tuple[Any, Callable[[Any], Context | None]]
+"""A policy that is told the task, and what it is told."""
+
+_ALL_SHOTS = 5
+
+
+@dataclass(frozen=True)
+class AdaptationStudy:
+    """An evaluation, and how others act in its adapted episodes: with the same seeds, so that differences are paired.
+
+    Attributes:
+        result: The evaluation.
+        shots: Numbers of exploration episodes k.
+        shot_returns: Returns after adaptation from the first k episodes, ``(num_tasks, repetitions, S, num_adapted)``.
+        baselines: Returns ``(num_tasks, repetitions, num_adapted)`` of ``"no adaptation"`` (the exploration policy),
+            ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (told the
+            task), as far as they exist.
+    """
+
+    result: EvaluationResult
+    shots: tuple[int, ...]
+    shot_returns: np.ndarray
+    baselines: Mapping[str, np.ndarray]
+
+    @property
+    def per_task(self) -> dict[str, np.ndarray]:
+        """Mean return of each baseline, and of the adapted policy (``"adapted"``), in each task, shape ``(M,)``."""
+        columns = {name: returns.mean(axis=(1, 2)) for name, returns in self.baselines.items()}
+        return {**columns, "adapted": self.result.after_per_task}
+
+    @cached_property
+    def k_shot_curve(self) -> dict[str, list[Any]]:
+        """``shots`` k, and ``mean``, ``low``, ``high`` of the return after them (95 % bootstrap over tasks)."""
+        per_task = self.shot_returns.mean(axis=(1, 3))
+        low, high = intervals_of_means(per_task)
+        mean = per_task.mean(axis=0).tolist()
+        return {"shots": list(self.shots), "mean": mean, "low": low.tolist(), "high": high.tolist()}
+
+    def advantage(self, name: str) -> tuple[float, Interval]:
+        """How much more the adapted policy returns than a baseline, with its 95 % bootstrap interval over tasks."""
+        difference = self.per_task["adapted"] - self.per_task[name]
+        return float(difference.mean()), interval_of_mean(difference)
+
+    @property
+    def cell_returns(self) -> dict[str, np.ndarray]:
+        """Returns by task and repetition, shape ``(M, R)``, from which all intervals of returns can be computed anew.
+
+        ``before`` in the first exploration episode; ``after`` adaptation, and each of ``baselines`` (with ``_`` for
+        spaces), mean over the adapted episodes.
+        """
+        result = self.result
+        after = result.returns[:, :, result.num_exploration :].mean(axis=2)
+        others = {name.replace(" ", "_"): returns.mean(axis=2) for name, returns in self.baselines.items()}
+        return {"before": result.returns[:, :, 0], "after": after, **others}
+
+    @property
+    def gain_per_task(self) -> np.ndarray:
+        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        return self.per_task["adapted"] - self.per_task["no adaptation"]
+
+    @property
+    def gain(self) -> float:
+        """Mean of ``gain_per_task``; its interval comes from ``advantage("no adaptation")``."""
+        return float(self.gain_per_task.mean())
+
+    @property
+    def worse_per_task(self) -> np.ndarray:
+        """Whether adaptation made the policy worse in a task: less return than without it, shape ``(M,)``."""
+        return self.gain_per_task < 0
+
+    @property
+    def share_worse_interval(self) -> Interval:
+        """95 % Wilson interval of the share of tasks that got worse."""
+        return Interval(*map(float, wilson_interval(int(self.worse_per_task.sum()), len(self.worse_per_task))))
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the study adds to ``EvaluationResult.to_dict``, as plain data."""
+        columns = self.per_task
+        baselines = {}
+        for name in self.baselines:
+            gap, (low, high) = self.advantage(name)
+            mean = float(columns[name].mean())
+            baselines[name] = {"return": mean, "advantage": gap, "advantage_ci_low": low, "advantage_ci_high": high}
+        names = [name.replace(" ", "_") for name in self.baselines]
+        low, high = self.advantage("no adaptation")[1]
+        gains = self.gain_per_task.tolist()
+        rows = []
+        for i, (task, numbers) in enumerate(self.result.per_task()):
+            told = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
+            rows.append({"name": task, **numbers, **told, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
+        return {
+            "gain": self.gain,
+            "gain_ci_low": low,
+            "gain_ci_high": high,
+            "k_shot_curve": self.k_shot_curve,
+            "baselines": baselines,
+            "share_worse": float(self.worse_per_task.mean()),
+            "share_worse_interval": list(self.share_worse_interval),
+            "per_task": rows,
+            "cell_returns": {name: returns.tolist() for name, returns in self.cell_returns.items()},
+        }
+
+
+def study_adaptation(
+    evaluator: MetaEvaluator,
+    algo: Any,
+    *,
+    shots: Sequence[int] | None = None,
+    oracle: Oracle | None = None,
+    engine: RolloutEngine | None = None,
+) -> AdaptationStudy:
+    """Evaluate ``algo``, and how its policies act in the same adapted episodes with less, wrong, and full knowledge.
+
+    Args:
+        evaluator: Judge; its protocol decides on cells, seeds and the number of exploration episodes K.
+        algo: As in ``MetaEvaluator.evaluate``.
+        shots: Numbers of exploration episodes to adapt from, from 0 to K; ``None`` means ``default_shots(K)``.
+        oracle: A policy that is told the task, and a function from a task to what it is told; ``None`` means the
+            environment's own, if it has one (see ``oracle_of``).
+        engine: As in ``MetaEvaluator.evaluate``.
+    """
+    most = evaluator.n_exploration_traj
+    shots = default_shots(most) if shots is None else sorted(set(shots))
+    if not shots or any(isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= most for k in shots):
+        raise ValueError(f"shots must be whole numbers from 0 to n_exploration_traj={most}, got {shots}")
+    result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True)
+    updates, count = evaluator.draw(), result.returns.shape[0] * result.returns.shape[1]
+    episodes = range(most, result.returns.shape[2])
+    history = [list(rollouts[:most]) for rollouts in result.rollouts or ()]
+
+    def returns_after(seen: Sequence[Sequence[Any]]) -> np.ndarray:
+        policies = fresh_policies(algo, count, evaluator.seed)
+        if seen[0]:
+            policies = adapt_policies(algo, policies, seen, updates[0], evaluator.seed, fresh=False)
+        return evaluator.run_cells(policies, episodes, engine=engine)
+
+    after = {k: returns_after([rollouts[:k] for rollouts in history]) for k in {0, *shots}}
+    baselines = {"no adaptation": after[0]}
+    if len(updates) > 1:
+        others = _other_tasks(len(updates), evaluator.seed)
+        repetitions = result.returns.shape[1]
+        swapped = [history[others[cell // repetitions] * repetitions + cell % repetitions] for cell in range(count)]
+        baselines["random context"] = returns_after(swapped)
+    oracle = oracle_of(updates[0]) if oracle is None else oracle
+    if oracle is not None:
+        policy, contexts_of_task = oracle
+        contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
+        baselines["task oracle"] = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine)
+    returns = np.stack([after[k] for k in shots], axis=2)
+    return AdaptationStudy(result, tuple(shots), returns, baselines)
+
+
+def default_shots(most: int) -> list[int]:
+    """All numbers of episodes up to 5, then every doubling, and ``most`` itself."""
+    doublings = [_ALL_SHOTS * 2**power for power in range(1, 32) if _ALL_SHOTS * 2**power < most]
+    return sorted({*range(min(most, _ALL_SHOTS) + 1), *doublings, most})
+
+
+def oracle_of(update: EnvUpdate) -> Oracle | None:
+    """The oracle of the environment that ``update`` makes, where it has one.
+
+    That is an environment with ``oracle_context(task)``, what the oracle is told (name -> array), and
+    ``oracle_action(obs, contexts)``, which acts on rows of observations and of these arrays (see ``ScriptedPolicy``).
+    """
+    env = update()
+    try:
+        act, tell = (layer_with(env, name) for name in ("oracle_action", "oracle_context"))
+        if act is None or tell is None:
+            return None
+        return ScriptedPolicy(act.oracle_action), tell.oracle_context
+    finally:
+        if hasattr(env, "close") and not isinstance(update, ExistingEnvUpdate):
+            env.close()
+
+
+def _other_tasks(count: int, seed: int) -> np.ndarray:
+    """For each task another one: a round trip through all tasks in random order."""
+    order = np.random.default_rng(mix_seed("random context", seed)).permutation(count)
+    others = np.empty(count, dtype=int)
+    others[order] = np.roll(order, 1)
+    return others

@@ -1,0 +1,264 @@
+"""What a meta-test found: returns of all episodes of all cells, and what to read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.functional.first_finished import first_finished_rates
+from metaroll.functional.robust_statistics import interquartile_mean, interval_of_iqm, wilson_interval
+from metaroll.training.evaluation.evaluation_metrics import Interval, intervals_of_means
+from metaroll.training.store.files import to_plain
+
+__all__ = ["Cell", "EvaluationResult"]
+
+
+class Cell(NamedTuple):
+    """One episode of an evaluation: where it takes place, and the seed of all its randomness."""
+
+    task: int
+    repetition: int
+    episode: int
+    seed: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Returns of a meta-test. Intervals are 95 % bootstrap intervals over tasks (10,000 resamples, basic method).
+
+    Attributes:
+        returns: Undiscounted returns, shape ``(num_tasks, repetitions, num_exploration + num_adapted)``.
+        num_exploration: Episodes before the adapted ones.
+        tasks: The tasks, in the order of ``returns``.
+        task_names: Their names.
+        cells: Seeds of all episodes, in the order of ``returns.ravel()``.
+        reward_key: The env_info that was summed; ``None`` means the reward.
+        env_steps: Steps that the evaluation took.
+        metrics: ``<prefix>/<group>/<name>`` -> number (see ``log_multitask_performance``), of the adapted episodes.
+        prefix: First part of these names.
+        lengths: Steps of the episodes, in the shape of ``returns``.
+        success_steps: Steps up to the first success, 0 without one, in the same shape; ``None`` where the environment
+            does not tell.
+        provenance: What the environment says of its versions and rules.
+        rollouts: All episodes of each cell, where they were asked for.
+    """
+
+    returns: np.ndarray
+    num_exploration: int
+    tasks: list[Any]
+    task_names: list[str]
+    cells: list[Cell] = field(repr=False)
+    reward_key: str | None = None
+    env_steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
+    prefix: str = "MetaTest"
+    lengths: np.ndarray | None = field(default=None, repr=False)
+    success_steps: np.ndarray | None = field(default=None, repr=False)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
+
+    @property
+    def before_per_task(self) -> np.ndarray:
+        """Mean return of the first exploration episode in each task, shape ``(M,)``."""
+        return self.returns[:, :, 0].mean(axis=1)
+
+    @property
+    def after_per_task(self) -> np.ndarray:
+        """Mean return of the adapted episodes in each task, shape ``(M,)``."""
+        return self.returns[:, :, self.num_exploration :].mean(axis=(1, 2))
+
+    @property
+    def return_before(self) -> float:
+        """Mean return of first exploration episodes."""
+        return float(self.before_per_task.mean())
+
+    @property
+    def return_after(self) -> float:
+        """Mean return of adapted episodes."""
+        return float(self.after_per_task.mean())
+
+    @property
+    def score(self) -> float:
+        """The number that stands for the evaluation: ``return_after``."""
+        return self.return_after
+
+    @property
+    def score_interval(self) -> Interval:
+        """Interval of ``score``."""
+        return self.return_after_interval
+
+    @property
+    def change(self) -> float:
+        """``return_after - return_before``: the change over the episodes of a task.
+
+        It is no gain by adaptation, since other episodes are compared; that is ``AdaptationStudy.gain``.
+        """
+        return self.return_after - self.return_before
+
+    @property
+    def return_after_iqm(self) -> float:
+        """Interquartile mean over tasks and repetitions of the return of adapted episodes: outliers do not count."""
+        return interquartile_mean(self._runs)
+
+    @cached_property
+    def return_after_iqm_interval(self) -> Interval:
+        """Its stratified bootstrap interval (repetitions are drawn anew in each task); NaN for one repetition."""
+        return interval_of_iqm(self._runs, generator=0)
+
+    @property
+    def _runs(self) -> np.ndarray:
+        """Return of adapted episodes by repetition and task."""
+        return self.returns[:, :, self.num_exploration :].mean(axis=2).T
+
+    @property
+    def success_per_task(self) -> np.ndarray | None:
+        """Share of adapted episodes with success at any step in each task, shape ``(M,)``, if that is known."""
+        return None if self.success_steps is None else (self._first_successes > 0).mean(axis=(1, 2))
+
+    @property
+    def success_rate(self) -> float | None:
+        """Share of adapted episodes with success: all planned ones count, however long they take."""
+        return None if self.success_steps is None else float((self._first_successes > 0).mean())
+
+    @property
+    def success_interval(self) -> Interval | None:
+        """95 % Wilson interval of ``success_rate``, for these tasks."""
+        if self.success_steps is None:
+            return None
+        flags = self._first_successes > 0
+        return Interval(*map(float, wilson_interval(int(flags.sum()), flags.size)))
+
+    @property
+    def _first_successes(self) -> np.ndarray:
+        return np.asarray(self.success_steps)[:, :, self.num_exploration :]
+
+    def first_finished_success_rate(self, num_episodes: int = 3) -> float:
+        """The rate by the biased rule of Meta-World's evaluation (see ``first_finished_rates``), mean over names.
+
+        Tasks of one name and their repetitions are the instances, whose adapted episodes follow one another. What it
+        is above ``success_rate`` is the bias.
+
+        Args:
+            num_episodes: Episodes that count per name; at least so many adapted ones are needed per cell.
+        """
+        if self.success_steps is None or self.lengths is None:
+            raise ValueError("the environment tells no success: give it an env_info of that name")
+        first = self._first_successes.reshape(-1, self._first_successes.shape[2])
+        whole = self.lengths[:, :, self.num_exploration :].reshape(first.shape)
+        names = [name for name in self.task_names for _ in range(self.returns.shape[1])]
+        rates = first_finished_rates(names, np.where(first > 0, first, whole), first > 0, num_episodes)
+        return float(np.mean(list(rates.values())))
+
+    @property
+    def equal_lengths(self) -> bool:
+        """Whether all adapted episodes have one length, so that none of them is the first to finish.
+
+        In Meta-World they count up to the first success, where its own evaluation ends them and we do not.
+        """
+        if self.lengths is None:
+            return False
+        steps = self.lengths[:, :, self.num_exploration :]
+        if self.success_steps is not None and self.provenance.get("benchmark") == "Meta-World":
+            steps = np.where(self._first_successes > 0, self._first_successes, steps)
+        return bool((steps == steps.flat[0]).all())
+
+    @property
+    def return_per_episode(self) -> np.ndarray:
+        """Mean return of the first, second, ... episode, shape ``(num_exploration + num_adapted,)``."""
+        return self.returns.mean(axis=(0, 1))
+
+    @property
+    def return_before_interval(self) -> Interval:
+        """Interval of ``return_before``."""
+        return self._interval(0)
+
+    @property
+    def return_after_interval(self) -> Interval:
+        """Interval of ``return_after``."""
+        return self._interval(1)
+
+    @property
+    def change_interval(self) -> Interval:
+        """Interval of ``change`` (both returns of a task are resampled together)."""
+        return self._interval(2)
+
+    @property
+    def episode_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lower and upper bounds of ``return_per_episode``."""
+        low, high = self._bounds
+        return low[3:], high[3:]
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        before, after = self.before_per_task, self.after_per_task
+        columns = [before, after, after - before, *self.returns.mean(axis=1).T]
+        return intervals_of_means(np.stack(columns, axis=1))
+
+    def _interval(self, column: int) -> Interval:
+        low, high = self._bounds
+        return Interval(float(low[column]), float(high[column]))
+
+    def summary(self) -> dict[str, float]:
+        """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean."""
+        values = {"return_before": self.return_before, "return_after": self.return_after, "change": self.change}
+        for name in list(values):
+            interval = getattr(self, f"{name}_interval")
+            values[f"{name}_ci_low"], values[f"{name}_ci_high"] = interval
+        values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
+        return values
+
+    def per_task(self) -> list[tuple[str, dict[str, float]]]:
+        """Name of each task, its returns, and its share of successes where that is known."""
+        columns = {"return_before": self.before_per_task, "return_after": self.after_per_task}
+        if self.success_per_task is not None:
+            columns["success_rate"] = self.success_per_task
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        return [(name, dict(zip(columns, row, strict=True))) for name, row in zip(self.task_names, rows, strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data; NaN bounds (a single task) are kept as ``nan``, which ``write_json`` can write."""
+        low, high = self.episode_intervals
+        mean = self.return_per_episode
+        return {
+            "return_before": self.return_before,
+            "return_before_interval": list(self.return_before_interval),
+            "return_after": self.return_after,
+            "return_after_interval": list(self.return_after_interval),
+            "change": self.change,
+            "change_ci_low": self.change_interval.low,
+            "change_ci_high": self.change_interval.high,
+            "return_after_iqm": self.return_after_iqm,
+            "return_after_iqm_interval": list(self.return_after_iqm_interval),
+            "success_rate": self.success_rate,
+            "success_interval": None if self.success_interval is None else list(self.success_interval),
+            "per_task": [{"name": name, **numbers} for name, numbers in self.per_task()],
+            "provenance": dict(self.provenance),
+            "adaptation_curve": {
+                "episode": list(range(1, len(mean) + 1)),
+                "mean": mean.tolist(),
+                "low": low.tolist(),
+                "high": high.tolist(),
+                "num_exploration": self.num_exploration,
+            },
+            "n_test_tasks": len(self.tasks),
+            "repetitions": int(self.returns.shape[1]),
+            "n_exploration_episodes": self.num_exploration,
+            "n_adapted_episodes": int(self.returns.shape[2]) - self.num_exploration,
+            "reward_key": self.reward_key,
+            "env_steps": self.env_steps,
+            "task_names": list(self.task_names),
+            "tasks": [_plain_task(task) for task in self.tasks],
+            "returns": self.returns.tolist(),
+        }
+
+
+def _plain_task(task: Any) -> Any:
+    try:
+        return to_plain(task)
+    except TypeError:
+        return repr(task)

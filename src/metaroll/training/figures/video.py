@@ -1,0 +1,163 @@
+"""Videos of rollouts beside one another, as MP4 (needs the extra ``video``) or GIF (needs Pillow alone)."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from metaroll.data.atomic_files import temporary_path, write_atomic
+from metaroll.envs.base.canvas import GREY, INK, PAPER, Canvas, gif_bytes, resized
+from metaroll.rollouts.single.video import Film
+
+__all__ = ["KINDS", "Panel", "default_kind", "moments", "write_video"]
+
+KINDS = ("mp4", "gif")
+_HEAD, _GAP = 46, 10
+_TALLEST, _TALLEST_IN_GIF = 400, 240
+_FASTEST_GIF = 15.0
+_HOLD_S = 1.5
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One rollout in a video.
+
+    Attributes:
+        title: What it shows.
+        film: Its pictures.
+        rewards: What is added up in the caption, ``(T,)``.
+    """
+
+    title: str
+    film: Film
+    rewards: np.ndarray
+
+
+def default_kind() -> str:
+    """``"mp4"`` where it can be written, else ``"gif"``."""
+    return "gif" if importlib.util.find_spec("imageio_ffmpeg") is None else "mp4"
+
+
+def write_video(path: str | Path, rows: Sequence[Sequence[Panel]], fps: float | None = None) -> Path:
+    """Write rollouts that play side by side, each row below the one before; one that is over keeps its last picture.
+
+    Args:
+        path: File to write; its ending, ``.mp4`` or ``.gif``, says as what.
+        rows: The panels.
+        fps: Steps per second; ``None`` means what the environment says.
+
+    Returns:
+        ``path``.
+    """
+    path = Path(path)
+    kind = path.suffix[1:].lower()
+    if kind not in KINDS:
+        raise ValueError(f"path must end in .mp4 or .gif, got {str(path)!r}")
+    if not rows or not all(rows):
+        raise ValueError("rows must hold at least one row with at least one panel")
+    if fps is not None and not 0.1 <= fps <= 240:
+        raise ValueError(f"fps must be from 0.1 to 240 steps per second, got {fps}")
+    steps_per_second = rows[0][0].film.fps if fps is None else fps
+    path.parent.mkdir(parents=True, exist_ok=True)
+    every = max(1, round(steps_per_second / _FASTEST_GIF)) if kind == "gif" else 1
+    frames_per_second = steps_per_second / every
+    last = _last_step(rows)
+    hold = [last] * round(_HOLD_S * frames_per_second)
+    steps = [*range(0, last, every), last, *hold]
+    if kind == "gif":
+        write_atomic(path, gif_bytes(list(_pictures(rows, steps, _TALLEST_IN_GIF)), frames_per_second))
+    else:
+        _write_mp4(path, _pictures(rows, steps, _TALLEST), frames_per_second)
+    return path
+
+
+def moments(rows: Sequence[Sequence[Panel]], count: int) -> list[tuple[str, np.ndarray]]:
+    """``count`` pictures of the video, at equal distances from the start to the end, and what each shows."""
+    last = _last_step(rows)
+    steps = np.unique(np.linspace(0, last, count).round().astype(int)).tolist()
+    pictures = _pictures(rows, steps, _TALLEST_IN_GIF)
+    return [(f"step {step}", picture) for step, picture in zip(steps, pictures, strict=True)]
+
+
+def _last_step(rows: Sequence[Sequence[Panel]]) -> int:
+    return max(len(panel.rewards) for row in rows for panel in row)
+
+
+def _pictures(rows: Sequence[Sequence[Panel]], steps: Sequence[int], tallest: int) -> Iterator[np.ndarray]:
+    """The whole picture at each of ``steps``, with even sides, as video formats need them."""
+    for step in steps:
+        lines = [_beside([_cell(panel, step, tallest) for panel in row]) for row in rows]
+        width = max(line.shape[1] for line in lines)
+        whole = np.concatenate([_padded(line, line.shape[0], width) for line in lines])
+        height, width = whole.shape[:2]
+        yield _padded(whole, height + height % 2, width + width % 2)
+
+
+def _cell(panel: Panel, step: int, tallest: int) -> np.ndarray:
+    """A panel at a step, below its title, the number of the step, and the return so far."""
+    own = min(step, len(panel.rewards))
+    picture = panel.film.frames[own]
+    if picture.shape[0] > tallest:
+        picture = resized(picture, tallest)
+    over = ", over" if step > own else ""
+    head = Canvas(picture.shape[1], _HEAD)
+    head.text((6, 27), panel.title, INK, 14)
+    head.text((6, 9), f"step {own}{over}   return {float(np.sum(panel.rewards[:own])):.1f}", GREY, 12)
+    return np.concatenate([head.pixels(), picture])
+
+
+def _beside(cells: Sequence[np.ndarray]) -> np.ndarray:
+    height = max(cell.shape[0] for cell in cells)
+    spaced = [
+        _padded(cell, height, cell.shape[1] + (_GAP if i + 1 < len(cells) else 0)) for i, cell in enumerate(cells)
+    ]
+    return np.concatenate(spaced, axis=1)
+
+
+def _padded(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """``picture`` in the upper left corner of a larger one."""
+    if picture.shape[:2] == (height, width):
+        return picture
+    larger = np.empty((height, width, 3), dtype=np.uint8)
+    larger[:] = PAPER
+    larger[: picture.shape[0], : picture.shape[1]] = picture
+    return larger
+
+
+def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: float) -> None:
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise ImportError(
+            "MP4 needs imageio-ffmpeg, which is not installed: pip install 'metaroll[video]', or write a .gif"
+        ) from error
+    first = next(pictures)
+    temporary = temporary_path(path)
+    temporary = temporary.with_name(temporary.name + ".mp4")  # its ending tells ffmpeg what to write
+    temporary.touch()  # ffmpeg would say in its own way that nothing can be written there
+    writer = imageio_ffmpeg.write_frames(
+        str(temporary),
+        (first.shape[1], first.shape[0]),
+        fps=fps,  # pyright: ignore[reportArgumentType] (it takes fractions, too)
+        macro_block_size=2,
+        ffmpeg_log_level="error",
+    )
+    try:
+        try:
+            writer.send(None)
+            writer.send(np.ascontiguousarray(first))
+            for picture in pictures:
+                writer.send(np.ascontiguousarray(picture))
+        finally:
+            writer.close()
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise

@@ -1,0 +1,115 @@
+"""What a run folder holds for its report: read only, and as much as can be read where something is damaged."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from metaroll.training.store.files import read_json
+from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
+from metaroll.training.store.run_store import CONFIG_FILE, TASK_SPLIT_FILE
+
+__all__ = ["RunFacts", "number_of", "read_facts"]
+
+_STANDS_FOR_EVALUATION = ("return_after", "return_mean")
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What is known about a run.
+
+    Attributes:
+        name: Name of its folder.
+        metrics: Lines of ``metrics.jsonl``.
+        phase: Phase of the metrics that evaluations have; ``None`` without any.
+        evaluation: The newest of ``evaluation.json`` and ``summary.json``; empty without both.
+        summary: ``summary.json``; empty without it.
+        config: ``config.yaml``; empty without it.
+        split: How training tasks and held-out tasks lie to one another.
+        robustness: Robustness maps, as ``RobustnessMap.to_dict`` has them.
+        problems: What could not be read, and why.
+    """
+
+    name: str
+    metrics: list[dict[str, Any]]
+    phase: str | None
+    evaluation: dict[str, Any]
+    summary: dict[str, Any]
+    config: dict[str, Any]
+    split: dict[str, Any]
+    robustness: list[dict[str, Any]]
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def adapts(self) -> bool:
+        """Whether the algorithm adapts to its tasks, as far as its evaluations tell."""
+        if self.evaluation:
+            return "return_after" in self.evaluation
+        return any(row["metric"] == "return_after" for row in self.metrics)
+
+    def newest(self, per_task: bool = False) -> list[dict[str, Any]]:
+        """Metrics of the newest evaluation, pooled or per task."""
+        rows = [row for row in self.metrics if row["phase"] == self.phase and (row["task"] is not None) == per_task]
+        return [row for row in rows if row["iteration"] == rows[-1]["iteration"]]
+
+
+def number_of(value: Any) -> float:
+    """A number that was written as JSON; NaN for what is none."""
+    if isinstance(value, str):
+        return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def read_facts(folder: str | Path) -> RunFacts:
+    """Read the run in ``folder``; what is damaged is named in ``problems``, and left out.
+
+    Raises:
+        FileNotFoundError: There is nothing of a run.
+    """
+    folder, problems = Path(folder), []
+
+    def tried(path: Path, read: Callable[[Path], Any], kind: type) -> Any:
+        if not path.is_file():
+            return kind()
+        try:
+            found = read(path)
+            if not isinstance(found, kind):
+                raise ValueError(f"it must hold a {kind.__name__}, got {type(found).__name__}")
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            problems.append(f"{path.name} is left out: {' '.join(str(error).split())}")
+            return kind()
+        return found
+
+    if not any((folder / name).is_file() for name in (FILE_NAME, CONFIG_FILE, "summary.json", "evaluation.json")):
+        raise FileNotFoundError(f"{folder} holds no run: there is no {FILE_NAME}, no {CONFIG_FILE}, no summary.json")
+    metrics = tried(folder / FILE_NAME, read_metrics, list)
+    summary = tried(folder / "summary.json", read_json, dict)
+    evaluation = tried(folder / "evaluation.json", read_json, dict)
+    newest = evaluation if _epochs(evaluation, "epoch") >= _epochs(summary, "epochs") else summary
+    phases = [row["phase"] for row in metrics if row["metric"] in _STANDS_FOR_EVALUATION and row["task"] is None]
+    maps = [tried(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
+    return RunFacts(
+        name=folder.resolve().name,
+        metrics=metrics,
+        phase=phases[-1] if phases else None,
+        evaluation=newest,
+        summary=summary,
+        config=tried(folder / CONFIG_FILE, _read_yaml, dict),
+        split=tried(folder / TASK_SPLIT_FILE, read_json, dict),
+        robustness=[found for found in maps if found.get("grid")],
+        problems=problems,
+    )
+
+
+def _epochs(document: dict[str, Any], name: str) -> float:
+    value = number_of(document.get(name))
+    return value if math.isfinite(value) else -1.0
+
+
+def _read_yaml(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""LocalRunner: drives a learner, saves, restores, evaluates."""

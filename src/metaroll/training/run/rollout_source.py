@@ -1,0 +1,285 @@
+"""Where a runner's rollouts come from: the rollout engine, or a garage sampler; workers are shared and start late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.garage.local_sampler import LocalSampler
+from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
+from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import mix_seed
+from metaroll.training.evaluation.engine_policy import context_of, use_policy
+from metaroll.types import Context, EnvUpdate
+
+__all__ = ["RolloutSource", "SamplerChoice"]
+
+
+class SamplerChoice:
+    """Which garage sampler is to collect rollouts, if any.
+
+    The rollout engine does what ``LocalSampler`` does with ``DefaultWorker`` or ``PEARLWorker``, only exactly
+    reproducible, and with one belief per task in a batch, so it stands for them.
+
+    Args:
+        sampler_cls: Called as ``sampler_cls(worker_factory, agents, envs, **sampler_args)``; ``None`` means the rollout
+            engine, unless ``worker_class`` is one that the engine does not stand for.
+        sampler_args: Further arguments of that class; ``max_path_length`` replaces that of the algorithm.
+        worker_class: Class of the workers.
+        worker_args: Further arguments of the workers.
+
+    Attributes:
+        in_process: Whether the engine stands for a sampler without workers of its own.
+        deterministic: Whether the engine stands for workers that act without noise.
+        max_path_length: Most steps of a rollout, where that was given.
+    """
+
+    def __init__(
+        self, sampler_cls: Any, sampler_args: Mapping[str, Any] | None, worker_class: Any, worker_args: Any
+    ) -> None:
+        self._sampler_args, self._worker_args = dict(sampler_args or {}), dict(worker_args or {})
+        self._worker_class = DefaultWorker if worker_class is None else worker_class
+        self.max_path_length: float | None = self._sampler_args.pop("max_path_length", None)
+        self.in_process = self.deterministic = False
+        if self._worker_class not in (DefaultWorker, PEARLWorker):
+            self.sampler_cls = LocalSampler if sampler_cls is None else sampler_cls
+            return
+        self.sampler_cls = sampler_cls if sampler_cls not in (None, LocalSampler) else None
+        if self.sampler_cls is None:
+            self.in_process = sampler_cls is LocalSampler
+            self._take_over_by_engine()
+
+    def _take_over_by_engine(self) -> None:
+        arguments = dict(self._worker_args)
+        if self._worker_class is PEARLWorker:
+            arguments.pop("accum_context", None)  # contexts belong to the algorithm
+            self.deterministic = bool(arguments.pop("deterministic", False))
+        if self._sampler_args or arguments:
+            raise ValueError(
+                f"sampler_args and worker_args need a sampler_cls or worker_class that takes them, got "
+                f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(engine_args=...)"
+            )
+
+    def build(self, algo: Any, env: Any, agent: Any, seed: int, num_workers: int) -> Any:
+        """The sampler; ``None`` stands for the engine."""
+        if self.sampler_cls is None:
+            return None
+        factory = WorkerFactory(
+            max_path_length=self.limit_of(algo),
+            seed=seed,
+            n_workers=num_workers,
+            worker_class=self._worker_class,
+            worker_args=self._worker_args,
+        )
+        return self.sampler_cls(factory, agent, env, **self._sampler_args)
+
+    def limit_of(self, algo: Any) -> float:
+        """Most steps of a rollout."""
+        return algo.max_path_length if self.max_path_length is None else self.max_path_length
+
+
+class RolloutSource:
+    """Collects rollouts for one algorithm in one environment.
+
+    Args:
+        algo: Its ``exploration_policy``, else ``policy``, acts.
+        env: Instance, id, constructor or ``EnvUpdate``.
+        choice: Sampler to use in place of the engine.
+        num_workers: Number of workers.
+        transport: See ``SamplerPool``.
+        engine_args: Further arguments of the training engine.
+        timeouts: When a silent worker is given up.
+        address: See ``SamplerPool``.
+    """
+
+    def __init__(
+        self,
+        algo: Any,
+        env: Any,
+        choice: SamplerChoice,
+        num_workers: int,
+        transport: str,
+        engine_args: Mapping[str, Any],
+        timeouts: PoolTimeouts | None = None,
+        address: str | None = None,
+    ) -> None:
+        self._algo = algo
+        self._env = env
+        self._choice = choice
+        self._num_workers = num_workers
+        self._transport, self._address, self._timeouts = transport, address, timeouts
+        self._engine_args = dict(engine_args)
+        self._sampler: Any = None
+        self._pool: SamplerPool | None = None
+        self._engine: RolloutEngine | None = None
+        self._evaluation_engine: RolloutEngine | None = None
+        self._explorer: ParameterExplorationSampler | None = None
+        known = getattr(algo, "max_path_length", None) is not None or choice.max_path_length is not None
+        if self.agent is not None and not known:
+            raise ValueError(f"{type(algo).__name__} has a policy but no max_path_length, which sampling needs: set it")
+
+    @property
+    def agent(self) -> Any:
+        """What acts in training, ``None`` without a policy."""
+        exploration = getattr(self._algo, "exploration_policy", None)
+        return getattr(self._algo, "policy", None) if exploration is None else exploration
+
+    @property
+    def evaluation_engine(self) -> RolloutEngine | None:
+        """An engine for evaluations, on the same workers; ``None`` without a policy to begin with."""
+        if self._evaluation_engine is None and self.agent is not None:
+            self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
+        return self._evaluation_engine
+
+    def obtain(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        *,
+        seed: int,
+        counter: int,
+        itr: int,
+        batch_size: int | None,
+        num_rollouts: int | None,
+        agent_update: Any,
+        contexts: Sequence[Context | None] | None,
+        deterministic: bool,
+    ) -> list[list[Any]]:
+        """One list of whole rollouts per update; their seeds are ``(seed, counter, index)``."""
+        self._check(updates, batch_size, num_rollouts, contexts)
+        if self._choice.sampler_cls is not None:
+            return self._from_sampler(
+                updates, seed, counter, itr, batch_size, agent_update, contexts, num_rollouts, deterministic
+            )
+        if self._engine is None:
+            self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
+        given = isinstance(agent_update, np.ndarray)
+        parameters = use_policy(self._engine, self.agent if given or agent_update is None else agent_update)
+        if contexts is None and not given and agent_update is not None:
+            contexts = [context_of(agent_update)] * len(updates)
+        limit = self._choice.limit_of(self._algo)
+        return self._engine.run_groups(
+            updates,
+            seed=seed,
+            sub_seed=counter,
+            max_steps=None if math.isinf(limit) else int(limit),
+            min_steps=batch_size,
+            num_rollouts=num_rollouts,
+            contexts=contexts,
+            deterministic=deterministic or self._choice.deterministic,
+            parameters=agent_update if given else parameters,
+        )
+
+    def sample_parameters(
+        self,
+        param_sets: np.ndarray,
+        *,
+        seed: int,
+        counter: int,
+        num_domains: int,
+        num_init_states_per_domain: int,
+        deterministic: bool,
+    ) -> list[list[Any]]:
+        """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
+        if self._choice.sampler_cls is not None:
+            raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
+        if self.agent is None:
+            raise ValueError(f"{type(self._algo).__name__} has no policy, so there is nothing to explore: set policy")
+        numbers = (num_init_states_per_domain, num_domains)
+        explorer = self._explorer
+        if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
+            explorer = self._new_explorer(numbers)
+        explorer.seed = seed  # that of a restored run may be another one
+        result = explorer.sample(param_sets, eval=deterministic, number=counter)
+        return [sample.rollouts for sample in result]
+
+    def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
+        if self._explorer is not None:
+            self._explorer.close()
+        pool = self._shared_pool()
+        limit = self._choice.limit_of(self._algo)
+        self._explorer = ParameterExplorationSampler(
+            self._env,
+            self.agent,
+            *numbers,
+            pool.num_workers,
+            0,
+            pool=pool,
+            max_steps=None if math.isinf(limit) else int(limit),
+            slots_per_unit=self._engine_args.get("slots_per_unit"),
+        )
+        return self._explorer
+
+    def close(self) -> None:
+        """Free workers and environments; they are made again when needed."""
+        for engine in (self._engine, self._evaluation_engine, self._explorer):
+            if engine is not None:
+                engine.close()
+        if self._pool is not None:
+            self._pool.stop()
+        if self._sampler is not None:
+            self._sampler.shutdown_worker()
+        self._engine = self._evaluation_engine = self._explorer = self._pool = self._sampler = None
+
+    def _shared_pool(self) -> SamplerPool:
+        if self._pool is None:
+            here = self._choice.in_process
+            self._pool = SamplerPool(
+                1 if here else self._num_workers,
+                transport="serial" if here else self._transport,
+                address=None if here else self._address,
+                timeouts=self._timeouts,
+            )
+        return self._pool
+
+    def _check(
+        self, updates: Sequence[Any], batch_size: int | None, num_rollouts: int | None, contexts: Sequence[Any] | None
+    ) -> None:
+        if self.agent is None:
+            raise ValueError(
+                f"{type(self._algo).__name__} has no policy, so there is nothing to sample with: set policy"
+            )
+        if (batch_size is None) == (num_rollouts is None):
+            raise ValueError(
+                f"give either batch_size (here or in train) or num_rollouts, got {batch_size} and {num_rollouts}"
+            )
+        for name, value in (("batch_size", batch_size), ("num_rollouts", num_rollouts)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
+        if not updates:
+            raise ValueError("env_update must hold at least one update, got an empty list")
+        if contexts is not None and len(contexts) != len(updates):
+            raise ValueError(f"contexts must have one entry per env_update ({len(updates)}), got {len(contexts)}")
+
+    def _from_sampler(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        seed: int,
+        counter: int,
+        itr: int,
+        batch_size: int | None,
+        agent_update: Any,
+        contexts: Any,
+        num_rollouts: int | None,
+        deterministic: bool,
+    ) -> list[list[Any]]:
+        if contexts is not None or num_rollouts is not None or deterministic:
+            raise ValueError(
+                "contexts, num_rollouts and deterministic need the rollout engine: setup with sampler_cls None or "
+                "LocalSampler, and with worker_class DefaultWorker or PEARLWorker"
+            )
+        if self._sampler is None:
+            seed = mix_seed("sampler", seed, counter)  # one that is built after a resume must not repeat its rollouts
+            self._sampler = self._choice.build(self._algo, self._env, self.agent, seed, self._num_workers)
+        if agent_update is None:
+            tell = getattr(self.agent, "get_param_values", None)
+            agent_update = tell() if callable(tell) else None
+        groups = []
+        for update in updates:
+            batch = self._sampler.obtain_samples(itr, batch_size, agent_update, update)
+            groups.append(batch.to_rollouts() if hasattr(batch, "to_rollouts") else list(batch))
+        return groups

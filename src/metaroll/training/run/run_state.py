@@ -1,0 +1,124 @@
+"""What a snapshot says about an algorithm: whether both fit, and how the algorithm takes its state back."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from metaroll.errors import SnapshotError
+from metaroll.tasks.updates import task_key
+from metaroll.training.store.files import is_tree, tree_structure
+from metaroll.training.store.snapshots import BUFFERS, Snapshot
+
+__all__ = [
+    "TrainArgs",
+    "check_can_save",
+    "check_train_tasks",
+    "fingerprint_of",
+    "load_algorithm",
+    "plain_train_tasks",
+    "trees_of",
+]
+
+
+@dataclass(frozen=True)
+class TrainArgs:
+    """Arguments of ``LocalRunner.train``, and the epoch to start with."""
+
+    n_epochs: int
+    batch_size: int | None = None
+    plot: bool = False
+    store_paths: bool = False
+    pause_for_plot: bool = False
+    start_epoch: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("n_epochs", self.n_epochs, 0), ("batch_size", self.batch_size, 1)):
+            if name == "batch_size" and value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a snapshot keeps: all but the epoch to start with."""
+        return {name: value for name, value in vars(self).items() if name != "start_epoch"}
+
+
+def check_can_save(algo: Any) -> None:
+    """Error unless ``algo`` can give and take its state."""
+    if not all(callable(getattr(algo, name, None)) for name in ("state_dict", "load_state_dict")):
+        raise TypeError(
+            f"{type(algo).__name__} needs state_dict() and load_state_dict(tree) for snapshots; add them, or use "
+            "SnapshotConfig(folder, 'none')"
+        )
+
+
+def fingerprint_of(algo: Any) -> str:
+    """The algorithm's own fingerprint, else one of the names, shapes and dtypes of its state."""
+    if callable(getattr(algo, "fingerprint", None)):
+        return str(algo.fingerprint())
+    state_dict = getattr(algo, "state_dict", None)
+    structure = tree_structure(state_dict()) if callable(state_dict) else None
+    return hashlib.sha256(json.dumps(structure, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def trees_of(algo: Any) -> dict[str, Any]:
+    """The algorithm's part of a snapshot. Buffers are views where the algorithm offers that: write them at once."""
+    trees = {"algorithm": algo.state_dict()}
+    give = getattr(algo, "buffers_state_dict", None)
+    if callable(give):
+        trees[BUFFERS] = give(copy=False) if "copy" in inspect.signature(give).parameters else give()
+    return trees
+
+
+def plain_train_tasks(algo: Any) -> list[Any] | None:
+    """Training tasks of ``algo``, if it tells them and they are plain data."""
+    tasks = getattr(algo, "train_tasks", None)
+    return list(tasks) if tasks is not None and is_tree(list(tasks)) else None
+
+
+def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: Any) -> None:
+    """Error if ``algo`` was set up with other training tasks than the saved ones: its data would belong to others."""
+    here = plain_train_tasks(algo)
+    if saved is None or here is None:
+        return
+    cure = "build it with the same tasks (give the task sampler a seed: SetTaskSampler(..., generator=seed))"
+    if len(saved) != len(here):
+        raise SnapshotError(
+            f"{snapshot.path} was written with {len(saved)} training tasks, here are {len(here)}: {cure}"
+        )
+    for position, (old, new) in enumerate(zip(saved, here, strict=True)):
+        if task_key(old) != task_key(new):
+            raise SnapshotError(f"training task {position} is {new!r}, in {snapshot.path} it is {old!r}: {cure}")
+
+
+def load_algorithm(snapshot: Snapshot, algo: Any, fingerprint: str, train_tasks: Sequence[Any] | None = None) -> None:
+    """Give ``algo`` the state of ``snapshot``, after checking that it is the same algorithm, built alike.
+
+    Where the buffers were not kept, ``algo`` collects its initial data again.
+    """
+    saved, here = snapshot.manifest.get("algorithm"), type(algo).__name__
+    if saved != here:
+        raise SnapshotError(
+            f"{snapshot.path} was written by {saved}, the runner was set up with {here}: set up {saved}"
+        )
+    if snapshot.manifest.get("fingerprint") != fingerprint:
+        raise SnapshotError(
+            f"{snapshot.path} was written by another {here} (fingerprint {snapshot.manifest.get('fingerprint')}) than "
+            f"the one that was set up ({fingerprint}): build it with the same networks and hyperparameters as at first"
+        )
+    check_train_tasks(snapshot, train_tasks, algo)
+    check_can_save(algo)
+    learned, buffers = snapshot.tree("algorithm"), snapshot.buffers  # both are checked before anything is changed
+    try:
+        algo.load_state_dict(learned)
+        if buffers is not None:
+            algo.load_buffers_state_dict(buffers)
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise SnapshotError(f"{snapshot.path} does not fit the {here} that was set up: {error}") from error

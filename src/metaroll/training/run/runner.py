@@ -1,0 +1,328 @@
+"""``LocalRunner``: gives an algorithm epochs, rollouts, evaluations, log and snapshots, and resumes a run exactly."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from metaroll.errors import NotSetupError
+from metaroll.rollouts.workers.pool import PoolTimeouts
+from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.figures.plots import plot_learning_curve, require_matplotlib
+from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
+from metaroll.training.run.run_state import (
+    TrainArgs,
+    check_can_save,
+    fingerprint_of,
+    load_algorithm,
+    plain_train_tasks,
+    trees_of,
+)
+from metaroll.training.run.services import Evaluator, RunnerServices
+from metaroll.training.store.files import to_plain
+from metaroll.training.store.loggers import MetricLogger
+from metaroll.training.store.run_store import RunStore
+from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, load_snapshot
+
+__all__ = ["LocalRunner", "TrainArgs"]
+
+
+class LocalRunner(RunnerServices):
+    """Drives one algorithm on this machine.
+
+    A run is reproduced bit for bit by its ``seed``, and one that was killed at any moment is continued by ``setup``
+    (with the same arguments), ``restore`` and ``resume`` as if it had never stopped (CPU).
+
+    Args:
+        snapshot_config: Where and when to write snapshots; ``None`` means mode ``last`` in ``run_dir``.
+        max_cpus: The documented name of ``num_workers``; the larger of the two counts.
+        run_dir: Folder of the run; ``None`` (and no ``snapshot_config``) writes nothing.
+        seed: Seed of all rollouts and evaluations; ``None`` means fresh entropy, recorded in ``seed``.
+        num_workers: Workers that collect rollouts; results do not depend on it.
+        transport, address: See ``SamplerPool``.
+        evaluator: A ``MetaEvaluator`` (or arguments for one), or a ``PolicyEvaluator``; ``None`` means what suits the
+            algorithm.
+        exist_ok: Overwrite the run in ``run_dir``.
+        callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)`` and
+            ``on_train_end(runner)``.
+        config: Kept in snapshots and ``config.yaml``.
+        engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``, ``on_invalid``).
+        timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
+        loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
+    """
+
+    def __init__(
+        self,
+        snapshot_config: SnapshotConfig | None = None,
+        max_cpus: int = 1,
+        *,
+        run_dir: str | Path | None = None,
+        seed: int | None = None,
+        num_workers: int = 1,
+        transport: str = "auto",
+        address: str | None = None,
+        evaluator: Evaluator | Mapping[str, Any] | None = None,
+        exist_ok: bool = False,
+        callbacks: Sequence[Any] = (),
+        config: Mapping[str, Any] | None = None,
+        engine_args: Mapping[str, Any] | None = None,
+        timeouts: PoolTimeouts | None = None,
+        loggers: Sequence[MetricLogger] = (),
+    ) -> None:
+        seed = fresh_seed() if seed is None else int(seed)
+        store = _make_store(snapshot_config, run_dir, loggers)
+        super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
+        for name, value in (("num_workers", num_workers), ("max_cpus", max_cpus)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        self._has_own_evaluator = evaluator is not None
+        self._num_workers = max(num_workers, max_cpus)
+        self._transport, self._address, self._timeouts = transport, address, timeouts
+        self._exist_ok = exist_ok
+        self._config = config
+        self._engine_args = dict(engine_args or {})
+        self._fingerprint = ""
+        self._loggers = tuple(loggers)
+        self._restored: tuple[Snapshot, Path] | None = None
+        self._seconds = 0.0
+
+    # -- the life of a run ---------------------------------------------------------------------------------------------
+
+    def setup(
+        self,
+        algo: Any,
+        env: Any,
+        sampler_cls: Any = None,
+        sampler_args: Mapping[str, Any] | None = None,
+        n_workers: int | None = None,
+        worker_class: Any = None,
+        worker_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Take an algorithm and the environment that it learns in.
+
+        Args:
+            algo: Has ``train(runner)``; sampling needs ``policy`` and ``max_path_length``.
+            env: Instance, Gymnasium id, constructor, or ``EnvUpdate`` that makes one.
+            sampler_cls: garage sampler class; by default ``algo.sampler_cls``, else the rollout engine.
+                ``LocalSampler`` means the engine in this process.
+            sampler_args: Further arguments of that class; ``max_path_length`` replaces that of the algorithm.
+            n_workers: Replaces ``num_workers``.
+            worker_class: garage worker class; ``DefaultWorker`` and ``PEARLWorker`` run on the engine. With others, and
+                with samplers of others, a resumed run is not bit for bit the same.
+            worker_args: Further arguments of the workers.
+        """
+        if not callable(getattr(algo, "train", None)):
+            raise TypeError(f"algo must have a method train(runner), got {type(algo).__name__}")
+        self.close()
+        sampler_cls = getattr(algo, "sampler_cls", None) if sampler_cls is None else sampler_cls
+        self._source = RolloutSource(
+            algo,
+            env,
+            SamplerChoice(sampler_cls, sampler_args, worker_class, worker_args),
+            self._num_workers if n_workers is None else n_workers,
+            self._transport,
+            self._engine_args,
+            self._timeouts,
+            self._address,
+        )
+        self._algo, self._env, self._fingerprint = algo, env, fingerprint_of(algo)
+        self._evaluator = self._evaluator_for(algo)
+
+    def train(
+        self,
+        n_epochs: int,
+        batch_size: int | None = None,
+        plot: bool = False,
+        store_paths: bool = False,
+        pause_for_plot: bool = False,
+    ) -> Any:
+        """Train from the beginning; what ``algo.train`` returns.
+
+        Args:
+            n_epochs: Number of epochs.
+            batch_size: Steps per ``obtain_samples`` call, where the algorithm does not say.
+            plot: Draw ``learning_curve.png`` in the run folder at the end.
+            store_paths: Keep the last rollouts in ``last_paths``.
+            pause_for_plot: Accepted for code written for garage; there is no window to wait for.
+        """
+        self._require_setup("train")
+        args = TrainArgs(n_epochs, batch_size, plot, store_paths, pause_for_plot)
+        self._check_can_write(args)
+        self._fix_test_tasks()  # may refuse them: before an old run is overwritten
+        self._store.begin(self._exist_ok, self._config)
+        self._args, self._restored = args, None
+        self.save(0)  # from here on the run can be killed at any moment
+        self._store.metrics.loggers.open(self.run_dir, 0)
+        return self._run()
+
+    def resume(
+        self,
+        n_epochs: int | None = None,
+        batch_size: int | None = None,
+        plot: bool | None = None,
+        store_paths: bool | None = None,
+        pause_for_plot: bool | None = None,
+    ) -> Any:
+        """Go on where the restored snapshot was written; arguments that are not given stay as they were saved."""
+        if self._restored is None or self._args is None:
+            raise NotSetupError("resume needs restore(from_dir) first (and before it the same setup(algo, env))")
+        given = {
+            "n_epochs": n_epochs,
+            "batch_size": batch_size,
+            "plot": plot,
+            "store_paths": store_paths,
+            "pause_for_plot": pause_for_plot,
+        }
+        args = replace(self._args, **{name: value for name, value in given.items() if value is not None})
+        self._check_can_write(args)
+        snapshot, from_dir = self._restored
+        self._args, self._restored = args, None
+        if self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config):
+            self.save(snapshot.iteration)
+        self._store.metrics.loggers.open(self.run_dir, self._total_env_steps)
+        return self._run()
+
+    def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
+        """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.
+
+        Without a run folder of its own the runner will go on in ``from_dir``, with the snapshot mode of that run.
+        Only the newest snapshot holds replay buffers: from an older one training goes on with fresh initial data.
+
+        Args:
+            from_dir: Folder of the run.
+            from_epoch: Number of finished epochs, ``"last"`` or ``"first"``.
+        """
+        self._require_setup("restore")
+        from_dir = Path(from_dir)
+        snapshot = load_snapshot(from_dir, from_epoch)
+        state = snapshot.tree("runner")
+        load_algorithm(snapshot, self._algo, self._fingerprint, state.get("train_tasks"))
+        self._seed, self._step_itr = state["seed"], state["step_itr"]
+        self._total_env_steps, self._seconds = state["total_env_steps"], state["seconds"]
+        self._bind_evaluator(self._algo)
+        self._evaluator.load_state_dict(state["evaluator"])
+        if self._store.run_dir is None:
+            self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers)
+        self._args = TrainArgs(**{**state["train_args"], "start_epoch": snapshot.iteration})
+        self._restored = (snapshot, from_dir)
+        return replace(self._args)
+
+    def save(self, epoch: int) -> Path | None:
+        """Write a snapshot after ``epoch`` finished epochs, if there is a folder and its mode asks for one."""
+        self._require_setup("save")
+        snapshotter = self._store.snapshotter
+        if snapshotter is None or not snapshotter.wants(epoch):
+            self._store.metrics.flush()
+            return None
+        state = {
+            "seed": self._seed,
+            "step_itr": self._step_itr,
+            "total_env_steps": self._total_env_steps,
+            "seconds": self._seconds,
+            "train_args": (self._args or TrainArgs(0)).to_dict(),
+            "train_tasks": plain_train_tasks(self._algo),
+            "evaluator": self._evaluator.state_dict(),
+            "snapshot_mode": snapshotter.snapshot_mode,
+            "snapshot_gap": snapshotter.snapshot_gap,
+        }
+        manifest = {
+            "algorithm": type(self._algo).__name__,
+            "fingerprint": self._fingerprint,
+            "config": None if self._config is None else to_plain(self._config),
+        }
+        return self._store.save(epoch, {"runner": state, **trees_of(self._algo)}, manifest)
+
+    def close(self) -> None:
+        """Free workers and environments, and close loggers. The runner starts new ones if it is used again."""
+        if self._source is not None:
+            self._source.close()
+        self._evaluator.close()
+        self._store.metrics.loggers.close()
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def step_epochs(self) -> Iterator[int]:
+        """Epochs to run; after each body metrics are written, a snapshot is saved and callbacks are told."""
+        if self._args is None:
+            raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
+        for epoch in range(self._args.start_epoch, self._args.n_epochs):
+            self._log.start(epoch)
+            started, steps = time.perf_counter(), self._total_env_steps
+            yield epoch
+            self._end_epoch(epoch, time.perf_counter() - started, self._total_env_steps - steps)
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _check_can_write(self, args: TrainArgs) -> None:
+        if self._store.saves:
+            check_can_save(self._algo)
+        if args.plot:
+            if self._store.run_dir is None:
+                raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
+            require_matplotlib()
+
+    def _fix_test_tasks(self) -> None:
+        """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
+        algo = self._algo
+        if callable(getattr(algo, "get_exploration_policy", None)) or isinstance(self._evaluator, PolicyEvaluator):
+            self._bind_evaluator(algo)
+            if self._evaluator.test_task_sampler is not None:
+                self._evaluator.prepare(algo)
+
+    def _evaluator_for(self, algo: Any) -> Evaluator:
+        """A copy of the given evaluator (that of an earlier algorithm is bound to its tasks), or one that suits."""
+        adapts = callable(getattr(algo, "get_exploration_policy", None))
+        if self._has_own_evaluator or adapts:
+            return copy.copy(self._given_evaluator)
+        return PolicyEvaluator(seed=self._given_evaluator.seed)
+
+    def _run(self) -> Any:
+        result = self._algo.train(self)
+        self._store.metrics.flush()
+        if self._args is not None and self._args.plot and self.run_dir is not None:
+            plot_learning_curve(self.run_dir)
+        self._tell("on_train_end")
+        return result
+
+    def _end_epoch(self, epoch: int, seconds: float, steps: int) -> None:
+        self._seconds += seconds
+        times = {
+            "epoch_seconds": seconds,
+            "total_seconds": self._seconds,
+            "env_steps_per_second": steps / max(seconds, 1e-9),
+        }
+        self.log({f"time/{name}": value for name, value in times.items()})
+        self.save(epoch + 1)
+        self._tell("on_epoch_end", epoch, dict(self._log.numbers))
+
+
+def _make_store(
+    snapshot_config: SnapshotConfig | None, run_dir: str | Path | None, loggers: Sequence[MetricLogger]
+) -> RunStore:
+    if snapshot_config is None:
+        return RunStore(run_dir, loggers=loggers)
+    config = SnapshotConfig(*snapshot_config)
+    if run_dir is not None and Path(run_dir).resolve() != Path(config.snapshot_dir).resolve():
+        raise ValueError(
+            f"run_dir and snapshot_config.snapshot_dir must be the same folder, got {run_dir} and {config.snapshot_dir}"
+        )
+    return RunStore(config.snapshot_dir, config.snapshot_mode, config.snapshot_gap, loggers)
+
+
+def _make_evaluator(evaluator: Evaluator | Mapping[str, Any] | None, seed: int) -> Evaluator:
+    if isinstance(evaluator, Evaluator):
+        return evaluator
+    return MetaEvaluator(**{"seed": mix_seed("evaluation", seed), **dict(evaluator or {})})

@@ -1,0 +1,223 @@
+"""What an algorithm may ask of its runner: rollouts, evaluations, a log, and counters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from metaroll.envs.lookup.source import is_env_instance, make_env
+from metaroll.errors import NotSetupError
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation, PolicyEvaluator
+from metaroll.training.run.epoch_log import EpochLog
+from metaroll.training.run.rollout_source import RolloutSource
+from metaroll.training.run.run_state import TrainArgs
+from metaroll.training.store.run_store import RunStore
+from metaroll.types import Context, EnvUpdate
+
+__all__ = ["Evaluator", "RunnerServices"]
+
+Evaluator = MetaEvaluator | PolicyEvaluator
+
+
+class RunnerServices(ABC):
+    """Serves the algorithm that was set up; how a run begins, goes on and ends is up to the subclass.
+
+    Args:
+        store: The run folder.
+        seed: Seed of all rollouts.
+        evaluator: Judge of ``evaluate``.
+        callbacks: Told about evaluations.
+    """
+
+    def __init__(self, store: RunStore, seed: int, evaluator: Evaluator, callbacks: Sequence[Any]) -> None:
+        self._store = store
+        self._seed = seed
+        self._given_evaluator: Evaluator = evaluator
+        self._evaluator: Evaluator = evaluator
+        self._has_own_sampler = evaluator.test_task_sampler is not None
+        self._callbacks = tuple(callbacks)
+        self._algo: Any = None
+        self._env: Any = None
+        self._source: RolloutSource | None = None
+        self._args: TrainArgs | None = None
+        self._step_itr = 0
+        self._total_env_steps = 0
+        self._log = EpochLog()
+        self._last_paths: list[Any] = []
+        self._last_evaluation: EvaluationResult | PolicyEvaluation | None = None
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self._seed
+
+    @property
+    def run_dir(self) -> Path | None:
+        """Folder of the run."""
+        return self._store.run_dir
+
+    @property
+    def step_itr(self) -> int:
+        """Number of calls of ``obtain_samples`` and ``sample_parameters`` so far."""
+        return self._step_itr
+
+    @property
+    def total_env_steps(self) -> int:
+        """Environment steps of training so far (those of evaluations are not counted)."""
+        return self._total_env_steps
+
+    @property
+    def last_paths(self) -> list[Any]:
+        """What the last call for rollouts returned, if training was started with ``store_paths``."""
+        return self._last_paths
+
+    @property
+    def last_evaluation(self) -> EvaluationResult | PolicyEvaluation | None:
+        """The newest result of ``evaluate``."""
+        return self._last_evaluation
+
+    @abstractmethod
+    def step_epochs(self) -> Iterator[int]:
+        """Epochs to run."""
+
+    def obtain_samples(
+        self,
+        itr: int,
+        batch_size: int | None = None,
+        agent_update: Any = None,
+        env_update: EnvUpdate | Sequence[EnvUpdate] | None = None,
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        num_rollouts: int | None = None,
+        deterministic: bool = False,
+    ) -> list[Any]:
+        """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
+
+        Args:
+            itr: Iteration, for samplers that log it; seeds come from the runner's own counter.
+            batch_size: Least number of steps; ``None`` means that of ``train``.
+            agent_update: Flat parameters or a policy to act with; ``None`` means the algorithm's
+                ``exploration_policy``, else ``policy``.
+            env_update: One update, or M of them: then the result is a list of M lists, and the counts hold for each.
+            contexts: What the policy is told in each of the M variations.
+            num_rollouts: Exact number of rollouts.
+            deterministic: Act without noise.
+        """
+        source = self._require_setup("obtain_samples")
+        several = isinstance(env_update, Sequence)
+        if batch_size is None and num_rollouts is None and self._args is not None:
+            batch_size = self._args.batch_size
+        groups = source.obtain(
+            list(env_update) if isinstance(env_update, Sequence) else [env_update],
+            seed=self._seed,
+            counter=self._step_itr,
+            itr=itr,
+            batch_size=batch_size,
+            num_rollouts=num_rollouts,
+            agent_update=agent_update,
+            contexts=contexts,
+            deterministic=deterministic,
+        )
+        result = groups if several else groups[0]
+        self._count(groups, result)
+        return result
+
+    def sample_parameters(
+        self,
+        param_sets: np.ndarray,
+        *,
+        num_domains: int = 1,
+        num_init_states_per_domain: int = 1,
+        deterministic: bool = True,
+    ) -> list[list[Any]]:
+        """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists.
+
+        See ``ParameterExplorationSampler``: all sets act in the same domains and initial states; domains come from
+        what randomises the environment that was set up. Seeds come from the runner's own counter.
+
+        Args:
+            param_sets: Flat parameters of the policy, ``(n, P)``.
+            num_domains: Number of domains.
+            num_init_states_per_domain: Number of initial states in each of them.
+            deterministic: Act without noise.
+        """
+        source = self._require_setup("sample_parameters")
+        groups = source.sample_parameters(
+            param_sets,
+            seed=self._seed,
+            counter=self._step_itr,
+            num_domains=num_domains,
+            num_init_states_per_domain=num_init_states_per_domain,
+            deterministic=deterministic,
+        )
+        self._count(groups, groups)
+        return groups
+
+    def evaluate(self, algo: Any, task_sampler: Any = None) -> float:
+        """Evaluate ``algo`` on held-out tasks; the result is in ``last_evaluation``.
+
+        An algorithm that adapts gets a meta-test, and its mean return after adaptation is returned; of others the mean
+        return of the policy, in the environment as it is where there are no tasks.
+
+        Args:
+            algo: The algorithm.
+            task_sampler: Sampler of held-out tasks, unless the runner's evaluator was given one; ``None`` means the
+                algorithm's ``test_env_sampler``.
+        """
+        source = self._require_setup("evaluate")
+        evaluator = self._evaluator
+        task_sampler = getattr(algo, "test_env_sampler", None) if task_sampler is None else task_sampler
+        self._bind_evaluator(algo, task_sampler)
+        elsewhere = task_sampler is not evaluator.test_task_sampler and not self._has_own_sampler
+        if task_sampler is not None and elsewhere:
+            evaluator = evaluator.for_sampler(task_sampler)
+        result = evaluator.evaluate(algo, engine=source.evaluation_engine)
+        self._last_evaluation = result
+        self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
+        self._tell("on_evaluation", result)
+        return result.score
+
+    def log(self, metrics: Mapping[str, float]) -> None:
+        """Write numbers to the run's metrics, in the phase ``train`` (or that of names ``<phase>/<metric>``)."""
+        self._log.add(self._store.metrics, self._total_env_steps, metrics)
+
+    def get_env_copy(self) -> Any:
+        """A copy of the environment, as a worker would get it (of an id, constructor or update: one that it makes)."""
+        self._require_setup("get_env_copy")
+        copied = cloudpickle.loads(cloudpickle.dumps(self._env))
+        return copied if is_env_instance(copied) else make_env(copied)
+
+    def _count(self, groups: Sequence[Sequence[Any]], result: list[Any]) -> None:
+        """Take note of a call that sampled ``groups`` and returns ``result``."""
+        self._step_itr += 1
+        self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)
+        if self._args is not None and self._args.store_paths:
+            self._last_paths = result
+
+    def _require_setup(self, what: str) -> RolloutSource:
+        if self._source is None:
+            raise NotSetupError(f"{what} needs setup(algo, env) first (to resume: the same as in the run's first part)")
+        return self._source
+
+    def _bind_evaluator(self, algo: Any, task_sampler: Any = None) -> None:
+        if task_sampler is None:
+            task_sampler = getattr(algo, "test_env_sampler", None)
+        limit, count = getattr(algo, "max_path_length", None), getattr(algo, "num_test_tasks", None)
+        self._evaluator.bind(task_sampler, limit, count)
+
+    def _tell(self, event: str, *args: Any) -> None:
+        for callback in self._callbacks:
+            method = getattr(callback, event, None)
+            if method is not None:
+                method(self, *args)
+
+
+def _length(rollout: Any) -> int:
+    return len(rollout["rewards"]) if isinstance(rollout, Mapping) else len(rollout.rewards)

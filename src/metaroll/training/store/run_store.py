@@ -1,0 +1,134 @@
+"""All that a runner has on disk: the run folder with its metrics and snapshots; without a folder nothing is written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from metaroll.errors import RunExistsError, SnapshotError
+from metaroll.training.store.files import to_plain, write_atomic
+from metaroll.training.store.loggers import MetricLogger
+from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
+from metaroll.training.store.run_lock import RunLock
+from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
+
+__all__ = ["CONFIG_FILE", "TASK_SPLIT_FILE", "RunStore", "check_metrics"]
+
+CONFIG_FILE = "config.yaml"
+TASK_SPLIT_FILE = "task_split.json"
+_BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
+_OURS = ("summary.json", FILE_NAME, "snapshots")
+
+
+class RunStore:
+    """The folder of one run.
+
+    Args:
+        run_dir: Folder of the run; ``None`` writes nothing.
+        mode: See ``Snapshotter``.
+        gap: See ``Snapshotter``.
+        loggers: Who is told the numbers of the run, too.
+    """
+
+    def __init__(
+        self, run_dir: str | Path | None, mode: str = "last", gap: int = 1, loggers: Sequence[MetricLogger] = ()
+    ) -> None:
+        self.run_dir = None if run_dir is None else Path(run_dir)
+        self.snapshotter = None if run_dir is None else Snapshotter(run_dir, mode, gap)
+        self.metrics = MetricsLog(run_dir, loggers)
+        self._lock: RunLock | None = None
+
+    @property
+    def saves(self) -> bool:
+        """Whether any snapshot is ever written."""
+        return self.snapshotter is not None and self.snapshotter.snapshot_mode != "none"
+
+    def begin(self, exist_ok: bool, config: Mapping[str, Any] | None) -> None:
+        """Make the folder of a new run.
+
+        Args:
+            exist_ok: Remove the metrics, summary and snapshots of an earlier run; otherwise they are an error.
+            config: Written to ``config.yaml``, unless there is one.
+        """
+        if self.run_dir is None:
+            return
+        content = _content(self.run_dir)
+        if content and not exist_ok:
+            raise RunExistsError(
+                f"{self.run_dir} exists and holds {', '.join(sorted(content)[:4])}: continue that run with "
+                f"`metaroll resume {self.run_dir}` (in Python: runner.restore(...), runner.resume(...)), or choose "
+                "another folder with --out (run_dir=...)"
+            )
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self._lock = self._lock or RunLock(self.run_dir)
+        for name in _OURS:
+            path = self.run_dir / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        self._write_config(config)
+
+    def go_on_from(self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None) -> bool:
+        """Bring the folder to where ``snapshot`` was written; whether it is another folder than ``from_dir``."""
+        if self.run_dir is None or self.snapshotter is None:
+            return False
+        offset = snapshot.manifest["metrics_offset"]
+        if self.run_dir.resolve() == from_dir.resolve():
+            self._lock = self._lock or RunLock(self.run_dir)
+            check_metrics(self.run_dir, snapshot)
+            # A kill in between leaves whole snapshots, each of which says where its metrics end.
+            self.snapshotter.clean()
+            self.snapshotter.set_aside_after(snapshot.iteration)
+            self.metrics.truncate(offset)
+            return False
+        self.begin(exist_ok, config)
+        source = from_dir / FILE_NAME
+        if source.is_file():
+            with open(source, "rb") as file:
+                write_atomic(self.run_dir / FILE_NAME, file.read(offset))
+        return True
+
+    def save(self, iteration: int, trees: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path | None:
+        """Write metrics, then a snapshot if the mode asks for one."""
+        offset = self.metrics.flush()
+        if self.snapshotter is None:
+            return None
+        return self.snapshotter.save(iteration, trees, {**manifest, "metrics_offset": offset})
+
+    def _write_config(self, config: Mapping[str, Any] | None) -> None:
+        if config is None or self.run_dir is None or (self.run_dir / CONFIG_FILE).exists():
+            return
+        text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
+        write_atomic(self.run_dir / CONFIG_FILE, text.encode())
+
+
+def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
+    """Error if metrics that were written before the snapshot are gone: what follows would continue a torn line."""
+    path, offset = run_dir / FILE_NAME, snapshot.manifest["metrics_offset"]
+    if not path.exists():
+        return  # taken away on purpose
+    if not path.is_file():
+        raise SnapshotError(f"{path} must be a file: move away what is there now")
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        file.seek(max(0, offset - 1))
+        whole = size >= offset and (offset == 0 or file.read(1) == b"\n")
+    if not whole:
+        raise SnapshotError(
+            f"{path} was changed after snapshot {snapshot.iteration} was written (a line must end at byte {offset}, "
+            f"the file has {size} bytes): restore it from a copy, or move it away to go on without the earlier numbers"
+        )
+
+
+def _content(run_dir: Path) -> set[str]:
+    """Names in a folder, but for what a run that was killed before its first snapshot leaves."""
+    if not run_dir.exists():
+        return set()
+    names = {name for name in os.listdir(run_dir) if not name.startswith(".") and name not in _BEFORE_THE_RUN}
+    return names if snapshots_of(run_dir) else names - {"snapshots"}

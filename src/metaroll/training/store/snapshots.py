@@ -1,0 +1,360 @@
+"""Snapshots of a run: folders that are whole or not there, under ``<run>/snapshots/<iteration>/``."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import platform
+import re
+import shutil
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from metaroll.errors import SnapshotError
+from metaroll.training.store.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
+from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
+
+__all__ = [
+    "BUFFERS",
+    "Snapshot",
+    "SnapshotConfig",
+    "SnapshotMode",
+    "Snapshotter",
+    "latest",
+    "load_snapshot",
+    "snapshots_of",
+]
+
+SnapshotMode = Literal["all", "last", "gap", "gap_overwrite", "gap_and_last", "none"]
+BUFFERS = "buffers"
+"""Name of the tree that only the newest snapshot keeps."""
+
+_FORMAT = 1
+_FOLDER = "snapshots"
+_MANIFEST = "manifest.json"
+_CONFIG = "config.yaml"
+_CHECKSUM = "crc32"
+_FINISHED = re.compile(r"(\d{6,})")
+_REPLACED = re.compile(r"\.(\d{6,})\.old")
+_TEMPORARY = re.compile(r"\.tmp-(\d{6,})")
+
+
+class SnapshotConfig(NamedTuple):
+    """Where a runner writes snapshots, and which it keeps (see ``Snapshotter``)."""
+
+    snapshot_dir: str | Path
+    snapshot_mode: str = "last"
+    snapshot_gap: int = 1
+
+
+def snapshots_of(run_dir: str | Path) -> dict[int, Path]:
+    """Finished snapshots of a run, oldest first: iteration (number of finished epochs) -> folder."""
+    folder = Path(run_dir) / _FOLDER
+    if not folder.is_dir():
+        return {}
+    found: dict[int, Path] = {}
+    replaced: dict[int, Path] = {}
+    for path in folder.iterdir():
+        if match := _FINISHED.fullmatch(path.name):
+            found[int(match[1])] = path
+        elif match := _REPLACED.fullmatch(path.name):
+            replaced[int(match[1])] = path
+    # Killed between the two renames of a replacement: the old snapshot still is the valid one.
+    return dict(sorted({**replaced, **found}.items()))
+
+
+def latest(run_dir: str | Path) -> int | None:
+    """Iteration of the newest snapshot, ``None`` without one."""
+    return max(snapshots_of(run_dir), default=None)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A snapshot on disk. ``iteration`` epochs were finished when it was written."""
+
+    iteration: int
+    path: Path
+    manifest: Mapping[str, Any]
+    cure: str
+
+    def tree(self, name: str) -> Any:
+        """The state tree called ``name``; ``SnapshotError`` if it is damaged."""
+        try:
+            return load_tree(self.path, name, self.cure)
+        except SnapshotError as error:
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {error}") from error
+
+    @property
+    def buffers(self) -> Any:
+        """The replay buffers; ``None`` where they were not kept."""
+        return self.tree(BUFFERS) if self._has_buffers else None
+
+    @property
+    def _has_buffers(self) -> bool:
+        # The JSON goes first when buffers are removed, so a lone arrays file is a removal that was interrupted.
+        return bool(self.manifest["buffers"]) and (self.path / f"{BUFFERS}.json").is_file()
+
+    def check_buffers(self) -> None:
+        """Error if half of the buffers is gone from the newest snapshot (an older one may be losing them just now)."""
+        path = self.path / f"{BUFFERS}.json"
+        if self.manifest["buffers"] and not path.is_file() and (self.path / f"{BUFFERS}.safetensors").exists():
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} is missing; {self.cure}")
+
+    def check_files(self) -> None:
+        """Error unless all files are there with the right size, the small ones intact (``tree`` checks the rest)."""
+        files = {**self.manifest["files"], **(self.manifest["buffers"] if self._has_buffers else {})}
+        for name, expected in files.items():
+            path = self.path / name
+            if not path.is_file():
+                problem = "is missing"
+            elif path.stat().st_size != expected["size"]:
+                problem = f"has {path.stat().st_size} bytes instead of {expected['size']}"
+            elif path.suffix == ".json" and checksum(path) != expected:
+                problem = "is damaged (its checksum differs from the manifest's)"
+            else:
+                continue
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} {problem}; {self.cure}")
+
+
+def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapshot:
+    """The snapshot of a run that was written after ``iteration`` epochs, checked.
+
+    Args:
+        run_dir: Folder of the run.
+        iteration: ``"last"``, ``"first"``, or a number of finished epochs (also as digits).
+    """
+    found = snapshots_of(run_dir)
+    if not found:
+        raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
+    chosen = _choose(found, iteration, run_dir)
+    older = [i for i in found if i < chosen]
+    newer = [i for i in found if i > chosen]
+    if older or newer:
+        other = older[-1] if older else newer[0]
+        which = f"an older one: from_epoch={other}" if older else f"another one: from_epoch={other}"
+        known = ", ".join(map(str, found))
+        cure = f"choose {which} (--from-epoch {other} on the command line; there are: {known})"
+    else:
+        cure = "there is no other snapshot: restore it from a copy, or train anew with --out"
+    path = found[chosen]
+    if not (path / _MANIFEST).is_file():
+        raise SnapshotError(f"snapshot {chosen} cannot be used: {path / _MANIFEST} is missing; {cure}")
+    try:
+        manifest = read_json(path / _MANIFEST, cure)
+    except SnapshotError as error:
+        raise SnapshotError(f"snapshot {chosen} cannot be used: {error}") from error
+    _check_manifest(manifest, chosen, path, cure)
+    snapshot = Snapshot(chosen, path, manifest, cure)
+    if not newer:
+        snapshot.check_buffers()
+    snapshot.check_files()
+    return snapshot
+
+
+def _why_none(run_dir: Path) -> str:
+    """Why a run has no snapshot, as far as its folder tells, and what to do."""
+    told = [name for name in (METRICS_FILE, "summary.json") if (run_dir / name).is_file()]
+    if told:
+        return (
+            f"{told[0]} beside it tells of finished epochs, so they were lost, or none was to be kept yet "
+            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with --out"
+        )
+    if (run_dir / _CONFIG).is_file():
+        return (
+            f"the run was stopped before its first one; if `metaroll train` began it, `metaroll resume {run_dir}` does"
+        )
+    return "this is not a run folder; name one that `metaroll train` or a LocalRunner has written"
+
+
+def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path) -> int:
+    if iteration == "last":
+        return max(found)
+    if iteration == "first":
+        return min(found)
+    digits = isinstance(iteration, str) and iteration.isdecimal()
+    if isinstance(iteration, bool) or not (digits or isinstance(iteration, int)):
+        raise ValueError(f"from_epoch must be 'last', 'first' or a number of finished epochs, got {iteration!r}")
+    if int(iteration) not in found:
+        raise SnapshotError(
+            f"{run_dir} has no snapshot after {iteration} epochs; choose one of {', '.join(map(str, found))}"
+        )
+    return int(iteration)
+
+
+def _check_manifest(manifest: Any, iteration: int, path: Path, cure: str) -> None:
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if version != _FORMAT:
+        writer = manifest.get("metaroll", "an unknown version") if isinstance(manifest, dict) else "something else"
+        raise SnapshotError(
+            f"{path} has snapshot format {version!r}, this metaroll reads {_FORMAT}: it was written by metaroll "
+            f"{writer}; use that version, or train anew with --out"
+        )
+    problem = ""
+    missing = [key for key in ("iteration", "files", "buffers", "metrics_offset") if key not in manifest]
+    if missing:
+        problem = f"lacks {', '.join(missing)}"
+    elif _CHECKSUM in manifest and manifest[_CHECKSUM] != _checksum_of(manifest):
+        problem = "is damaged (its checksum differs from the one that was written down)"
+    elif manifest["iteration"] != iteration:
+        problem = f"belongs to snapshot {manifest['iteration']}: its folder was renamed or copied"
+    if problem:
+        raise SnapshotError(f"snapshot {iteration} cannot be used: {path / _MANIFEST} {problem}; {cure}")
+
+
+def _checksum_of(manifest: Mapping[str, Any]) -> int:
+    """Checksum of the content of a manifest, however it is laid out."""
+    content = {key: value for key, value in manifest.items() if key != _CHECKSUM}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+class Snapshotter:
+    """Writes the snapshots of a run and keeps those that its mode asks for.
+
+    Modes (k is the number of finished epochs): ``all`` keeps every one; ``last`` the newest; ``gap`` one every
+    ``snapshot_gap`` epochs; ``gap_overwrite`` the newest of those; ``gap_and_last`` those of ``gap`` and the newest;
+    ``none`` writes nothing. Replay buffers are kept in the newest snapshot only.
+
+    Args:
+        snapshot_dir: Folder of the run.
+        snapshot_mode: One of the modes above.
+        snapshot_gap: Epochs between snapshots in the gap modes.
+    """
+
+    def __init__(self, snapshot_dir: str | Path, snapshot_mode: str = "last", snapshot_gap: int = 1) -> None:
+        if snapshot_mode not in get_args(SnapshotMode):
+            known = ", ".join(get_args(SnapshotMode))
+            raise ValueError(f"snapshot_mode must be one of {known}, got {snapshot_mode!r}")
+        if isinstance(snapshot_gap, bool) or not isinstance(snapshot_gap, int) or snapshot_gap < 1:
+            raise ValueError(f"snapshot_gap must be an integer of at least 1, got {snapshot_gap!r}")
+        if snapshot_mode == "last" and snapshot_gap != 1:
+            raise ValueError(f"snapshot_mode 'last' needs snapshot_gap=1, got {snapshot_gap}; use 'gap_overwrite'")
+        if snapshot_mode == "gap_overwrite" and snapshot_gap == 1:
+            raise ValueError("snapshot_mode 'gap_overwrite' needs a snapshot_gap above 1, got 1; use 'last'")
+        self.snapshot_dir = Path(snapshot_dir)
+        self.snapshot_mode = snapshot_mode
+        self.snapshot_gap = snapshot_gap
+
+    def wants(self, iteration: int) -> bool:
+        """Whether the mode asks for a snapshot after ``iteration`` epochs."""
+        if self.snapshot_mode == "none":
+            return False
+        return self.snapshot_mode in ("all", "last", "gap_and_last") or iteration % self.snapshot_gap == 0
+
+    def save(self, iteration: int, trees: Mapping[str, Any], manifest: Mapping[str, Any]) -> Path | None:
+        """Write a snapshot and remove those (and the buffers) that are no longer kept; its folder, or ``None``.
+
+        Args:
+            iteration: Number of finished epochs.
+            trees: Name -> state tree; the one called ``"buffers"`` is kept in the newest snapshot only.
+            manifest: More entries for ``manifest.json`` (``algorithm``, ``fingerprint``, ``metrics_offset``).
+        """
+        if not self.wants(iteration):
+            return None
+        root = self.snapshot_dir / _FOLDER
+        root.mkdir(parents=True, exist_ok=True)
+        temporary = root / f".tmp-{iteration:06d}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
+            self._write(temporary, iteration, trees, manifest)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        target = root / f"{iteration:06d}"
+        if target.exists():
+            replaced = root / f".{iteration:06d}.old"
+            shutil.rmtree(replaced, ignore_errors=True)
+            os.replace(target, replaced)
+        os.replace(temporary, target)
+        flush_folder(root)
+        self._tidy(iteration)
+        return target
+
+    @staticmethod
+    def _write(folder: Path, iteration: int, trees: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+        files: dict[str, Any] = {}
+        buffers: dict[str, Any] = {}
+        for name, tree in trees.items():
+            if tree is not None:
+                (buffers if name == BUFFERS else files).update(save_tree(folder, name, tree))
+        document = {
+            "format": _FORMAT,
+            "metaroll": _version("metaroll"),
+            "packages": {"python": platform.python_version(), **{p: _version(p) for p in _PACKAGES}},
+            "iteration": iteration,
+            **manifest,
+            "files": files,
+            "buffers": buffers,
+        }
+        document = to_plain(document)
+        write_json(
+            folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)}
+        )  # last: a folder with a manifest is complete
+        flush_folder(folder)
+
+    def _tidy(self, newest: int) -> None:
+        for iteration, path in snapshots_of(self.snapshot_dir).items():
+            if iteration >= newest:
+                continue
+            if self.snapshot_mode in ("last", "gap_overwrite") or not self._kept(iteration):
+                self._remove(path, iteration)
+            else:
+                (path / f"{BUFFERS}.json").unlink(missing_ok=True)
+                (path / f"{BUFFERS}.safetensors").unlink(missing_ok=True)
+        self._remove_replaced()
+
+    def _kept(self, iteration: int) -> bool:
+        return self.snapshot_mode == "all" or iteration % self.snapshot_gap == 0
+
+    def _remove(self, path: Path, iteration: int) -> None:
+        # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
+        doomed = path.with_name(f".tmp-{iteration:06d}")
+        shutil.rmtree(doomed, ignore_errors=True)
+        os.replace(path, doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+    def _remove_replaced(self) -> None:
+        valid = set(snapshots_of(self.snapshot_dir).values())
+        for path in (self.snapshot_dir / _FOLDER).glob(".*.old"):
+            if _REPLACED.fullmatch(path.name) and path not in valid:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written. Only whoever trains in this folder may call it."""
+        root = self.snapshot_dir / _FOLDER
+        if not root.is_dir():
+            return
+        for path in root.iterdir():
+            if _TEMPORARY.fullmatch(path.name):
+                shutil.rmtree(path, ignore_errors=True)
+            elif (match := _REPLACED.fullmatch(path.name)) and not (root / match[1]).exists():
+                os.replace(path, root / match[1])
+        self._remove_replaced()
+
+    def set_aside_after(self, iteration: int) -> None:
+        """Rename snapshots newer than ``iteration`` to ``<iteration>.abandoned``: training goes on from an older."""
+        for newer, path in sorted(snapshots_of(self.snapshot_dir).items(), reverse=True):
+            if newer > iteration:
+                abandoned = path.with_name(f"{newer:06d}.abandoned")
+                shutil.rmtree(abandoned, ignore_errors=True)
+                os.replace(path, abandoned)
+
+    def load(self, iteration: int | str = "last") -> Snapshot:
+        """``load_snapshot`` of this run."""
+        return load_snapshot(self.snapshot_dir, iteration)
+
+
+_PACKAGES = ("numpy", "torch", "gymnasium")
+
+
+@functools.cache
+def _version(package: str) -> str:
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version(package)
+    return "not installed"
