@@ -27,7 +27,7 @@ from metaroll.envs.tabular.random_mdp import RandomMDPEnv
 from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
@@ -90,9 +90,9 @@ def bandit_choice(
 def play_bandits(num_arms: int, policy: str, pulls: int, trials: int, seed: int) -> np.ndarray:
     """Rewards ``(trials, pulls)``."""
     env = BernoulliBanditEnv(num_arms=num_arms)
-    tasks = env.sample_tasks(trials, generator=mix_seed("tasks", num_arms, seed))
+    tasks = env.sample_tasks(trials, generator=derive_seed("tasks", num_arms, seed))
     slots = start(env, tasks, 0, seed)
-    generator = np.random.default_rng(mix_seed("policy", policy, num_arms, seed))
+    generator = np.random.default_rng(derive_seed("policy", policy, num_arms, seed))
     rows, active = np.arange(trials), np.ones(trials, dtype=bool)
     won, lost = np.zeros((2, trials, num_arms))
     best = np.argmax([task["probabilities"] for task in tasks], axis=1)
@@ -149,8 +149,8 @@ def play_mdps(policy: str, episodes: int, trials: int, seed: int) -> np.ndarray:
 
 def _play_mdps(policy: str, episodes: int, trials: int, seed: int, part: int) -> np.ndarray:
     env = RandomMDPEnv()
-    tasks = env.sample_tasks(trials, generator=mix_seed("tasks", part, seed))
-    generator = np.random.default_rng(mix_seed("policy", policy, part, seed))
+    tasks = env.sample_tasks(trials, generator=derive_seed("tasks", part, seed))
+    generator = np.random.default_rng(derive_seed("policy", policy, part, seed))
     beliefs, rows, active = Beliefs(trials, 10, 5), np.arange(trials), np.ones(trials, dtype=bool)
     slots = BatchedSlots(trials, env)
     plan: np.ndarray | None = None
@@ -158,7 +158,7 @@ def _play_mdps(policy: str, episodes: int, trials: int, seed: int, part: int) ->
         plan = best_actions(*(np.stack([task[name] for task in tasks]) for name in ("rewards", "transitions")))
     totals = np.zeros((trials, episodes))
     for episode in range(episodes):
-        state = restart(slots, tasks, episode, mix_seed(part, seed))
+        state = restart(slots, tasks, episode, derive_seed(part, seed))
         if policy in ("greedy", "thompson"):
             plan = best_actions(*(beliefs.mean() if policy == "greedy" else beliefs.sample(generator)))
         for step in range(EPISODE):
@@ -187,7 +187,7 @@ def restart(slots: BatchedSlots, tasks: Sequence[Any], episode: int, seed: int) 
 def point_returns(name: str, target: str, trials: int, seed: int) -> np.ndarray:
     """Returns ``(trials,)`` of episodes that go to the ``"goal"`` or to the ``"origin"``, each in a task of its own."""
     family = get_family(name)
-    tasks = family.env_constructor.sample_tasks(trials, generator=mix_seed("tasks", name, seed))  # type: ignore[attr-defined]
+    tasks = family.env_constructor.sample_tasks(trials, generator=derive_seed("tasks", name, seed))  # type: ignore[attr-defined]
 
     def act(obs: np.ndarray, contexts: dict[str, np.ndarray]) -> np.ndarray:
         return go_to(contexts["goal"] if target == "goal" else np.zeros_like(obs), obs)

@@ -32,7 +32,7 @@ from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.networks import MLP
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, RolloutPlan
 
@@ -70,7 +70,7 @@ _OF_LEARNER = ("learning_rate", "lr_decay_epochs", "batch_size", "num_passes", "
 def make_learner(problem: PackerEnv, algorithm: str, setting: Mapping[str, Any], seed: int) -> EPOpt:
     """EPOpt; PPO is the one that always keeps all rollouts."""
     spec = EnvSpec.from_env(problem.make())
-    generator, sizes = torch_generator(mix_seed("networks", seed)), setting["hidden_sizes"]
+    generator, sizes = torch_generator(derive_seed("networks", seed)), setting["hidden_sizes"]
     shape: dict[str, Any] = {"init": "orthogonal", "generator": generator}
     if "init_std" in setting:
         policy = GaussianMLPPolicy(spec, sizes, init_std=setting["init_std"], **shape)
@@ -78,7 +78,7 @@ def make_learner(problem: PackerEnv, algorithm: str, setting: Mapping[str, Any],
         policy = CategoricalMLPPolicy(spec, sizes, **shape)
     critic = MLP(spec.obs_dim, 1, sizes, "tanh", **shape)
     numbers = {name: setting[name] for name in _OF_LEARNER}
-    seed = mix_seed("algorithm", seed)
+    seed = derive_seed("algorithm", seed)
     constants = None if algorithm == "nominal" else problem.randomizer()
     ppo = PPO(spec, policy, critic, task_sampler=constants, evaluate_every=0, seed=seed, **numbers)
     return EPOpt(
@@ -91,9 +91,9 @@ def make_learner(problem: PackerEnv, algorithm: str, setting: Mapping[str, Any],
 
 def evaluate(problem: PackerEnv, policy: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns, and which are successes, ``(count,)`` each: one episode under each held-out draw."""
-    draws = problem.randomizer().sample(count, generator=mix_seed("held-out constants", 0))
+    draws = problem.randomizer().sample(count, generator=derive_seed("held-out constants", 0))
     plans = [
-        RolloutPlan(index=i, seed=(mix_seed("evaluation", 0), i, 0), env_update=draw, eval=True, deterministic=True)
+        RolloutPlan(index=i, seed=(derive_seed("evaluation", 0), i, 0), env_update=draw, eval=True, deterministic=True)
         for i, draw in enumerate(draws)
     ]
     with RolloutEngine(problem.make, policy) as engine:
@@ -107,7 +107,7 @@ def measure(env: str, algorithm: str, seed: int, quick: bool) -> None:
     problem, setting = ENVS[env], {**SETTINGS[env], **(QUICK if quick else {})}
     learner = make_learner(problem, algorithm, setting, seed)
     begun = time.perf_counter()
-    with LocalRunner(seed=mix_seed("rollouts", seed)) as runner:
+    with LocalRunner(seed=derive_seed("rollouts", seed)) as runner:
         runner.setup(learner, problem.make)
         runner.train(setting["epochs"])
         env_steps = runner.total_env_steps
@@ -166,7 +166,7 @@ def resampled(values: np.ndarray, statistic: Any, seed: int = 0) -> tuple[float,
     return float(low), float(high)
 
 
-def summarise(env: str, seeds: Sequence[int]) -> None:
+def summarize(env: str, seeds: Sequence[int]) -> None:
     """Success rates beside the published ones, and paired differences of CVaR_0.1, over the results."""
     runs = {algorithm: known_lines(env, algorithm, seeds) for algorithm in ALGORITHMS}
     for algorithm, lines in runs.items():
@@ -260,7 +260,7 @@ def main() -> None:
                 for algorithm in args.algorithm:
                     measure(env, algorithm, seed, args.quick)
         elif not args.quick:
-            summarise(env, args.seeds)
+            summarize(env, args.seeds)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from metaroll.functional.robust_statistics import wilson_interval
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -85,14 +85,14 @@ def updates(rate: float) -> list[SetTaskUpdate]:
 def evaluate(rate: float, repetition: int, engine: RolloutEngine) -> tuple[int, float]:
     """Successes in all planned episodes, and the rate of the first to finish."""
     tasks = updates(rate)
-    judge = MetaEvaluator(
+    reward_and_termination = MetaEvaluator(
         test_task_sampler=FixedTaskSampler(tasks),
         test_task_names=[f"task {i // INSTANCES}" for i in range(len(tasks))],
         n_exploration_traj=1,
         n_test_rollouts=EPISODES,
-        seed=mix_seed("bias", round(100 * rate), repetition),
+        seed=derive_seed("bias", round(100 * rate), repetition),
     )
-    result = judge.evaluate(Idle(), engine=engine)
+    result = reward_and_termination.evaluate(Idle(), engine=engine)
     rate_found, count = result.success_rate, len(tasks) * EPISODES
     assert rate_found is not None
     return round(rate_found * count), result.first_finished_success_rate(FIRST)

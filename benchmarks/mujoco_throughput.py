@@ -8,7 +8,7 @@ steps all slots in this process, with two threads; ``processes`` shares them bet
 ``peer=floor`` is bare physics: two threads that do nothing but ``mj_step`` (and ``mj_rnePostConstraint``, where the
 environment reads forces of contacts) on data of their own, through the very steps of rollouts of ours. Every contestant
 has the same number of environments. All is warmed up first; windows of ours and of a peer alternate, a ratio is that of
-two neighbouring windows, and reported is the median over the repetitions with its range. ``peer=none`` are ours against
+two neighboring windows, and reported is the median over the repetitions with its range. ``peer=none`` are ours against
 ours: a model for every slot against one for all, and what it costs to set the tasks of 40 slots.
 """
 
@@ -134,7 +134,7 @@ def floor(env: str, slots: int, args: argparse.Namespace) -> Rate:
 
 
 def tell(args: argparse.Namespace, pairs: Sequence[tuple[float, float]], **known: Any) -> None:
-    """Report the median ratio of neighbouring windows."""
+    """Report the median ratio of neighboring windows."""
     ratios = [a / b for a, b in pairs]
     report(
         NAME,

@@ -7,7 +7,7 @@ Ours are whole calls of ``ParameterExplorationSampler.sample`` with one worker: 
 initial states, up to the recorded ``StepSequence`` objects. ``peer=loop`` steps the same formulas one rollout at a time
 with plain Python floats and only adds up rewards. It acts with a linear policy in plain floats, with a 64x64 tanh
 network as three NumPy products on one row, or (``64x64-module``) with the same torch module as ours on one row. Windows
-of both alternate, a ratio is that of two neighbouring windows, and reported is the median over the repetitions with its
+of both alternate, a ratio is that of two neighboring windows, and reported is the median over the repetitions with its
 range. Rates are per CPU second of this process, so both have one core.
 """
 

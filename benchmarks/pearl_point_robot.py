@@ -29,11 +29,11 @@ from metaroll.cli.experiment.demo import DEMO_VALUES
 from metaroll.cli.experiment.experiments import Experiment, build, build_evaluator, resolve, split_tasks, torch_threads
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.evaluation_metrics import (
     interval_of_mean,
-    interval_of_normalised_score,
-    normalised_score,
+    interval_of_normalized_score,
+    normalized_score,
 )
 
 NAME = "pearl_point_robot"
@@ -160,13 +160,13 @@ def trained(config: Mapping[str, Any], networks: Sequence[Any]) -> Experiment:
 
 
 def dense_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Normalised score of the adapted episodes; the references count in the same cells."""
+    """Normalized score of the adapted episodes; the references count in the same cells."""
     adapted = slice(config["evaluation"]["n_exploration_traj"], None)
     per_task = {name: cells[:, :, adapted].mean(axis=(1, 2)) for name, cells in found.items()}
     return {
-        "metric": "normalised_score",
+        "metric": "normalized_score",
         "unit": "share of the way from floor to oracle",
-        **score([per_task], mix_seed("score", config["run"]["seed"])),
+        **score([per_task], derive_seed("score", config["run"]["seed"])),
         "return_after": float(per_task["agent"].mean()),
         "return_floor": float(per_task["floor"].mean()),
         "return_oracle": float(per_task["oracle"].mean()),
@@ -181,7 +181,7 @@ def sparse_line(found: Mapping[str, np.ndarray], config: Mapping[str, Any]) -> d
     return {
         "metric": "exploration_gain",
         "unit": "sparse return, 5th exploration episode minus 1st",
-        **gain([per_task], mix_seed("gain", config["run"]["seed"])),
+        **gain([per_task], derive_seed("gain", config["run"]["seed"])),
         "return_first": float(first.mean()),
         "return_fifth": float(fifth.mean()),
         "return_floor": float(found["floor"].mean()),
@@ -194,10 +194,10 @@ LINES = {"dense": dense_line, "sparse": sparse_line}
 
 
 def score(runs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, float]:
-    """Normalised score and its interval, over the tasks of all ``runs``."""
+    """Normalized score and its interval, over the tasks of all ``runs``."""
     samples = [np.concatenate([run[name] for run in runs]) for name in ("agent", "floor", "oracle")]
-    low, high = interval_of_normalised_score(*samples, seed=seed)
-    return {"value": normalised_score(*samples), "ci_low": low, "ci_high": high}
+    low, high = interval_of_normalized_score(*samples, seed=seed)
+    return {"value": normalized_score(*samples), "ci_low": low, "ci_high": high}
 
 
 def gain(runs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, float]:
@@ -238,7 +238,7 @@ def measure(family: str, seed: int, overrides: Mapping[str, Any], quick: bool, s
     )
 
 
-def summarise(family: str, lines: Sequence[Mapping[str, Any]], save: bool) -> None:
+def summarize(family: str, lines: Sequence[Mapping[str, Any]], save: bool) -> None:
     """One line over the seeds: mean of their values; intervals over all their tasks, and over seeds (Student's t)."""
     values = np.array([line["value"] for line in lines])
     half = math.nan
@@ -315,7 +315,7 @@ def main() -> None:
             seeds = args.seeds[:1] if args.quick else args.seeds
             lines = [measure(family, seed, overrides, args.quick, save) for seed in seeds]
         if len(lines) > 1:
-            summarise(family, lines, save)
+            summarize(family, lines, save)
         elif args.summary:
             raise SystemExit(f"{family}: the results hold {len(lines)} of the seeds {args.seeds} with these values")
 

@@ -7,7 +7,7 @@
 
 The final return is the mean over 20 episodes without noise. Times are those of training alone: no evaluation, no
 building, one thread each. ``--speed`` lets short trainings of both take turns, so that they share what else the machine
-does; a ratio is that of two neighbours, reported is the median with the range.
+does; a ratio is that of two neighbors, reported is the median with the range.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import torch
 from _reporting import read_results, report, report_missing, versions
 
 from metaroll.cli.experiment.experiments import build, resolve
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 
 NAME = "ppo_control"
 PEER = "stable-baselines3"
@@ -120,12 +120,12 @@ def train_sb3(env: str, setting: Mapping[str, Any], seed: int, episodes: int) ->
     begun = time.perf_counter()
     model.learn(setting["epochs"] * setting["steps_per_epoch"])
     seconds = time.perf_counter() - begun
-    returns = [sb3_episode(model, envs, env, mix_seed("episode", seed, k)) for k in range(episodes)]
+    returns = [sb3_episode(model, envs, env, derive_seed("episode", seed, k)) for k in range(episodes)]
     return {"returns": np.array(returns), "seconds": seconds, "env_steps": model.num_timesteps}
 
 
 def sb3_episode(model: Any, envs: Any, env: str, seed: int) -> float:
-    """Return of one episode without noise, with the normaliser as training left it."""
+    """Return of one episode without noise, with the normalizer as training left it."""
     environment: Any = gymnasium.make(env)
     obs, _ = environment.reset(seed=seed)
     total, over = 0.0, False
@@ -175,7 +175,7 @@ def measure(env: str, seed: int, subjects: Sequence[str], quick: bool) -> None:
         print(f"{env} seed {seed} {subject}: {returns.mean():.1f}, {rate:.0f} steps/s", file=sys.stderr, flush=True)
 
 
-def summarise(env: str, seeds: Sequence[int]) -> None:
+def summarize(env: str, seeds: Sequence[int]) -> None:
     """Means over the seeds in the results, and the interval of the difference."""
     runs = {subject: known_lines(env, name, seeds) for subject, name in SUBJECTS.items()}
     ours, peers = runs["ours"], runs["sb3"]
@@ -273,7 +273,7 @@ def main() -> None:
             for seed in args.seeds[:1] if args.quick else args.seeds:
                 measure(env, seed, tuple(args.subject), args.quick)
         elif not args.quick:
-            summarise(env, args.seeds)
+            summarize(env, args.seeds)
 
 
 if __name__ == "__main__":

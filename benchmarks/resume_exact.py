@@ -4,7 +4,7 @@
     python benchmarks/resume_exact.py --env cheetah-vel --kills 2
 
 Through the command line, as a user would. Kill number k falls at a random moment of epoch k + 1 (the first also into
-the start): sampling, gradient steps, evaluation, writing a snapshot. Compared are weights, optimisers, generators,
+the start): sampling, gradient steps, evaluation, writing a snapshot. Compared are weights, optimizers, generators,
 replay buffers and metrics.
 """
 

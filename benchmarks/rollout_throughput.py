@@ -5,7 +5,7 @@
 
 Ours are whole calls of ``RolloutEngine.run`` with 2 workers, up to the recorded ``StepSequence`` objects in the parent.
 Everything is warmed up first; then short windows of ours and of what it is compared with alternate, since machines are
-noisy. A ratio is that of two neighbouring windows, reported is the median over the repetitions with its range.
+noisy. A ratio is that of two neighboring windows, reported is the median over the repetitions with its range.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ All in float32 with domain parameters of their own in every slot. ``peer=loop`` 
 at a time with plain Python floats; ``peer=gymnasium`` is Pendulum-v1 in a SyncVectorEnv; both and ours start anew what
 has ended. ``peer=policy`` is the forward pass of a 64x64 policy alone, ours the whole rollout engine with that policy,
 recording included: in the middle of episodes, and over whole episodes from plans to ``StepSequence`` objects.
-Everything is warmed up first; windows of ours and the peer alternate, a ratio is that of two neighbouring windows, and
+Everything is warmed up first; windows of ours and the peer alternate, a ratio is that of two neighboring windows, and
 reported is the median over the repetitions with its range. Rates are per CPU second of this process, so run it with
 ``OMP_NUM_THREADS=1``; that of CUDA is per second of the clock.
 """

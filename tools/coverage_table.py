@@ -5,7 +5,7 @@ Usage: python tools/coverage_table.py [--check]     (--check writes nothing; exi
 The documented names are those of the five seed documents (tests/contract/documented_api.json). A name exists when the
 compat module of its seed offers it. It is `done` only when it is listed in DONE below *and* has every documented
 parameter (name, order, default) and member; without the claim it is `in part`, since signatures say nothing about
-behaviour. A contract test fails when a name in DONE falls short or when the committed table is out of date.
+behavior. A contract test fails when a name in DONE falls short or when the committed table is out of date.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ DONE = {
         "to_format",
     },
 }
-"""Names of each seed whose behaviour, too, is complete and tested."""
+"""Names of each seed whose behavior, too, is complete and tested."""
 
 MISSING = object()
 
@@ -209,7 +209,7 @@ def to_markdown(rows: Sequence[Row]) -> str:
         "<!-- written by tools/coverage_table.py; do not edit -->",
         "",
         "Every class, function and constant of the five seed documents, where it lives and how far it is: `done` (all",
-        "documented parameters and members, with tests of their behaviour), `in part` (usable, something is still to",
+        "documented parameters and members, with tests of their behavior), `in part` (usable, something is still to",
         "come), `planned`.",
         "",
         f"{len(rows)} names: " + ", ".join(f"{number} {state}" for state, number in counts.items()) + ".",

@@ -25,7 +25,7 @@ from metaroll.envs.sims.rewards import AbsErr, QuadrErr, RewardFunction, ScaledE
 from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.spreads import spreads_of
 from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, RadiallySymmDesStateTask, SimTask
-from metaroll.tasks.domain_randomizer import Spread
+from metaroll.tasks.domain_randomizer import RandomizationRange
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "simulators.md"
@@ -144,7 +144,7 @@ INTRODUCTION = """# Simulators
 <!-- written by tools/simulator_table.py; do not edit -->
 
 Ten environments of control and robotics, written as formulas of arrays: one at a time as a Gymnasium environment,
-thousands at once in NumPy or PyTorch, with constants of their own each. How to use and randomise them:
+thousands at once in NumPy or PyTorch, with constants of their own each. How to use and randomize them:
 [sim_to_real.md](sim_to_real.md).
 
 ```python
@@ -213,7 +213,7 @@ def spread_text(spread: Any, unit: str) -> str:
     """How a domain parameter varies by default."""
     if spread is None:
         return "fixed"
-    if not isinstance(spread, Spread):
+    if not isinstance(spread, RandomizationRange):
         raise TypeError(f"no text for {spread!r}")
     size = f"{number(100 * spread.fraction)} %"
     if spread.absolute:

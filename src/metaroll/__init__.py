@@ -54,7 +54,7 @@ _MODULES = {
         "NormalDomainParam",
         "UniformDomainParam",
     ],
-    "tasks.domain_randomizer": ["DomainRandomizer", "Spread"],
+    "tasks.domain_randomizer": ["DomainRandomizer", "RandomizationRange"],
     "tasks.task_sampler": ["FixedTaskSampler", "SetTaskSampler", "TaskSampler"],
     "tasks.leak_guard": ["SplitReport", "check_split"],
     "tasks.split_sampler": ["SplitTaskSampler"],
@@ -148,7 +148,7 @@ _MODULES = {
     "training.store.snapshots": ["SnapshotConfig", "Snapshotter"],
     "training.store.tensorboard_logger": ["TensorBoardLogger"],
     "training.store.wandb_logger": ["WandbLogger"],
-    "training.figures.record_video": ["film_agent"],
+    "training.figures.record_video": ["record_video"],
     "training.figures.video": ["write_video"],
     "training.report.report": ["write_report"],
 }

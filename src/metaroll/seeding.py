@@ -15,11 +15,11 @@ import torch
 __all__ = [
     "GlobalStream",
     "as_generator",
+    "derive_seed",
     "effective_seed",
     "fresh_seed",
     "get_base_seed",
     "isolated_rng",
-    "mix_seed",
     "plan_env_seed",
     "plan_generator",
     "seed_sequence",
@@ -90,7 +90,7 @@ def _whole(name: str, value: Any) -> int:
     return int(value)
 
 
-def mix_seed(*parts: int | str) -> int:
+def derive_seed(*parts: int | str) -> int:
     """One 31-bit seed from several names and numbers, the same on every machine (SHA-256 of their text)."""
     text = "\x1f".join(f"{type(p).__name__}:{p}" for p in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1

@@ -160,7 +160,7 @@ class RolloutPlan:
         parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
         context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
         max_steps: Truncate after this many steps.
-        eval: Evaluation mode: randomisation of environments is off unless asked for.
+        eval: Evaluation mode: randomization of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
         stop_on_done: End at the environment's own ending.
         extras: Notes of who made the plan: ``name`` is what errors call the rollout, in place of its index and seed;

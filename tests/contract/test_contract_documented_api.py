@@ -1,4 +1,4 @@
-"""Documented names: present, with the documented parameters, and each with a test of its behaviour (design.md 7)."""
+"""Documented names: present, with the documented parameters, and each with a test of its behavior (design.md 7)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FUNCTIONAL_SEQUENCE_TESTS = "tests/unit/test_functional_sequences.py"
 SET_TASK_TESTS = "tests/unit/test_tasks_task_sampler.py"
 FINITE_TESTS = "tests/unit/test_tasks_finite_samplers.py"
 METAWORLD_TESTS = "tests/unit/test_envs_metaworld_sampler.py"
-BEHAVIOUR_TESTS = {
+BEHAVIOR_TESTS = {
     "TaskSampler": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
     "TaskSampler.n_tasks": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
     "TaskSampler.sample": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
@@ -77,7 +77,7 @@ BEHAVIOUR_TESTS = {
     ),
     "PEARL.networks": f"{PEARL_TESTS}::test_policy_and_networks",
     "PEARL.policy": f"{PEARL_TESTS}::test_policy_and_networks",
-    "PEARL.to": f"{PEARL_TESTS}::test_to_moves_networks_and_optimiser_state",
+    "PEARL.to": f"{PEARL_TESTS}::test_to_moves_networks_and_optimizer_state",
     "PEARL.train": f"{PEARL_TESTS}::test_train_logs_evaluates_and_returns_the_last_meta_test_return",
     "PEARLWorker": f"{WORKER_TESTS}::test_pearl_worker_rollout_shapes_and_context",
     "PEARLWorker.agent": f"{WORKER_TESTS}::test_pearl_worker_agent_and_env",
@@ -94,7 +94,7 @@ BEHAVIOUR_TESTS = {
     "StepSequence.data_format": f"{SEQUENCE_TESTS}::test_format_is_torch_if_any_data_is",
     "StepSequence.data_names": f"{SEQUENCE_TESTS}::test_arrays_are_taken_as_they_are",
     "StepSequence.discounted_return": f"{SEQUENCE_TESTS}::test_returns",
-    "StepSequence.from_pandas": "tests/unit/test_data_labelled_tables.py::test_labelled_columns_become_fields",
+    "StepSequence.from_pandas": "tests/unit/test_data_labeled_tables.py::test_labeled_columns_become_fields",
     "StepSequence.get_data_values": f"{SEQUENCE_TESTS}::test_get_data_values",
     "StepSequence.get_rollout": f"{SEQUENCE_TESTS}::test_get_rollout",
     "StepSequence.iterate_rollouts": f"{SEQUENCE_TESTS}::test_concat_keeps_final_observations_reachable",
@@ -142,7 +142,7 @@ BEHAVIOUR_TESTS = {
         f"{EXPLORATION_TESTS}::test_every_set_meets_the_same_pairs_of_domain_and_state"
     ),
     "ParameterExplorationSampler.reinit": (
-        f"{EXPLORATION_TESTS}::test_reinit_takes_the_new_environment_s_randomisation"
+        f"{EXPLORATION_TESTS}::test_reinit_takes_the_new_environment_s_randomization"
     ),
     "ParameterExplorationSampler.sample": (
         f"{EXPLORATION_TESTS}::test_every_set_meets_the_same_pairs_of_domain_and_state"
@@ -185,7 +185,7 @@ BEHAVIOUR_TESTS = {
     "sequence_sqrt": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
     "rollout": "tests/unit/test_rollouts_episode.py::test_every_documented_parameter_and_field",
 }
-"""Every documented member of the finished seeds -> the test of its behaviour, which names its section of the specs."""
+"""Every documented member of the finished seeds -> the test of its behavior, which names its section of the specs."""
 
 
 def documented_members(items: list[dict[str, Any]]) -> set[str]:
@@ -222,13 +222,13 @@ def functions_of(path: str) -> dict[str, str]:
     return {n.name: ast.get_docstring(n) or "" for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
 
 
-def test_every_documented_member_has_a_behaviour_test() -> None:
-    assert documented_members(CLAIMED) == set(BEHAVIOUR_TESTS)
+def test_every_documented_member_has_a_behavior_test() -> None:
+    assert documented_members(CLAIMED) == set(BEHAVIOR_TESTS)
 
 
-@pytest.mark.parametrize("member", BEHAVIOUR_TESTS)
-def test_behaviour_test_exists_and_names_its_spec(member: str) -> None:
-    path, _, name = BEHAVIOUR_TESTS[member].partition("::")
+@pytest.mark.parametrize("member", BEHAVIOR_TESTS)
+def test_behavior_test_exists_and_names_its_spec(member: str) -> None:
+    path, _, name = BEHAVIOR_TESTS[member].partition("::")
     known = functions_of(path)
     assert name in known, f"{path} has no test {name}"
     assert "specs/" in known[name], f"the docstring of {name} must name the section of the specs that it checks"

@@ -38,7 +38,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(built)
 
 
-def test_wheel_holds_every_module_the_types_marker_and_the_licence(wheel: zipfile.ZipFile) -> None:
+def test_wheel_holds_every_module_the_types_marker_and_the_license(wheel: zipfile.ZipFile) -> None:
     shipped = set(wheel.namelist())
     sources = {f"metaroll/{p.relative_to(ROOT / 'src' / 'metaroll')}" for p in (ROOT / "src").rglob("*.py")}
     assert sources <= shipped

@@ -70,7 +70,7 @@ STEPS_OF_TRAINING = ("optim", "scheduler")
 
 
 def stepping(tree: ast.Module, where: str) -> Iterator[str]:
-    """``Slots.step`` is called by the slot loop only, ``env.step`` inside envs/ only; optimisers may step anywhere."""
+    """``Slots.step`` is called by the slot loop only, ``env.step`` inside envs/ only; optimizers may step anywhere."""
     if where.startswith("envs/") or where == SLOT_LOOP:
         return
     called = set()
@@ -137,7 +137,7 @@ IN_PLACE_DRAWS = {
     "cauchy_",
     "log_normal_",
 }
-INITIALISERS = {
+INITIALIZERS = {
     "xavier_uniform_",
     "xavier_normal_",
     "kaiming_uniform_",
@@ -157,7 +157,7 @@ def _global_draw(name: str, method: str, call: ast.Call) -> bool:
     if package in ("torch", "torch.cuda", "torch.random") and function in STATE_OF_TORCH | {"manual_seed_all"}:
         return True
     draws = function in TORCH_DRAWS if package in ("torch", "torch.nn.functional") else method in IN_PLACE_DRAWS
-    return (draws or method in INITIALISERS | {"rsample"}) and not has_generator(call)
+    return (draws or method in INITIALIZERS | {"rsample"}) and not has_generator(call)
 
 
 def global_randomness(tree: ast.Module, where: str) -> Iterator[str]:

@@ -125,7 +125,7 @@ class Float32Rewards(PointRobotSlots):
 
 
 class EndsAtLimit(PointRobotEnv):
-    """Calls the time limit an ending, as old vectorised samplers did (Q-24)."""
+    """Calls the time limit an ending, as old vectorized samplers did (Q-24)."""
 
     def __init__(self, old_info: bool = False) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ PLANS = [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), GOAL), RolloutPlan
         (StateHandedOut, "memory"),
         (IgnoresMask, "mask"),
         (RewardsFrozen, "mask"),
-        (SharedGenerator, "neighbours"),
+        (SharedGenerator, "neighbors"),
         (Unseeded, "determinism"),
         (AnySeed, "seed"),
         (KeepsTask, "history"),

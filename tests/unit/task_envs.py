@@ -191,5 +191,5 @@ def make_line() -> Line:
     return Line()
 
 
-def no_licence() -> Any:
-    raise RuntimeError("no licence")
+def no_license() -> Any:
+    raise RuntimeError("no license")

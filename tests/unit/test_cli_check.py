@@ -42,7 +42,7 @@ def test_json_is_all_there_is(capsys):
     assert (status, err, document["name"], document["ok"]) == (1, "", "task_envs:ShowsThePlace", False)
     (leak,) = [check for check in document["checks"] if check["name"] == "first observation"]
     assert leak["status"] == "fail" and leak["numbers"]["r_squared place"] > 0.99
-    assert set(leak) == {"name", "status", "value", "cure", "numbers"}
+    assert set(leak) == {"name", "status", "value", "hint", "numbers"}
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_json_is_all_there_is(capsys):
             "ML10 is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md shows",
         ),
         (["task_envs:ToldByReset"], "has no sample_tasks(num_tasks): add it"),
-        (["task_envs:no_licence"], "RuntimeError: no licence"),
+        (["task_envs:no_license"], "RuntimeError: no license"),
         (["point-robot", "--num-steps", "0"], "--num-steps must be at least 1, got 0"),
         (["point-robot", "--num-steps", "x"], "error: --num-steps must be a whole number, got 'x'; see metaroll check"),
         (

@@ -1,4 +1,4 @@
-"""``metaroll doctor``: one finding per line with its cure, whatever packages, drivers and folders do."""
+"""``metaroll doctor``: one finding per line with its hint, whatever packages, drivers and folders do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_this_machine_passes_and_the_json_is_all_there_is(capsys, tmp_path, monk
     found = {check["name"]: check for check in document["checks"]}
     assert (status, document["ok"], captured.err) == (0, True, "")
     assert all(check["status"] in ("ok", "warn") for check in found.values())
-    assert all(check["cure"] for check in found.values() if check["status"] == "warn")
+    assert all(check["hint"] for check in found.values() if check["status"] == "warn")
     assert metadata.version("metaroll") in found["metaroll"]["value"]
     assert str(tmp_path) in found["runs folder"]["value"]
     times = re.match(
@@ -69,7 +69,7 @@ def test_a_failed_check_is_status_1_and_a_hint_is_not(capsys, monkeypatch, no_pr
     assert "-> buy some" in out
     assert "metaroll works here" in out
     monkeypatch.setattr(
-        engine_checks, "self_test", lambda seconds: Check("self-test", "fail", "bits differ [x]", "cure")
+        engine_checks, "self_test", lambda seconds: Check("self-test", "fail", "bits differ [x]", "hint")
     )
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
@@ -124,7 +124,7 @@ def test_a_missing_an_old_and_a_broken_package_are_named_with_the_line_that_mend
     found = health_checks.packages_check()
     assert found.status == "fail"
     assert found.value == f"no-such-thing is missing; rich {metadata.version('rich')} is older than 99.1"
-    assert found.cure == "pip install 'no-such-thing>=1.5' 'rich>=99.1'"
+    assert found.hint == "pip install 'no-such-thing>=1.5' 'rich>=99.1'"
 
 
 def test_a_package_that_cannot_be_imported_fails(monkeypatch):
@@ -162,7 +162,7 @@ def test_an_extra_that_is_missing_is_a_hint_with_its_line(monkeypatch):
     found = health_checks.extra_check("plot")
     assert found.status == "warn"
     assert found.value == "gpu-of-nobody is missing (runs have no pictures without it)"
-    assert found.cure == "pip install 'metaroll[plot]'"
+    assert found.hint == "pip install 'metaroll[plot]'"
     assert health_checks.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
 
 
@@ -176,7 +176,7 @@ def test_more_threads_than_a_container_allows_are_a_hint(monkeypatch):
     found = health_checks.threads_check()
     assert found.status == "warn"
     assert "OMP_NUM_THREADS=16" in found.value
-    assert found.cure.endswith("export OMP_NUM_THREADS=2")
+    assert found.hint.endswith("export OMP_NUM_THREADS=2")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert health_checks.threads_check().status == "ok"
 
@@ -196,11 +196,11 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_cure(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").write_text("a file where the folder should be")
     found = health_checks.runs_folder_check()
-    assert (found.status, found.cure) == ("warn", "choose a place with --out DIR")
+    assert (found.status, found.hint) == ("warn", "choose a place with --out DIR")
     assert f"{tmp_path}/runs cannot be written (Not a directory)" in found.value
     monkeypatch.setattr(health_checks.tempfile, "gettempdir", lambda: str(tmp_path / "gone"))
     found = health_checks.temporary_folder_check()
-    assert (found.status, found.cure.rpartition("export ")[2]) == ("fail", "TMPDIR=DIR")
+    assert (found.status, found.hint.rpartition("export ")[2]) == ("fail", "TMPDIR=DIR")
 
 
 def test_a_disk_that_is_nearly_full_is_a_hint(tmp_path, monkeypatch):
@@ -223,13 +223,13 @@ def test_a_gpu_that_does_not_start_is_a_hint_with_the_words_of_the_driver():
     found = gpu_finding("torch built for CUDA 12.6", {"error": error}, has_card=True)
     assert found.status == "warn"
     assert "too old (found version 11040). Please update it" in found.value
-    assert "driver" in found.cure
+    assert "driver" in found.hint
     found = gpu_finding("torch built for CUDA 12.6", {"error": error}, has_card=False)
     assert (found.status, "too old" in found.value, "Please update" in found.value) == ("ok", True, False)
 
 
 def test_a_gpu_beside_a_torch_for_the_cpu_is_a_hint_and_no_gpu_is_fine():
-    assert gpu_finding("torch built for the CPU", {"error": None}, has_card=True).cure.startswith("install a build")
+    assert gpu_finding("torch built for the CPU", {"error": None}, has_card=True).hint.startswith("install a build")
     found = gpu_finding("torch built for the CPU", {"error": None}, has_card=False)
     assert (found.status, found.value) == ("ok", "none: training runs on the CPU (torch built for the CPU)")
 
@@ -247,15 +247,15 @@ def test_no_picture_is_a_hint_with_the_cure_that_fits():
     drawn = {"shape": [480, 640, 3], "blank": False, "backend": "glfw"}
     found = picture_finding("MuJoCo rendering", {"given": failed, "free": drawn}, "egl")
     assert found.value == "HalfCheetah-v5 cannot be drawn, MUJOCO_GL=egl: FatalError: no OpenGL"
-    assert found.cure == "unset MUJOCO_GL: glfw works here"
-    assert "libegl1" in picture_finding("MuJoCo rendering", {"given": failed, "free": failed}, "egl").cure
+    assert found.hint == "unset MUJOCO_GL: glfw works here"
+    assert "libegl1" in picture_finding("MuJoCo rendering", {"given": failed, "free": failed}, "egl").hint
     answers = {"given": failed, "egl": failed, "osmesa": {**drawn, "backend": "osmesa"}}
     found = picture_finding("MuJoCo rendering", answers, None)
     assert found.value.endswith("no OpenGL; MUJOCO_GL=egl does not, either; MUJOCO_GL=osmesa works")
-    assert found.cure == "export MUJOCO_GL=osmesa"
-    assert "libosmesa6" in picture_finding("MuJoCo rendering", {**answers, "osmesa": failed}, None).cure
-    assert "classic-control" in picture_finding("rendering", {"given": failed}, None).cure
-    assert picture_finding("MuJoCo rendering", {}, None).cure == "pip install 'metaroll[mujoco]'"
+    assert found.hint == "export MUJOCO_GL=osmesa"
+    assert "libosmesa6" in picture_finding("MuJoCo rendering", {**answers, "osmesa": failed}, None).hint
+    assert "classic-control" in picture_finding("rendering", {"given": failed}, None).hint
+    assert picture_finding("MuJoCo rendering", {}, None).hint == "pip install 'metaroll[mujoco]'"
 
 
 def test_other_ways_to_draw_are_tried_only_where_the_usual_one_fails():

@@ -45,7 +45,7 @@ def test_a_run_is_trained_resumed_and_evaluated(tmp_path, capsys):
 def test_flags_are_those_of_both_constructors_and_each_is_there_once():
     names = [option.name for option in run_options("epopt")]
     assert len(names) == len(set(names))
-    assert {"epsilon", "warm_up_epochs", "rollouts_per_epoch", "clip_range", "randomise"} <= set(names)
+    assert {"epsilon", "warm_up_epochs", "rollouts_per_epoch", "clip_range", "randomize"} <= set(names)
     assert {"steps_per_epoch", "tasks_per_epoch", "learner"}.isdisjoint(names)
 
 
@@ -55,11 +55,11 @@ def test_domain_parameters_vary_unless_the_environment_does_that_itself():
     experiment = build(config)
     assert isinstance(experiment.algo, EPOpt)
     assert experiment.algo.epsilon == 1.0
-    assert split_tasks(resolve("epopt", "CartPole-v1", [("the test", {"randomise": "none"})])) == (None, [])
+    assert split_tasks(resolve("epopt", "CartPole-v1", [("the test", {"randomize": "none"})])) == (None, [])
 
 
 def test_ranges_of_ones_own_vary_in_environments_of_others(tmp_path, capsys):
-    ranges = ("--randomise-param", "length=0.3:0.7", "--randomise-param", "masspole=0.05:0.2")
+    ranges = ("--randomize-param", "length=0.3:0.7", "--randomize-param", "masspole=0.05:0.2")
     assert main(["train", "epopt", "CartPole-v1", *SMALL, *ranges, "--out", str(tmp_path / "run"), "--quiet"]) == 0
     train, test = split_tasks(read_config(tmp_path / "run"))
     drawn = [update.task for update in [*train.sample(50), *test]]
@@ -72,9 +72,9 @@ def test_paths_into_a_mujoco_model_are_names_of_ranges():
 
 
 def test_a_family_draws_its_own_and_nothing_drawn_is_told(tmp_path, capfd):
-    assert split_tasks(resolve("epopt", "point-robot"))[0] is not None  # the preset has randomise: default
+    assert split_tasks(resolve("epopt", "point-robot"))[0] is not None  # the preset has randomize: default
     small = [*SMALL[:-4], "--out", str(tmp_path / "run")]
-    assert main(["train", "epopt", "CartPole-v1", *small, "--randomise", "none"]) == 0
+    assert main(["train", "epopt", "CartPole-v1", *small, "--randomize", "none"]) == 0
     assert "nothing is drawn" in capfd.readouterr().out
 
 
@@ -84,11 +84,11 @@ def test_a_family_draws_its_own_and_nothing_drawn_is_told(tmp_path, capfd):
         (["pend", "--epsilon", "0"], "epsilon"),
         (["pend", "--rollouts-per-epoch", "0"], "rollouts_per_epoch"),
         (["pend", "--steps-per-epoch", "100"], "steps-per-epoch"),
-        (["CartPole-v1"], "no usual ranges are known: say what varies, as in --randomise-param"),
-        (["CartPole-v1", "--randomise-param", "lenght=0.3:0.7"], "did you mean 'length'"),
-        (["CartPole-v1", "--randomise-param", "length=0.7:0.3"], "randomise_param must be NAME=LOW:HIGH"),
-        (["CartPole-v1", *("--randomise-param", "length=1:2") * 2], "randomise_param names 'length' twice"),
-        (["pend", "--randomise-param", "pole_mass=-1:2"], "'pole_mass' of the pendulum must be positive"),
+        (["CartPole-v1"], "no usual ranges are known: say what varies, as in --randomize-param"),
+        (["CartPole-v1", "--randomize-param", "lenght=0.3:0.7"], "did you mean 'length'"),
+        (["CartPole-v1", "--randomize-param", "length=0.7:0.3"], "randomize_param must be NAME=LOW:HIGH"),
+        (["CartPole-v1", *("--randomize-param", "length=1:2") * 2], "randomize_param names 'length' twice"),
+        (["pend", "--randomize-param", "pole_mass=-1:2"], "'pole_mass' of the pendulum must be positive"),
     ],
 )
 def test_wrong_input_is_named_and_leaves_nothing(tmp_path, capsys, arguments, about):

@@ -86,7 +86,7 @@ def test_a_family_is_trained_in_its_training_tasks_and_evaluated_on_the_others()
 
 def test_domain_parameters_vary_and_held_out_ones_are_evaluated():
     names = ("pole_mass", "pole_length")
-    config = config_of("pend", randomise="default", domain_params=names, num_test_tasks=3, max_path_length=20)
+    config = config_of("pend", randomize="default", domain_params=names, num_test_tasks=3, max_path_length=20)
     train, test = split_tasks(config)
     assert [update.task for update in test] == [update.task for update in split_tasks(config)[1]]
     assert len({update.task["pole_mass"] for update in [*train.sample(5), *test]}) == 8
@@ -117,9 +117,9 @@ def test_an_environment_without_a_time_limit_is_given_one(tmp_path, capsys):
         (["CartPole-v1", "--clip-range", "0"], "clip_range"),
         (["CartPole-v1", "--network", "gru", "--hidden-sizes"], "hidden_sizes must name the width of the gru"),
         (["CliffWalking-v1"], "no time limit: give one with --max-path-length"),
-        (["point-robot", "--randomise", "conservative"], "--randomise none"),
-        (["point-robot", "--randomise-param", "length=1:2"], "randomise_param is not for point-robot"),
-        (["CartPole-v1", "--randomise", "default"], "--randomise-param length=0.3:0.7"),
+        (["point-robot", "--randomize", "conservative"], "--randomize none"),
+        (["point-robot", "--randomize-param", "length=1:2"], "randomize_param is not for point-robot"),
+        (["CartPole-v1", "--randomize", "default"], "--randomize-param length=0.3:0.7"),
         (["CartPole-v1", "--init-std", "-1"], "init_std"),
     ],
 )

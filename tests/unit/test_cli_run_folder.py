@@ -6,12 +6,12 @@ import pytest
 
 from metaroll.cli.runs.run_folder import (
     check_same_run,
-    claim,
     clear_run,
     default_run_dir,
     file_values,
     find_run,
     flat_values,
+    lock_run,
     package_versions,
     read_config,
     read_yaml,
@@ -146,11 +146,11 @@ def test_a_missing_run_is_an_error_that_lists_those_nearby(tmp_path):
 def test_a_folder_that_cannot_be_made_is_an_error_with_the_cure(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"file/run cannot be used \(Not a directory\): choose another folder with --out"):
-        claim(tmp_path / "file" / "run")
+        lock_run(tmp_path / "file" / "run")
 
 
 def test_what_a_run_leaves_that_ended_before_it_began_is_nothing(tmp_path):
-    with claim(tmp_path / "run"):
+    with lock_run(tmp_path / "run"):
         pass
     (tmp_path / "run" / ".config.yaml.4711-0a1b2c3d.tmp").write_text("half")
     refuse_existing(tmp_path / "run")

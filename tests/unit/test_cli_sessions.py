@@ -127,8 +127,8 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     assert summary["return_oracle"] > summary["return_floor"]
     room = summary["return_oracle"] - summary["return_floor"]
     score = (summary["return_after"] - summary["return_floor"]) / room
-    assert summary["normalised_score"] == pytest.approx(score)
-    assert summary["normalised_score_ci_low"] < summary["normalised_score"]
+    assert summary["normalized_score"] == pytest.approx(score)
+    assert summary["normalized_score_ci_low"] < summary["normalized_score"]
     assert summary["n_test_tasks"] >= 40
     assert summary["n_exploration_episodes"] <= 5
     for name in ("change", "change_ci_low", "change_ci_high", "env_steps", "seconds", "adaptation_curve", "versions"):

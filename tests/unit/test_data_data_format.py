@@ -39,7 +39,7 @@ def test_to_format_shares_memory_and_keeps_dtypes() -> None:
     assert to_format([1], "torch").dtype == torch.int64
 
 
-def test_to_format_honours_data_type() -> None:
+def test_to_format_honors_data_type() -> None:
     assert to_format(np.ones(2), "torch", torch.float32).dtype == torch.float32
     assert to_format([1, 2], "numpy", np.float32).dtype == np.float32
     assert to_format([1, 2], "torch", torch.float64).dtype == torch.float64

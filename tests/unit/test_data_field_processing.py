@@ -33,7 +33,7 @@ def make(start: float = 0.0, length: int = 3, **data: Any) -> StepSequence:
     return StepSequence(**{**arrays, **data})
 
 
-def centred(x: Any, scale: float = 1.0) -> Any:
+def centered(x: Any, scale: float = 1.0) -> Any:
     x -= x.mean(0)  # in place: the original must not see it
     return x * scale
 
@@ -43,7 +43,7 @@ def test_every_field_of_every_rollout_is_processed_apart() -> None:
     parts = [make(0, 3, truncated=[False, False, True]), make(100, 2)]
     both = StepSequence.concat(parts)
     before = StepSequence.concat([make(0, 3, truncated=[False, False, True]), make(100, 2)])
-    done = StepSequence.process_data(both, centred, "x", exclude_fields=["time"], scale=2.0)
+    done = StepSequence.process_data(both, centered, "x", exclude_fields=["time"], scale=2.0)
     assert rollouts_equal(both, before)
     assert done.rewards.tolist() == [-2, 0, 2, -1, 1]
     assert done.observations[:, 0].tolist() == [-3, -1, 1, -2, 0]  # 0, 1, 2, 3 and 100, 101, 102
@@ -54,7 +54,7 @@ def test_every_field_of_every_rollout_is_processed_apart() -> None:
     assert done.rollout_bounds.tolist() == [0, 3, 5] and done.data_names == both.data_names
     assert (done.truncated == both.truncated).all() and (done.done == both.done).all()
     assert done.rollout_info is both.rollout_info
-    kept = StepSequence.process_data(StepSequence.concat(parts, truncate_last=False), centred, "x", scale=2.0)
+    kept = StepSequence.process_data(StepSequence.concat(parts, truncate_last=False), centered, "x", scale=2.0)
     assert kept.observations[:, 0].tolist() == [-3, -1, 1, -2, 0, 2]
 
 
@@ -74,22 +74,22 @@ def test_tensors_and_loose_batches() -> None:
     done = StepSequence.process_data(rollout, torch.neg, "input", torch.Tensor)
     assert done.data_format == "torch" and done.rewards.tolist() == [0, -1, -2]
     with pytest.raises(TypeError, match="pass fcn_arg_types=Tensor"):
-        StepSequence.process_data(rollout, centred, "x")
+        StepSequence.process_data(rollout, centered, "x")
     loose = StepSequence.process_data(make()[[2, 0]], lambda x: x + 1, "x", include_fields=["rewards"])
     assert not loose.continuous and loose.rewards.tolist() == [3, 1]
 
 
 def test_choice_of_fields() -> None:
     rollout = make()
-    nothing = StepSequence.process_data(rollout, centred, "x", include_fields=[])
+    nothing = StepSequence.process_data(rollout, centered, "x", include_fields=[])
     assert rollouts_equal(nothing, rollout)
-    one = StepSequence.process_data(rollout, centred, "x", include_fields=["rewards", "time"], exclude_fields=["time"])
+    one = StepSequence.process_data(rollout, centered, "x", include_fields=["rewards", "time"], exclude_fields=["time"])
     assert one.rewards.tolist() == [-1, 0, 1] and one.time is rollout.time
     for name in ("include_fields", "exclude_fields"):
         with pytest.raises(DataError, match=f"{name}: there is no field 'color'; fields: rewards"):
-            StepSequence.process_data(rollout, centred, "x", **{name: ["color"]})
+            StepSequence.process_data(rollout, centered, "x", **{name: ["color"]})
         with pytest.raises(TypeError, match="must be a list of names"):
-            StepSequence.process_data(rollout, centred, "x", **{name: "rewards"})
+            StepSequence.process_data(rollout, centered, "x", **{name: "rewards"})
 
 
 def test_bad_functions_are_named() -> None:
@@ -99,10 +99,10 @@ def test_bad_functions_are_named() -> None:
     with pytest.raises(ShapeError, match=r"made shape \(\) of"):
         StepSequence.process_data(rollout, np.mean, "a", include_fields=["rewards"])
     with pytest.raises(TypeError) as caught:
-        StepSequence.process_data(rollout, centred, "x")
+        StepSequence.process_data(rollout, centered, "x")
     assert "field 'mission'" in caught.value.__notes__[0]
     with pytest.raises(ValueError, match="fcn_arg_name 'x' is the argument that takes the data"):
-        StepSequence.process_data(rollout, centred, "x", x=3)
+        StepSequence.process_data(rollout, centered, "x", x=3)
     with pytest.raises(TypeError, match="fcn must be callable"):
         StepSequence.process_data(rollout, None, "x")  # pyright: ignore[reportArgumentType]
 

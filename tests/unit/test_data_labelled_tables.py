@@ -46,7 +46,7 @@ def log(**columns: Any) -> pd.DataFrame:
     )
 
 
-def test_labelled_columns_become_fields() -> None:
+def test_labeled_columns_become_fields() -> None:
     """specs/sampling.md 7.5"""
     rollout = StepSequence.from_pandas(log(time=[0.0, 0.1, 0.2, 0.3], current=[4.0, 5, 6, np.nan]), SPEC)
     assert len(rollout) == 3 and rollout.continuous and rollout.rollout_bounds.tolist() == [0, 3]

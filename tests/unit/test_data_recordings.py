@@ -249,7 +249,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, suffix: str, share: float) -> N
         load_rollout(path)
 
 
-def test_a_csv_file_cut_off_anywhere_is_recognised(tmp_path: Path) -> None:
+def test_a_csv_file_cut_off_anywhere_is_recognized(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     save_rollout(make(), path)
     data = path.read_bytes()

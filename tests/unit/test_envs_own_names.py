@@ -8,7 +8,7 @@ import pytest
 from task_envs import Line, ToldByReset
 
 from metaroll import RolloutEngine, RolloutPlan, TaskFamily, get_family, make_slots
-from metaroll.envs.lookup.entry_points import OwnNameError, is_own_name
+from metaroll.envs.lookup.entry_points import EntryPointError, is_entry_point
 from metaroll.envs.lookup.registry import family_names, has_family, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import UnknownNameError
@@ -29,7 +29,7 @@ from metaroll.types import EnvSpec
     ],
 )
 def test_which_names_are_of_this_form(name, own):
-    assert is_own_name(name) is own
+    assert is_entry_point(name) is own
 
 
 def test_an_environment_with_tasks_is_a_family():
@@ -67,8 +67,8 @@ def test_mistakes_are_told():
         get_family("no_such_file:Line")
     with pytest.raises(UnknownNameError, match="unknown name in task_envs 'Lime'; did you mean 'Line'"):
         get_family("task_envs:Lime")
-    with pytest.raises(OwnNameError, match="environment cannot be made: RuntimeError: no licence"):
-        get_family("task_envs:no_licence")
+    with pytest.raises(EntryPointError, match="environment cannot be made: RuntimeError: no license"):
+        get_family("task_envs:no_license")
     with pytest.raises(TypeError, match="must be a TaskFamily, a class or function"):
         get_family("math:pi")
     with pytest.raises(UnknownNameError, match="unknown environment 'task_envs:Line-v0'"):
@@ -79,9 +79,9 @@ def test_a_module_that_fails_says_how(tmp_path, monkeypatch):
     (tmp_path / "broken_module.py").write_text("import no_such_package\n")
     (tmp_path / "crashing_module.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(OwnNameError, match=r"broken_module cannot be imported.*No module named 'no_such_package'"):
+    with pytest.raises(EntryPointError, match=r"broken_module cannot be imported.*No module named 'no_such_package'"):
         get_family("broken_module:Env")
-    with pytest.raises(OwnNameError, match="ZeroDivisionError: division by zero"):
+    with pytest.raises(EntryPointError, match="ZeroDivisionError: division by zero"):
         get_family("crashing_module:Env")
 
 
@@ -95,11 +95,11 @@ def test_drawing_that_does_not_work_is_not_blamed_on_the_module(tmp_path, monkey
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setenv("MUJOCO_GL", "osmesa")
     with pytest.raises(
-        OwnNameError, match=r"MUJOCO_GL=osmesa asks for .* \(AttributeError: .*unset MUJOCO_GL"
+        EntryPointError, match=r"MUJOCO_GL=osmesa asks for .* \(AttributeError: .*unset MUJOCO_GL"
     ) as caught:
         get_family("draws:Env")
     assert "the same happens" not in str(caught.value)
     monkeypatch.delenv("MUJOCO_GL")
-    with pytest.raises(OwnNameError, match=r"draws cannot be imported .* ImportError: a; the same happens in"):
+    with pytest.raises(EntryPointError, match=r"draws cannot be imported .* ImportError: a; the same happens in"):
         get_family("draws:Env")
     sys.modules.pop("draws", None)

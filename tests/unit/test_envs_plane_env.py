@@ -15,9 +15,9 @@ RED = (200, 70, 50)
 KINDS = [PointRobotEnv, SparsePointRobotEnv, PointNavigationEnv, PointCornersEnv, PointMomentumEnv, PointWallsEnv]
 
 
-def middle_of(picture: np.ndarray, colour: tuple[int, int, int]) -> tuple[float, float]:
-    """Column and row, from the left upper corner, of all that has a colour."""
-    rows, columns = np.nonzero((picture == np.array(colour)).all(axis=-1))
+def middle_of(picture: np.ndarray, color: tuple[int, int, int]) -> tuple[float, float]:
+    """Column and row, from the left upper corner, of all that has a color."""
+    rows, columns = np.nonzero((picture == np.array(color)).all(axis=-1))
     return float(columns.mean()), float(rows.mean())
 
 

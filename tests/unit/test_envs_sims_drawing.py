@@ -23,8 +23,8 @@ def test_every_system_has_a_picture_that_moves(name: str):
     env.reset(seed=0)
     before = env.render()
     assert before.shape == (HEIGHT, WIDTH, 3) and before.dtype == np.uint8
-    colours = np.unique(before.reshape(-1, 3), axis=0)
-    assert len(colours) > 10
+    colors = np.unique(before.reshape(-1, 3), axis=0)
+    assert len(colors) > 10
     state = env.state
     moved = draw(
         env.model, state + (30.0 if name == "cata" else 0.3), np.zeros(len(env.model.memory_labels)), env.domain_param

@@ -47,7 +47,7 @@ def test_scaled_rewards_are_smallest_at_the_bounds():
 
 
 def test_failures_cost_once():
-    """specs/sampling.md 17.4: -1e4 (swing-up); -remaining * |r(s, 0)| (stabilise)."""
+    """specs/sampling.md 17.4: -1e4 (swing-up); -remaining * |r(s, 0)| (stabilize)."""
     env = QCartPoleSwingUpEnv()
     env.reset(seed=0, options={"init_state": np.array([0.356, 0.0, 0.8, 0.0])})
     _, reward, terminated, truncated, _ = env.step(np.zeros(1))

@@ -197,7 +197,7 @@ def test_sparse_corners_pay_for_the_nearest_corner_and_away_from_the_start_only(
     env.reset(options={"init_state": (0.1, -0.1)})
     at_start, away, elsewhere = steps_of(env, (0.5, -0.5), (1, -1), (-1, 1))
     assert at_start == ([0.2, -0.2], 0.0, False)
-    assert away[1] == pytest.approx(np.sqrt(2) * 0.2)  # straight towards the goal
+    assert away[1] == pytest.approx(np.sqrt(2) * 0.2)  # straight toward the goal
     assert elsewhere[1] == 0.0
     env.reset(options={"init_state": (1, 1)})
     assert steps_of(env, (1, -1))[0][1] == 0.0  # nearer to (2, -2), yet (2, 2) is the nearest corner

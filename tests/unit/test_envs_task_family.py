@@ -255,15 +255,15 @@ def test_tasks_that_set_task_does_not_take_are_refused_when_the_family_is_made()
 
 def test_constructors_that_need_arguments_are_refused_with_the_cure():
     class Needs(Line):
-        def __init__(self, size, *, weight, colour="red"):
+        def __init__(self, size, *, weight, color="red"):
             super().__init__()
 
-    cure = r"Needs needs the arguments size, weight, but .* def make\(\): return Needs\(size=..., weight=...\)"
-    with pytest.raises(TypeError, match=cure):
+    hint = r"Needs needs the arguments size, weight, but .* def make\(\): return Needs\(size=..., weight=...\)"
+    with pytest.raises(TypeError, match=hint):
         TaskFamily.from_env(Needs)
     with pytest.raises(TypeError, match="a needs the arguments size, weight"):
         TaskFamily.from_constructors({"a": Needs})
-    with pytest.raises(TypeError, match=cure):
+    with pytest.raises(TypeError, match=hint):
         family_of(Needs)
     assert TaskFamily.from_env(functools.partial(Needs, 1, weight=2), horizon=5).horizon == 5
 

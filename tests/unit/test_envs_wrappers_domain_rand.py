@@ -125,7 +125,7 @@ def test_engine_without_extras_records_the_domain_too():
     assert len({r.rollout_info["domain_param"]["mass"] for r in rollouts}) == 3
 
 
-def test_attributes_of_gymnasium_environments_are_randomised():
+def test_attributes_of_gymnasium_environments_are_randomized():
     env = gymnasium.make("Pendulum-v1", disable_env_checker=True)
     wrapped = DomainRandWrapperLive(
         env, default_randomizer("Pendulum-v1", {"g": ("normal", 0.1), "l": ("uniform", 0.2)})
@@ -211,7 +211,7 @@ def test_meta_wrapper_adapts_distributions_or_nothing():
         MetaDomainRandWrapper(Oscillator(), {0: ("mass", "mean")})
 
 
-def test_randomisation_is_taken_off_without_touching_the_chain():
+def test_randomization_is_taken_off_without_touching_the_chain():
     inner = Oscillator()
     env = ActNormWrapper(MetaDomainRandWrapper(DomainRandWrapperLive(inner, masses()), {0: ("mass", "mean")}))
     env.reset(seed=0)
@@ -248,9 +248,9 @@ def test_transformed_parameters_are_set_and_told_on_their_scale():
     assert inner.domain_param["mass"] == pytest.approx(3.0)
     env.domain_param = {"stiffness": np.array([2.0])}
     assert inner.domain_param["stiffness"] == 4.0
-    randomised = DomainRandWrapperLive(env, DomainRandomizer(NormalDomainParam("mass", 0.0, 5.0)))
+    randomized = DomainRandWrapperLive(env, DomainRandomizer(NormalDomainParam("mass", 0.0, 5.0)))
     for seed in range(20):
-        told = randomised.reset(seed=seed)[1]["domain_param"]["mass"]
+        told = randomized.reset(seed=seed)[1]["domain_param"]["mass"]
         assert math.exp(told) == pytest.approx(inner.domain_param["mass"], rel=1e-12)
     with pytest.raises(UnknownNameError, match="'logg'; did you mean 'log'"):
         DomainParamTransformWrapper(Oscillator(), {"mass": "logg"})

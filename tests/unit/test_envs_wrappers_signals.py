@@ -67,7 +67,7 @@ def received(env, actions):
     return np.array([step[0] for step in steps]), np.array([step[4]["act_applied"] for step in steps])
 
 
-def test_normalised_actions_reach_the_bounds():
+def test_normalized_actions_reach_the_bounds():
     env = ActNormWrapper(Echo())
     assert env.action_space == Box(-1.0, 1.0, (2,), np.float64)
     got, applied = received(env, [[-1.0, -1.0], [0.0, 0.0], [1.0, 1.0], [2.0, 0.5]])
@@ -80,7 +80,7 @@ def test_normalised_actions_reach_the_bounds():
 
 
 def test_rollouts_record_the_physical_command():
-    """specs/sampling.md 8 d: through normalisation, delay and downsampling."""
+    """specs/sampling.md 8 d: through normalization, delay and downsampling."""
     inner = ActNormWrapper(gymnasium.make("Pendulum-v1", disable_env_checker=True))
     env = DownsamplingWrapper(ActDelayWrapper(inner, delay=1), 2)
     values = iter(np.arange(1, 9) / 10)
@@ -135,7 +135,7 @@ def test_delays_that_are_none_are_refused():
         with pytest.raises(error, match="act_delay must be"):
             ActDelayWrapper(Echo(), wrong)
     env = ActDelayWrapper(Echo(), 1)
-    env.domain_param = {"act_delay": torch.tensor([2])}  # as randomisers draw it
+    env.domain_param = {"act_delay": torch.tensor([2])}  # as randomizers draw it
     assert env.domain_param == {"act_delay": 2}
 
 
@@ -167,7 +167,7 @@ def test_downsampling_holds_actions():
             DownsamplingWrapper(Echo(), wrong)
 
 
-def test_normalised_observations_lie_between_minus_one_and_one():
+def test_normalized_observations_lie_between_minus_one_and_one():
     env = ObsNormWrapper(Echo(), low={1: -2.0}, high=np.array([10.0, 4.0]))
     env.reset()
     assert env.step(np.array([5.0, 4.0]))[0].tolist() == [0.5, 1.0]

@@ -17,7 +17,7 @@ from metaroll.functional.policy_gradients import (
     clipped_value_loss,
     gaussian_log_prob_and_deviation,
     log_softmax,
-    standardise,
+    standardize,
 )
 from metaroll.learners.ppo_autograd import surrogate_loss, value_loss
 
@@ -165,6 +165,6 @@ def test_the_norm_is_clipped_as_torch_does():
     assert gradient == pytest.approx([0.6, 0.8], rel=1e-5)
 
 
-def test_advantages_are_standardised_with_the_samples_deviation():
-    assert standardise(np.array([1.0, 3.0], np.float32)) == pytest.approx([-1 / 2**0.5, 1 / 2**0.5])
-    assert standardise(np.array([7.0], np.float32)).tolist() == [7.0]
+def test_advantages_are_standardized_with_the_samples_deviation():
+    assert standardize(np.array([1.0, 3.0], np.float32)) == pytest.approx([-1 / 2**0.5, 1 / 2**0.5])
+    assert standardize(np.array([7.0], np.float32)).tolist() == [7.0]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from metaroll.functional.task_probes import TransitionModel, nearest_neighbour_accuracy, read_values
+from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values
 
 
 def test_accuracy_by_hand():
     """Of 0, 1 | 1.5, 9 the nearest ones are 1 (same label), 1.5 (the other), 1 (the other), 1.5 (same)."""
-    assert nearest_neighbour_accuracy(np.array([[0.0], [1.0], [1.5], [9.0]]), np.array([0, 0, 1, 1])) == 0.5
+    assert nearest_neighbor_accuracy(np.array([[0.0], [1.0], [1.5], [9.0]]), np.array([0, 0, 1, 1])) == 0.5
 
 
 def test_ties_count_in_part():
     """Six equal points with three labels: each has five nearest ones, of which one is of its label."""
-    assert nearest_neighbour_accuracy(np.ones((6, 2)), np.array([0, 0, 1, 1, 2, 2])) == pytest.approx(0.2)
+    assert nearest_neighbor_accuracy(np.ones((6, 2)), np.array([0, 0, 1, 1, 2, 2])) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_ties_count_in_part():
     [
         (lambda v: np.stack([v[:, 0] * 0 + 5, 3 * v[:, 0] - 1], axis=-1), "entry 1"),
         (lambda v: np.stack([v[:, 0] + v[:, 1], v[:, 0] - v[:, 1]], axis=-1), "all entries"),
-        (lambda v: np.stack([np.cos(3 * v[:, 0]), np.sin(3 * v[:, 0])], axis=-1), "neighbours"),
+        (lambda v: np.stack([np.cos(3 * v[:, 0]), np.sin(3 * v[:, 0])], axis=-1), "neighbors"),
     ],
 )
 def test_what_is_shown_is_read(show, how):

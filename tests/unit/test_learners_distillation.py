@@ -11,7 +11,7 @@ import torch
 
 from metaroll.errors import DataError, SnapshotError
 from metaroll.learners.distillation import Distillation
-from metaroll.learners.distillation_data import LabelledRollouts
+from metaroll.learners.distillation_data import LabeledRollouts
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
@@ -157,7 +157,7 @@ def test_the_last_action_is_remembered_as_it_was_limited():
 
 
 def test_the_memory_forgets_whole_rollouts():
-    memory = LabelledRollouts(6)
+    memory = LabeledRollouts(6)
     for first, lengths in ((0, (2, 3)), (10, (3,)), (20, (9,))):
         rows = np.arange(first, first + sum(lengths), dtype=np.float32)[:, None]
         memory.add(rows, -rows, 2 * rows, np.concatenate([[0], np.cumsum(lengths)]))
@@ -234,7 +234,7 @@ def test_a_privileged_policy_of_ppo_is_told_what_its_critic_is_told():
     # The density that the rollouts were drawn with is the one that training sees.
     data = learner._data_of(rollouts)
     assert data.observations[data.bounds[:-1], 1].tolist() == gains.tolist()
-    told = policy.normalised(data.observations)
+    told = policy.normalized(data.observations)
     out = policy.policy.distribution(torch.from_numpy(told))[0].detach().numpy()
     means = np.concatenate([rollout.policy_infos["mean"] for rollout in rollouts])
     assert np.allclose(out, means, atol=1e-5)

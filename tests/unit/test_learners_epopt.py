@@ -1,4 +1,4 @@
-"""specs/sampling.md 18.2: EPOpt learns from the worst rollouts of a randomised ensemble."""
+"""specs/sampling.md 18.2: EPOpt learns from the worst rollouts of a randomized ensemble."""
 
 from __future__ import annotations
 
@@ -107,12 +107,12 @@ def randomizer():
     return DomainRandomizer(UniformDomainParam("pole_mass", 1.0, 0.5), UniformDomainParam("pole_length", 1.0, 0.3))
 
 
-def randomised_pendulum():
+def randomized_pendulum():
     return DomainRandWrapperLive(PendulumEnv(max_steps=15), randomizer())
 
 
 def make_runner(run_dir: Path | None = None, inside: bool = False, num_workers: int = 1, **options: Any):
-    env: Any = randomised_pendulum if inside else PendulumEnv
+    env: Any = randomized_pendulum if inside else PendulumEnv
     spec = EnvSpec.from_env(env())
     more = {} if inside else {"task_sampler": randomizer(), "domain_params": ["pole_mass"]}
     ppo = make_ppo(spec, max_path_length=15, **more)
@@ -184,7 +184,7 @@ def test_evaluations_are_of_the_learner_s_kind():
 
 
 def test_by_hand_with_a_sampler_that_keeps_the_worst():
-    env = randomised_pendulum()
+    env = randomized_pendulum()
     ppo = make_ppo(EnvSpec.from_env(env))
     inner = ParallelRolloutSampler(env, ppo.policy, num_workers=1, min_rollouts=2, show_progress_bar=False, seed=0)
     before = weights_of(ppo)

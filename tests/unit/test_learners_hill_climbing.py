@@ -153,7 +153,7 @@ def test_it_can_be_driven_by_hand():
 def test_the_command_trains_in_random_domains(tmp_path, capsys):
     run = str(tmp_path / "run")
     options = ["--epochs", "2", "--pop-size", "2", "--max-path-length", "20", "--evaluate-every", "0"]
-    options += ["--randomise", "default", "--num-domains", "3", "--num-init-states-per-domain", "2"]
+    options += ["--randomize", "default", "--num-domains", "3", "--num-init-states-per-domain", "2"]
     options += ["--num-test-tasks", "3", "--num-episodes", "2", "--torch-threads", "1"]
     assert main(["train", "hill-climbing", "qcp-st", *options, "--out", run, "--json", "--quiet"]) == 0
     summary = json.loads(capsys.readouterr().out)

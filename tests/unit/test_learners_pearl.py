@@ -146,7 +146,7 @@ def test_number_of_test_tasks_falls_back_to_the_sampler():
         make_pearl(num_test_tasks=None, test_env_sampler=sampler)
 
 
-def test_to_moves_networks_and_optimiser_state():
+def test_to_moves_networks_and_optimizer_state():
     """specs/meta.md 4.9"""
     algo = trained()
     before = algo.state_dict()
@@ -194,7 +194,7 @@ def test_q_functions_differ_at_first_and_after_training():
         algo.train(FakeRunner(1))
 
 
-def test_a_q_function_that_cannot_be_initialised_anew_is_refused():
+def test_a_q_function_that_cannot_be_initialized_anew_is_refused():
     """specs/meta.md 4.1, Q-33"""
 
     class Bare(torch.nn.Module):
@@ -292,7 +292,7 @@ def test_target_follows_by_tau():
 @pytest.mark.parametrize(
     "coefficient", ["policy_mean_reg_coeff", "policy_std_reg_coeff", "policy_pre_activation_coeff"]
 )
-def test_regularisers_change_the_policy(coefficient: str):
+def test_regularizers_change_the_policy(coefficient: str):
     """specs/meta.md 4.3, Q-35"""
     off = {"policy_mean_reg_coeff": 0.0, "policy_std_reg_coeff": 0.0, "policy_pre_activation_coeff": 0.0}
     gradients = []
@@ -318,7 +318,7 @@ def test_next_obs_and_bottleneck_modes_train_and_adapt(use_next_obs: bool, bottl
     assert belief["z_mean"].shape == (LATENT_DIM,) and bool((belief["z_var"] > 0).all()) == bottleneck
 
 
-def test_other_optimisers_work():
+def test_other_optimizers_work():
     """specs/meta.md 4.1"""
     algo = trained(optimizer_class=torch.optim.SGD)
     assert all(torch.isfinite(w).all() for w in weights(algo))

@@ -7,7 +7,7 @@ import torch
 from torch import tensor
 
 from metaroll.learners.pearl_losses import (
-    PolicyRegularisers,
+    PolicyRegularizers,
     critic_loss,
     policy_loss,
     q_target,
@@ -44,21 +44,21 @@ def test_value_loss_is_a_mean_square():
     assert value_loss(tensor([[1.0], [4.0]]), tensor([[2.0], [2.0]])).item() == 2.5  # (1 + 4) / 2
 
 
-def test_policy_loss_adds_three_regularisers():
+def test_policy_loss_adds_three_regularizers():
     """specs/meta.md 4.6 step 7"""
     log_prob, min_q = tensor([[1.0], [3.0]]), tensor([[2.0], [0.0]])
     mean, log_std = tensor([[1.0, 2.0], [3.0, 0.0]]), tensor([[-1.0, 1.0], [1.0, -1.0]])
     pre_tanh = tensor([[2.0, 1.0], [0.0, 3.0]])
-    weights = PolicyRegularisers(mean=0.1, std=0.01, pre_activation=0.001)
+    weights = PolicyRegularizers(mean=0.1, std=0.01, pre_activation=0.001)
     # mean(-1, 3) = 1; 0.1 * (1 + 4 + 9 + 0) / 4 = 0.35; 0.01 * 1; 0.001 * ((4 + 1) + (0 + 9)) / 2 = 0.007
     assert policy_loss(log_prob, min_q, mean, log_std, pre_tanh, weights).item() == pytest.approx(1.367)
 
 
 @pytest.mark.parametrize("name", ["mean", "std", "pre_activation"])
-def test_every_regulariser_has_a_gradient(name: str):
+def test_every_regularizer_has_a_gradient(name: str):
     """specs/meta.md 8, Q-35"""
     inputs = {key: torch.ones(2, 3, requires_grad=True) for key in ("mean", "log_std", "pre_tanh")}
-    weights = PolicyRegularisers(**{"mean": 0.0, "std": 0.0, "pre_activation": 0.0, name: 0.5})
+    weights = PolicyRegularizers(**{"mean": 0.0, "std": 0.0, "pre_activation": 0.0, name: 0.5})
     policy_loss(torch.zeros(2, 1), torch.zeros(2, 1), **inputs, weights=weights).backward()
     changed = {"mean": "mean", "std": "log_std", "pre_activation": "pre_tanh"}[name]
     # d/dx 0.5 mean(x^2) = 0.5 * 2 * 1 / 6; the pre-activation's sum over 3 dimensions is a mean over 2 rows only

@@ -1,4 +1,4 @@
-"""PPO: both kinds of gradients agree, masks, normalisers, stopping rules, what it is told, and that it learns."""
+"""PPO: both kinds of gradients agree, masks, normalizers, stopping rules, what it is told, and that it learns."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def weights_of(learner):
     [
         {},
         {"entropy_coeff": 0.1, "value_clip_range": 0.1, "clip_range": 0.05, "num_passes": 6},
-        {"max_grad_norm": None, "normalise_advantages": False, "learning_rate": 1e-2},
+        {"max_grad_norm": None, "normalize_advantages": False, "learning_rate": 1e-2},
         {"target_kl": 1e-5, "learning_rate": 1e-2},
     ],
     ids=["plain", "bonus", "free", "kl"],
@@ -174,7 +174,7 @@ def test_the_learning_rate_falls_linearly_to_zero():
     assert rates == pytest.approx([1e-3, 0.75e-3, 0.5e-3, 0.25e-3, 0.0, 0.0])
 
 
-def test_observations_are_normalised_by_earlier_epochs():
+def test_observations_are_normalized_by_earlier_epochs():
     """The first epoch uses its own moments; later ones those from before, so that the policy is the one that acted."""
     learner = make()
     first, second = rollouts_of(learner, seed=1), rollouts_of(learner, seed=2)
@@ -197,13 +197,13 @@ def test_rewards_of_any_size_give_the_same_update():
     large.update(scaled)
     for name, value in weights_of(small).items():
         torch.testing.assert_close(value, weights_of(large)[name], atol=1e-4, rtol=1e-3)
-    plain = make(normalise_returns=False)
+    plain = make(normalize_returns=False)
     assert plain.update(scaled)["value_loss"] > 1e3
 
 
 def test_a_recurrent_policy_sees_no_padding():
     """The gradient of rollouts of several lengths side by side is that of each alone, weighted by its steps."""
-    learner = make(kind=GRUGaussianPolicy, normalise_advantages=False, max_grad_norm=None)
+    learner = make(kind=GRUGaussianPolicy, normalize_advantages=False, max_grad_norm=None)
     assert learner.gradients == "autograd"
     trainer: Any = learner._trainer
     drawn = np.random.default_rng(0)
@@ -319,7 +319,7 @@ def test_it_learns(env, kind, options, better_than):
         ({"batch_size": 2.5}, TypeError, "batch_size"),
         ({"target_kl": -1.0}, ValueError, "target_kl"),
         ({"learning_rate": float("nan")}, ValueError, "learning_rate"),
-        ({"normalise_returns": "yes"}, TypeError, "normalise_returns"),
+        ({"normalize_returns": "yes"}, TypeError, "normalize_returns"),
         ({"gradients": "numpi"}, UnknownNameError, "did you mean 'numpy'"),
         ({"gradients": "numpy", "kind": GRUGaussianPolicy}, ValueError, "got GRUGaussianPolicy"),
         ({"kind": TanhGaussianMLPPolicy}, TypeError, "evaluate_actions"),
@@ -342,8 +342,8 @@ def test_a_policy_for_other_spaces_is_refused():
         PPO(EnvSpec(Box(-1, 1, (5,)), CONTINUOUS.action_space, 10), make().policy.policy)
     with pytest.raises(TypeError, match="policy of metaroll"):
         PPO(CONTINUOUS, object())
-    with pytest.raises(ValueError, match="normalise_observations must be False"):
-        PPO(CONTINUOUS, NormalisedPolicy(make().policy.policy, normalise_observations=False))
+    with pytest.raises(ValueError, match="normalize_observations must be False"):
+        PPO(CONTINUOUS, NormalisedPolicy(make().policy.policy, normalize_observations=False))
     unlimited = EnvSpec(CONTINUOUS.observation_space, CONTINUOUS.action_space)
     with pytest.raises(ValueError, match="max_path_length"):
         PPO(unlimited, make().policy.policy)
@@ -373,7 +373,7 @@ def test_a_state_brings_back_the_learner_bit_for_bit(kind):
 
 BROKEN: dict[str, Any] = {
     "critic": {},
-    "optimiser": {"state": {}},
+    "optimizer": {"state": {}},
     "moments": {"observations": {"num_rows": 3, "mean": np.zeros(2), "squares": np.zeros(2)}},
     "batches": {"bit_generator": "PCG64", "state": {"state": "x"}},
     "counters": {"seed": 3, "epochs": None},
@@ -398,11 +398,11 @@ def test_a_state_that_does_not_fit_changes_nothing(part, gradients):
     assert tree_texts(learner.state_dict()) == tree_texts(twin.state_dict())
 
 
-def test_moments_of_an_optimiser_must_fit_its_weights():
+def test_moments_of_an_optimizer_must_fit_its_weights():
     learner = make(gradients="autograd")
     learner.update(rollouts_of(learner))
     state = learner.state_dict()
-    state["optimiser"]["state"]["0"]["exp_avg"] = torch.zeros(3)
+    state["optimizer"]["state"]["0"]["exp_avg"] = torch.zeros(3)
     with pytest.raises(SnapshotError, match=r"exp_avg of parameter 0 must have shape \(.*\), got \(3,\)"):
         learner.load_state_dict(state)
 
@@ -421,7 +421,7 @@ def test_a_policy_that_knows_moments_goes_on_from_them():
     pretrained = first.policy
     mean, scale = (part.detach().double().numpy() for part in (pretrained.obs_mean, pretrained.obs_scale))
     again = PPO(CONTINUOUS, pretrained, **SMALL)
-    assert np.array_equal(pretrained.normalised(mean[None]), np.zeros((1, 3)))
+    assert np.array_equal(pretrained.normalized(mean[None]), np.zeros((1, 3)))
     rollouts = rollouts_of(again, seed=2)
     rows = np.concatenate([rollout.observations[:-1] for rollout in rollouts])
     metrics = again.update(rollouts)

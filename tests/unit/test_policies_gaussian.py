@@ -94,7 +94,7 @@ def test_copies_act_alike_and_share_nothing(policy: Any, duplicate: Any):
 
 @ALL
 def test_training_steps_are_seen_by_acting(policy: Any):
-    """The live weights act, not a copy: an optimiser step and set_param_values both show at once."""
+    """The live weights act, not a copy: an optimizer step and set_param_values both show at once."""
     policy = copy.deepcopy(policy)
     _act(policy)
     new = policy.get_param_values() * np.float32(0.5)
@@ -179,7 +179,7 @@ def test_samples_are_reproducible_and_know_their_density(policy_class: Any):
     torch.testing.assert_close(sample.action, again.action)
     assert sample.log_prob.shape == (6, 1)
     torch.testing.assert_close(policy.log_prob(obs, sample.action), sample.log_prob[:, 0], rtol=1e-3, atol=1e-3)
-    # Reparameterised, and the regularised moments have gradients (specs/meta.md Q-35).
+    # Reparameterized, and the regularized moments have gradients (specs/meta.md Q-35).
     for part in (sample.action, sample.mean, sample.log_std, sample.log_prob, sample.pre_tanh):
         assert part.requires_grad
 

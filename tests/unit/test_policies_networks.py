@@ -1,4 +1,4 @@
-"""Initialisation, shapes and re-initialisation of networks; flat parameters."""
+"""Initialization, shapes and re-initialization of networks; flat parameters."""
 
 import copy
 import math
@@ -27,7 +27,7 @@ def test_xavier_uniform_bounds_and_zero_bias():
         assert not layer.bias.any()
 
 
-def test_oyster_initialisation():
+def test_oyster_initialization():
     """specs/meta.md 6.2: hidden bias 0.1, last layer within 3e-3; hidden weights within 1 / sqrt(50) = 0.1414."""
     net = MLP(30, 4, (50,), init="oyster", generator=torch_generator(0))
     hidden, last = net.layers

@@ -1,4 +1,4 @@
-"""A policy between normalised observations and its action space."""
+"""A policy between normalized observations and its action space."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ MEAN, STD = np.array([10.0, 0.0, -3.0]), np.array([5.0, 0.0, 0.1])
 def make(kind=GaussianMLPPolicy, **options):
     inner = kind(SPEC, generator=torch_generator(0))
     policy = NormalisedPolicy(inner, **options)
-    if policy.normalise_observations:
+    if policy.normalize_observations:
         policy.set_observation_moments(MEAN, STD)
     return policy, inner
 
 
-def test_it_acts_as_the_inner_policy_on_normalised_rows():
+def test_it_acts_as_the_inner_policy_on_normalized_rows():
     policy, inner = make()
     obs = np.array([[15.0, 2.0, -3.1], [10.0, 0.0, 90.0]])
-    expected_rows = np.array([[1.0, 2.0, -1.0], [0.0, 0.0, 10.0]], np.float32)  # never varied: centred; far out: 10
-    np.testing.assert_allclose(policy.normalised(obs), expected_rows, atol=1e-5)
+    expected_rows = np.array([[1.0, 2.0, -1.0], [0.0, 0.0, 10.0]], np.float32)  # never varied: centered; far out: 10
+    np.testing.assert_allclose(policy.normalized(obs), expected_rows, atol=1e-5)
     noise = np.random.default_rng(0).standard_normal((2, 2)).astype(np.float32)
     action, _, infos = policy.act(obs, {}, noise)
-    raw, _, _ = inner.act(policy.normalised(obs), {}, noise)
+    raw, _, _ = inner.act(policy.normalized(obs), {}, noise)
     assert np.array_equal(infos["raw_action"], raw)
     clipped = np.clip(raw, -1, 1)
     np.testing.assert_allclose(action, np.stack([2 * clipped[:, 0], 5 + 5 * clipped[:, 1]], axis=1), rtol=1e-6)
@@ -82,7 +82,7 @@ def test_flat_and_stacked_parameters_act_as_the_live_ones(kind):
     assert np.array_equal(policy.act(obs, state, noise, parameters=flat)[0], live)
     stacked = np.repeat(flat[None], 16, axis=0)
     np.testing.assert_allclose(policy.act(obs, state, noise, parameters=stacked)[0], live, atol=1e-5)
-    stacked[3, :3] += 100.0  # another normaliser in one row only
+    stacked[3, :3] += 100.0  # another normalizer in one row only
     moved = policy.act(obs, state, noise, parameters=stacked.copy())[0]
     changed = (np.abs(moved - live) > 1e-4).any(axis=1)
     assert changed[3]
@@ -104,12 +104,12 @@ def test_torch_sees_the_same_rows():
     policy, inner = make()
     obs = np.random.default_rng(1).normal(0, 20, (5, 3)).astype(np.float32)
     noise = torch.zeros(5, 2)
-    expected = inner(torch.from_numpy(policy.normalised(obs)), noise).mean
+    expected = inner(torch.from_numpy(policy.normalized(obs)), noise).mean
     torch.testing.assert_close(policy(torch.from_numpy(obs), noise).mean, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_without_normaliser_and_bounds_nothing_is_changed():
-    policy, inner = make(normalise_observations=False, scale_actions=False)
+def test_without_normalizer_and_bounds_nothing_is_changed():
+    policy, inner = make(normalize_observations=False, scale_actions=False)
     obs, noise = np.ones((2, 3)), np.ones((2, 2), np.float32)
     assert np.array_equal(policy.act(obs, {}, noise)[0], inner.act(obs, {}, noise)[0])
     assert policy.acting_parameter_names() == tuple(f"policy.{n}" for n in inner.acting_parameter_names())
@@ -125,7 +125,7 @@ def test_discrete_actions_are_left_alone():
     assert "raw_action" not in infos
 
 
-def test_the_normaliser_reaches_the_workers():
+def test_the_normalizer_reaches_the_workers():
     spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
     policy = NormalisedPolicy(GaussianMLPPolicy(spec, (8,), generator=torch_generator(0)))
     plans = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=5) for i in range(2)]

@@ -289,10 +289,10 @@ def test_an_environment_made_from_an_id_can_render():
         rollout("bandit-5", lambda obs: 0, max_steps=2, render_mode=RenderMode(video=True))
 
 
-@pytest.mark.parametrize(("mode", "cure"), [(RenderMode(video=True), "rgb_array"), (RenderMode(render=True), "human")])
-def test_an_environment_that_cannot_render_so_is_refused_with_the_cure(mode, cure):
+@pytest.mark.parametrize(("mode", "hint"), [(RenderMode(video=True), "rgb_array"), (RenderMode(render=True), "human")])
+def test_an_environment_that_cannot_render_so_is_refused_with_the_cure(mode, hint):
     env = Oscillator()
-    with pytest.raises(ValueError, match=f"gymnasium.make\\(id, render_mode='{cure}'\\)"):
+    with pytest.raises(ValueError, match=f"gymnasium.make\\(id, render_mode='{hint}'\\)"):
         rollout(env, push, render_mode=mode)
     assert env.resets == 0
 

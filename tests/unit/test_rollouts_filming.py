@@ -17,7 +17,7 @@ from metaroll.types import RolloutPlan
 
 
 class Walk(gymnasium.Env):
-    """A random walk; its picture shows where it is, and how long a step is, as shades of grey."""
+    """A random walk; its picture shows where it is, and how long a step is, as shades of gray."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 7}
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)

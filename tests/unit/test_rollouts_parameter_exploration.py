@@ -133,7 +133,7 @@ def test_given_states_belong_to_domains_in_order():
         assert domain_of(rollouts[0]) == domain_of(rollouts[1]) != domain_of(rollouts[2]) == domain_of(rollouts[3])
 
 
-def test_without_randomisation_domains_are_the_environment_s_own():
+def test_without_randomization_domains_are_the_environment_s_own():
     """specs/sampling.md 12.3 (2), and the caller's environment is left alone."""
     env = Started()
     env.domain_param = {"mass": 3.0}
@@ -143,7 +143,7 @@ def test_without_randomisation_domains_are_the_environment_s_own():
     assert env.resets == 0
 
 
-def test_the_environment_with_its_randomisation_is_left_alone():
+def test_the_environment_with_its_randomization_is_left_alone():
     """specs/sampling.md 12.3: wrappers are stripped from a copy."""
     env = DomainRandWrapperLive(Started(), heavy_or_light())
     env.reset(seed=0)
@@ -161,7 +161,7 @@ def test_everything_follows_from_the_seed():
     wrapped = DomainRandWrapperLive(Started(), heavy_or_light())
     results = []
     for _ in range(2):
-        wrapped.randomizer.draw(3)  # the randomiser's own generator plays no part
+        wrapped.randomizer.draw(3)  # the randomizer's own generator plays no part
         with explorer(wrapped) as sampler:
             results.append([sampler.sample(sets_of(sampler.policy, 3)) for _ in range(2)])
     assert same(results[0][0], results[1][0]) and same(results[0][1], results[1][1])
@@ -226,7 +226,7 @@ class Normed(nn.Module):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_buffers_reach_the_workers(workers):
-    """specs/sampling.md 12.3 (d): upstream sends parameters only, so statistics of a normalisation stay old."""
+    """specs/sampling.md 12.3 (d): upstream sends parameters only, so statistics of a normalization stay old."""
     policy = Normed()
     sets = torch.tensor([[0.1, 0.1, 0.0], [0.2, 0.1, 0.0]])
     with explorer(policy=policy, workers=workers, each=1, domains=1) as sampler:
@@ -239,7 +239,7 @@ def test_buffers_reach_the_workers(workers):
     assert len({a for r in dropped[0].rollouts for a in np.round(r.actions[:, 0] - 0.25, 6).tolist()} & {0.0}) == 1
 
 
-def test_reinit_takes_the_new_environment_s_randomisation():
+def test_reinit_takes_the_new_environment_s_randomization():
     """specs/sampling.md 12.3 (d): upstream keeps drawing from the old one."""
     light = DomainRandomizer(UniformDomainParam("mass", 1.0, 0.1), generator=0)
     heavy = DomainRandomizer(UniformDomainParam("mass", 9.0, 0.1), generator=0)
@@ -274,7 +274,7 @@ def test_reinit_refuses_an_environment_that_the_policy_is_not_for_and_goes_on():
 
 
 def test_a_pickled_sampler_goes_on_with_the_next_call():
-    """specs/sampling.md 12.3: documented as serialisable."""
+    """specs/sampling.md 12.3: documented as serializable."""
     with explorer() as sampler:
         sets = sets_of(sampler.policy, 2)
         sampler.sample(sets)

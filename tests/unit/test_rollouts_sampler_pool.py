@@ -138,7 +138,7 @@ def test_advice_of_a_pool_for_what_cannot_be_sent_is_no_smaller_pool():
 
 
 @pytest.mark.parametrize(
-    ("end", "reason", "cure"),
+    ("end", "reason", "hint"),
     [
         (lambda: os._exit(3), "the worker was lost: it exited with status 3", "ends its process"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by SIGKILL", "If memory ran out"),
@@ -147,10 +147,10 @@ def test_advice_of_a_pool_for_what_cannot_be_sent_is_no_smaller_pool():
     ],
     ids=["exit", "kill", "crash", "silence"],
 )
-def test_a_lost_worker_gets_a_cure_that_fits(end, reason, cure):
+def test_a_lost_worker_gets_a_cure_that_fits(end, reason, hint):
     timeouts = PoolTimeouts(call_s=1.0)
     with SamplerPool(1, transport="process", max_retries=0, timeouts=timeouts) as pool:
-        with pytest.raises(WorkerLost, match=f"(?s)was tried once.*{reason}.*{cure}"):
+        with pytest.raises(WorkerLost, match=f"(?s)was tried once.*{reason}.*{hint}"):
             pool.run_map(lambda G, x: end(), [0])
 
 

@@ -39,7 +39,7 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
     report = check_task_env(family, workers=False)
     assert (report.failed, report.warned) == ([], [])
     assert report.ok and report.verdict.endswith("is a family of tasks as it should be")
-    assert all(check.status == "ok" and not check.cure for check in report.checks)
+    assert all(check.status == "ok" and not check.hint for check in report.checks)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_each_mistake_is_found_with_its_cure(env, failed, message):
     report = look(getattr(task_envs, env))
     assert failed in report.failed and not report.ok
     assert message in report[failed].value
-    assert report[failed].cure
+    assert report[failed].hint
     assert f"{env} is not ready" in report.verdict
 
 
@@ -83,7 +83,7 @@ def test_a_type_that_loses_digits_is_a_warning():
 
     found = look(Doubles)["environment"]
     assert found.status == "warn"
-    assert found.cure.startswith("observation is of float64, its space says float32: return np.asarray(observation, ")
+    assert found.hint.startswith("observation is of float64, its space says float32: return np.asarray(observation, ")
 
 
 def test_infos_of_a_reset_that_show_the_task_are_a_warning():
@@ -135,7 +135,7 @@ def test_what_is_computed_from_the_task_alone_tells_it(computed):
     assert (report.failed, report.warned) == ([], ["later steps"])
     found = report["later steps"]
     assert found.value.startswith("entry 1 (") and "it tells the task, or a part of it" in found.value
-    assert "leave it out of the observation, unless the task is meant to be known" in found.cure
+    assert "leave it out of the observation, unless the task is meant to be known" in found.hint
 
 
 @pytest.mark.parametrize("speed", [0.01, 1.0])
@@ -196,7 +196,7 @@ def test_constructors_with_different_spaces():
 
     family = TaskFamily.from_constructors({f"of {i}": make(1 + i // 20) for i in range(30)}, horizon=5)
     found = check_task_env(family, workers=False)["environment"]
-    assert found.status == "fail" and "make a family of each kind" in found.cure
+    assert found.status == "fail" and "make a family of each kind" in found.hint
     assert found.value.startswith(
         "tasks have different observation spaces: 'of 0' has Box(-1.0, 1.0, (1,), float32), 'of 20' has"
     )
@@ -247,9 +247,9 @@ def test_tasks_on_one_side_only():
 
 
 def test_an_environment_that_cannot_be_made():
-    report = look(TaskFamily("none", task_envs.no_licence, 3, 2, 10))
+    report = look(TaskFamily("none", task_envs.no_license, 3, 2, 10))
     assert report.failed == ["environment"]
-    assert report["environment"].value == "RuntimeError: no licence"
+    assert report["environment"].value == "RuntimeError: no license"
     assert {check.status for check in report.checks[1:]} == {"skip"}
 
 
@@ -274,7 +274,7 @@ def test_size_of_rewards():
             return shown, 0.0, *rest  # type: ignore[return-value]
 
     large, never = look(Large)["reward"], look(Never)["reward"]
-    assert large.status == "warn" and "scale them by about 1e-05" in large.cure
+    assert large.status == "warn" and "scale them by about 1e-05" in large.hint
     assert never.status == "warn" and never.value == "always 0 with random actions"
 
 

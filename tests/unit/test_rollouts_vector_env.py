@@ -169,7 +169,7 @@ def test_wrong_use_is_told() -> None:
         env.step(np.zeros(2, dtype=np.int64))
     for options, message in (
         ({"reset_mask": [True]}, "reset_mask must be a bool array"),
-        ({"colour": 1}, r"options may hold .*, got \['colour'\]"),
+        ({"color": 1}, r"options may hold .*, got \['color'\]"),
         ({"env_updates": [None]}, "one entry per sub-environment"),
         ({"init_state": np.zeros((1, 4))}, "one row per sub-environment"),
     ):

@@ -1,4 +1,4 @@
-"""specs/sampling.md 16.4: distributions of domain parameters, and the randomiser made of them."""
+"""specs/sampling.md 16.4: distributions of domain parameters, and the randomizer made of them."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ def test_random_context_is_that_of_another_task() -> None:
 
 @pytest.mark.parametrize("posterior", [False, True])
 def test_all_shots_are_the_evaluation_itself(posterior: bool) -> None:
-    judge = evaluator(n_test_rollouts=1, repetitions=2, posterior_sampling=posterior, deterministic=False)
-    study = study_adaptation(judge, make_learner())
+    checked = evaluator(n_test_rollouts=1, repetitions=2, posterior_sampling=posterior, deterministic=False)
+    study = study_adaptation(checked, make_learner())
     assert study.shots == (0, 1, 2, 3)
     np.testing.assert_array_equal(study.shot_returns[:, :, -1], study.result.returns[:, :, 3:])
     plain = evaluator(n_test_rollouts=1, repetitions=2, posterior_sampling=posterior, deterministic=False)

@@ -15,11 +15,11 @@ from metaroll.errors import ShapeError
 from metaroll.training.evaluation.evaluation_metrics import (
     episode_returns,
     interval_of_mean,
-    interval_of_normalised_score,
+    interval_of_normalized_score,
     intervals_of_means,
     log_multitask_performance,
     log_performance,
-    normalised_score,
+    normalized_score,
 )
 from metaroll.types import EnvSpec
 
@@ -128,24 +128,24 @@ def test_columns_share_the_resamples() -> None:
 def test_degenerate_data_give_no_warning() -> None:
     assert interval_of_mean([2.0, 2.0, 2.0]) == (2.0, 2.0)
     assert all(math.isnan(bound) for bound in interval_of_mean([2.0]))
-    assert interval_of_normalised_score([2.0, 3.0], [0.0, 0.0], [4.0, 6.0]) == pytest.approx((0.5, 0.5))
-    assert all(math.isnan(bound) for bound in interval_of_normalised_score([1.0], [0.0], [2.0]))
-    assert math.isnan(normalised_score([1.0, 2.0], [3.0, 3.0], [3.0, 3.0]))
-    assert all(math.isnan(bound) for bound in interval_of_normalised_score([1.0, 2.0], [3.0, 3.0], [3.0, 3.0]))
+    assert interval_of_normalized_score([2.0, 3.0], [0.0, 0.0], [4.0, 6.0]) == pytest.approx((0.5, 0.5))
+    assert all(math.isnan(bound) for bound in interval_of_normalized_score([1.0], [0.0], [2.0]))
+    assert math.isnan(normalized_score([1.0, 2.0], [3.0, 3.0], [3.0, 3.0]))
+    assert all(math.isnan(bound) for bound in interval_of_normalized_score([1.0, 2.0], [3.0, 3.0], [3.0, 3.0]))
     with pytest.raises(ShapeError, match=r"one return per task, shape \(M,\) each"):
-        normalised_score([1.0, 2.0], [1.0], [3.0, 3.0])
+        normalized_score([1.0, 2.0], [1.0], [3.0, 3.0])
     with pytest.raises(ShapeError, match="at least one task"):
         interval_of_mean([])
 
 
-def test_normalised_score_by_hand() -> None:
+def test_normalized_score_by_hand() -> None:
     # (mean(-8, -6) - mean(-10, -20)) / (mean(-4, -6) - mean(-10, -20)) = (-7 + 15) / (-5 + 15) = 0.8
-    assert normalised_score([-8.0, -6.0], [-10.0, -20.0], [-4.0, -6.0]) == 0.8
+    assert normalized_score([-8.0, -6.0], [-10.0, -20.0], [-4.0, -6.0]) == 0.8
 
 
 def test_the_three_returns_of_a_task_are_resampled_together() -> None:
     # Tasks differ a lot, but in each the score is 0.6: resampled together, the interval is a point.
     floor = np.linspace(-40.0, -10.0, 25)
     oracle = floor + np.linspace(1.0, 9.0, 25)
-    interval = interval_of_normalised_score(floor + 0.6 * (oracle - floor), floor, oracle)
+    interval = interval_of_normalized_score(floor + 0.6 * (oracle - floor), floor, oracle)
     assert interval == pytest.approx((0.6, 0.6))

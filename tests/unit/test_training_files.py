@@ -1,4 +1,4 @@
-"""Files are whole or not there, trees come back bit for bit, and damage is an error with a cure."""
+"""Files are whole or not there, trees come back bit for bit, and damage is an error with a hint."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
 def example_tree() -> dict[str, Any]:
     parameter = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
     return {
-        "optimiser": {"state": {0: {"step": torch.tensor(3.0), "exp_avg": parameter}}, "param_groups": [{"lr": 3e-4}]},
+        "optimizer": {"state": {0: {"step": torch.tensor(3.0), "exp_avg": parameter}}, "param_groups": [{"lr": 3e-4}]},
         "generator": np.random.default_rng(5).bit_generator.state,  # 128-bit integers
         "torch": torch.Generator().manual_seed(1).get_state(),
         "half": torch.tensor([1.5, math.nan], dtype=torch.bfloat16),
@@ -81,9 +81,9 @@ def test_a_tree_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert back["generator"] == tree["generator"]
     assert back["tuple"] == tree["tuple"]
     assert back["odd"] == tree["odd"]
-    assert list(back["optimiser"]["state"]) == [0]
-    assert torch.equal(back["optimiser"]["state"][0]["exp_avg"], tree["optimiser"]["state"][0]["exp_avg"])
-    assert back["optimiser"]["state"][0]["step"].shape == ()
+    assert list(back["optimizer"]["state"]) == [0]
+    assert torch.equal(back["optimizer"]["state"][0]["exp_avg"], tree["optimizer"]["state"][0]["exp_avg"])
+    assert back["optimizer"]["state"][0]["step"].shape == ()
     assert torch.equal(back["torch"], tree["torch"])
     assert back["half"].dtype == torch.bfloat16
     assert torch.equal(back["half"].view(torch.int16), tree["half"].view(torch.int16))

@@ -9,18 +9,18 @@ import pytest
 from matplotlib.axes import Axes
 
 from metaroll.errors import ShapeError
-from metaroll.training.evaluation.group_comparison import compare_groups, summarise_group
+from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
 from metaroll.training.figures.group_plots import plot_groups
 
 X = np.array([[1.0, 4.0], [2.0, 6.0], [3.0, 8.0]])
 
 
 def test_a_group_by_hand() -> None:
-    summary = summarise_group(X)
+    summary = summarize_group(X)
     assert summary.mean == 4.0
     assert summary.iqm == pytest.approx((2 + 3 + 4 + 6) / 4)  # of six scores one is left out at either end
     assert summary.mean_interval.low < 4.0 < summary.mean_interval.high
-    assert np.isnan(summarise_group(X[:1]).mean_interval).all()
+    assert np.isnan(summarize_group(X[:1]).mean_interval).all()
 
 
 def test_pairs_see_what_the_spread_over_seeds_hides() -> None:
@@ -41,7 +41,7 @@ def test_intervals_stay_where_few_runs_lie() -> None:
     assert (found.improvement, found.improvement_interval) == (0.8, pytest.approx((0.4, 1.0)))
     assert found.difference_interval == pytest.approx((-0.2, 1.0))
     for runs in ([-5.0, -4.0, -90.0], [1.0, 1.5, 30.0]):
-        low, high = summarise_group(runs).mean_interval
+        low, high = summarize_group(runs).mean_interval
         assert min(runs) <= low < np.mean(runs) < high <= max(runs)
         apart = compare_groups(runs, [0.0, 0.0], paired=False).difference_interval
         assert min(runs) <= apart.low < apart.high <= max(runs)

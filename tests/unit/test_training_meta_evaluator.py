@@ -40,10 +40,10 @@ def test_returns_by_hand() -> None:
 
 def test_metrics_have_garage_names_and_the_algorithms_discount() -> None:
     """specs/meta.md 5.5, Q-40"""
-    judge = evaluator(test_task_names=["near", "near", "far"])
+    checked = evaluator(test_task_names=["near", "near", "far"])
     learner = make_learner()
     learner.policy.weight[:] = 1.0  # adapted policies miss the goal by 1: return -3, discounted -(1 + .5 + .25)
-    metrics = [judge.evaluate(learner).metrics for _ in range(2)]
+    metrics = [checked.evaluate(learner).metrics for _ in range(2)]
     assert [m["MetaTest/Average/Iteration"] for m in metrics] == [0, 1]
     assert metrics[0]["MetaTest/Average/AverageReturn"] == pytest.approx(-3.0)
     assert metrics[0]["MetaTest/Average/AverageDiscountedReturn"] == pytest.approx(-1.75)
@@ -66,8 +66,8 @@ def test_posterior_sampling_adapts_after_every_episode_from_all_so_far() -> None
     seen: list[int] = []
     adapt = learner.adapt_policy
     learner.adapt_policy = lambda policy, batch: seen.append(len(batch.lengths)) or adapt(policy, batch)  # type: ignore[method-assign, func-returns-value]
-    judge = evaluator(n_exploration_traj=4, n_test_rollouts=2, posterior_sampling=True, num_prior_episodes=2)
-    result = judge.evaluate(learner)
+    checked = evaluator(n_exploration_traj=4, n_test_rollouts=2, posterior_sampling=True, num_prior_episodes=2)
+    result = checked.evaluate(learner)
     assert seen == [2] * 3 + [3] * 3 + [4] * 3 + [5] * 3
     # The first two episodes know nothing, all later ones the goal; the last two count.
     np.testing.assert_allclose(result.return_per_episode, [-8, -8, 0, 0, 0, 0], atol=1e-6)
@@ -100,8 +100,8 @@ def test_evaluations_repeat_and_change_nothing() -> None:
     """specs/meta.md 4.7: evaluation must not change training state."""
     learner = make_learner()
     before = copy.deepcopy({**learner.state_dict(), **learner.buffers_state_dict()})
-    judge = evaluator(deterministic=False, posterior_sampling=True)
-    first, second = judge.evaluate(learner), judge.evaluate(learner)
+    checked = evaluator(deterministic=False, posterior_sampling=True)
+    first, second = checked.evaluate(learner), checked.evaluate(learner)
     np.testing.assert_array_equal(first.returns, second.returns)
     after = {**learner.state_dict(), **learner.buffers_state_dict()}
     assert before.pop("generator") == after.pop("generator")
@@ -135,12 +135,12 @@ def test_adapted_policies_may_be_of_any_kind() -> None:
 
 
 def test_references_act_in_the_same_cells() -> None:
-    judge = evaluator(deterministic=False, repetitions=2)
+    checked = evaluator(deterministic=False, repetitions=2)
     learner = make_learner()
-    result = judge.evaluate(learner)
-    same = judge.run_reference(GuessPolicy())  # what explores, by another way: the same noise, so the same returns
+    result = checked.evaluate(learner)
+    same = checked.run_reference(GuessPolicy())  # what explores, by another way: the same noise, so the same returns
     np.testing.assert_array_equal(same[:, :, :2], result.returns[:, :, :2])
-    oracle = judge.run_reference(GuessPolicy(), lambda task: {"guess": task["goal"].astype(np.float32)})
+    oracle = checked.run_reference(GuessPolicy(), lambda task: {"guess": task["goal"].astype(np.float32)})
     assert oracle.shape == result.returns.shape
     assert (oracle > same).all()
 
@@ -173,18 +173,20 @@ def test_overlap_names_the_task(train_goal: Any) -> None:
 
 def test_names_of_constructors_are_no_tasks() -> None:
     # Both lambdas are called "<lambda>"; which environment they make cannot be told from that.
-    judge = MetaEvaluator(test_task_sampler=FixedTaskSampler([NewEnvUpdate(lambda: GoalEnv())]))
+    checked = MetaEvaluator(test_task_sampler=FixedTaskSampler([NewEnvUpdate(lambda: GoalEnv())]))
     learner = make_learner()
     learner.train_tasks = [NewEnvUpdate(lambda: GoalEnv()).task]
-    assert len(judge.prepare(learner)) == 1
+    assert len(checked.prepare(learner)) == 1
 
 
 def test_tasks_are_drawn_once_and_kept_over_a_resume(tmp_path: Any) -> None:
-    judge = MetaEvaluator(test_task_sampler=SetTaskSampler(GoalEnv, generator=1), n_test_tasks=2, n_exploration_traj=1)
+    checked = MetaEvaluator(
+        test_task_sampler=SetTaskSampler(GoalEnv, generator=1), n_test_tasks=2, n_exploration_traj=1
+    )
     learner = make_learner()
-    first = judge.evaluate(learner)
-    assert judge.evaluate(learner).tasks == first.tasks
-    save_tree(tmp_path, "evaluator", judge.state_dict())
+    first = checked.evaluate(learner)
+    assert checked.evaluate(learner).tasks == first.tasks
+    save_tree(tmp_path, "evaluator", checked.state_dict())
     other = MetaEvaluator(test_task_sampler=SetTaskSampler(GoalEnv, generator=2), n_exploration_traj=1)
     other.load_state_dict(load_tree(tmp_path, "evaluator"))
     again = other.evaluate(learner)
@@ -197,10 +199,10 @@ def test_tasks_are_drawn_once_and_kept_over_a_resume(tmp_path: Any) -> None:
 
 def test_it_survives_pickling() -> None:
     """specs/meta.md 5.5"""
-    judge = evaluator()
-    result = judge.evaluate(make_learner())
-    copied = pickle.loads(pickle.dumps(judge))
-    judge.close()
+    checked = evaluator()
+    result = checked.evaluate(make_learner())
+    copied = pickle.loads(pickle.dumps(checked))
+    checked.close()
     np.testing.assert_array_equal(copied.evaluate(make_learner()).returns, result.returns)
 
 
@@ -219,8 +221,8 @@ def test_to_dict_has_what_summaries_need() -> None:
 
 def test_garages_worker_arguments() -> None:
     """specs/meta.md 4.1: PEARL's evaluator is built with PEARLWorker"""
-    judge = evaluator(worker_class=PEARLWorker, worker_args={"deterministic": False, "accum_context": True})
-    assert judge.deterministic is False
+    checked = evaluator(worker_class=PEARLWorker, worker_args={"deterministic": False, "accum_context": True})
+    assert checked.deterministic is False
     assert evaluator(worker_class=DefaultWorker).deterministic is True
     with pytest.raises(TypeError, match="worker_class must be DefaultWorker or PEARLWorker"):
         evaluator(worker_class=int)

@@ -19,7 +19,7 @@ from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_upda
 from metaroll.errors import NotSetupError, RunExistsError, SnapshotError, TaskOverlapError
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
@@ -124,7 +124,7 @@ def test_seeds_make_runs_repeat(tmp_path: Path, whole: dict[str, Any]) -> None:
 def test_the_evaluation_seed_comes_from_the_runs_seed() -> None:
     runner = make_runner(None)
     runner.train(1)
-    given = MetaEvaluator(n_exploration_traj=1, deterministic=False, seed=mix_seed("evaluation", 4))
+    given = MetaEvaluator(n_exploration_traj=1, deterministic=False, seed=derive_seed("evaluation", 4))
     other = make_runner(None, evaluator=given, seed=4)
     other.train(1)
     np.testing.assert_array_equal(other.last_evaluation.returns, runner.last_evaluation.returns)

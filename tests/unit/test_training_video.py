@@ -19,9 +19,9 @@ HEAD = 46  # pixels of the title above a picture
 GAP = 10
 
 
-def panel(grey: int, steps: int, fps: float = 10.0, size: tuple[int, int] = (80, 120)) -> Panel:
-    frames = np.full((steps + 1, *size, 3), grey, np.uint8)
-    return Panel(f"grey {grey}", Film(frames, fps), np.ones(steps))
+def panel(gray: int, steps: int, fps: float = 10.0, size: tuple[int, int] = (80, 120)) -> Panel:
+    frames = np.full((steps + 1, *size, 3), gray, np.uint8)
+    return Panel(f"gray {gray}", Film(frames, fps), np.ones(steps))
 
 
 def mp4_frames(path: Path, width: int, height: int) -> np.ndarray:

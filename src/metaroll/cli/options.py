@@ -34,7 +34,7 @@ _SCALARS = (bool, int, float, str)
 _SEQUENCES = (list, tuple, collections.abc.Sequence)
 _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
-_REPEATED = ("randomise_param",)
+_REPEATED = ("randomize_param",)
 """Options of many values that are given one by one, by the same flag again."""
 _NAMESPACE = {"Sequence": collections.abc.Sequence, "Any": Any, "Literal": typing.Literal}
 

@@ -1,4 +1,4 @@
-"""Rollouts as tables with labelled columns (specs/sampling.md 7.5): robot logs in, data frames out."""
+"""Rollouts as tables with labeled columns (specs/sampling.md 7.5): robot logs in, data frames out."""
 
 from __future__ import annotations
 
@@ -249,9 +249,7 @@ def _whole(values: np.ndarray, space: gymnasium.Space) -> np.ndarray:
 
 def _size(space: gymnasium.Space) -> int:
     if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary):
-        raise ValueError(
-            f"{space} has no labelled columns; only Box, MultiBinary, Discrete, Dict and Tuple spaces have"
-        )
+        raise ValueError(f"{space} has no labeled columns; only Box, MultiBinary, Discrete, Dict and Tuple spaces have")
     return int(np.prod(space.shape))
 
 

@@ -77,7 +77,7 @@ def _describe(
 def _to_array(leaf: Any, path: tuple[Any, ...]) -> np.ndarray:
     try:
         array = tensor_to_array(leaf) if isinstance(leaf, torch.Tensor) else np.asanyarray(leaf)
-    except (RuntimeError, TypeError, KeyError) as error:  # sparse or quantised tensors
+    except (RuntimeError, TypeError, KeyError) as error:  # sparse or quantized tensors
         raise RecordingError(f"field {_label(path)!r} cannot be written: {error}") from error
     if array.dtype.kind not in "biufcUSmMOV" or isinstance(array, np.ma.MaskedArray):
         raise RecordingError(

@@ -112,8 +112,8 @@ class PathBuffer:
             raise ValueError("path must have at least one key, got an empty dict")
         for key, array in arrays.items():
             if array.ndim != 2:
-                cure = "; use array.reshape(-1, 1)" if array.ndim == 1 else ""
-                raise ShapeError(f"path[{key!r}] must have shape (T, width), got {array.shape}{cure}")
+                hint = "; use array.reshape(-1, 1)" if array.ndim == 1 else ""
+                raise ShapeError(f"path[{key!r}] must have shape (T, width), got {array.shape}{hint}")
             if array.dtype.hasobject:
                 raise TypeError(f"path[{key!r}] must hold numbers, got dtype {array.dtype}")
         lengths = {key: len(array) for key, array in arrays.items()}

@@ -54,7 +54,7 @@ def discounted_values(rollouts: Sequence[StepSequence], gamma: float, data_forma
 
 
 def gae_returns(rollout: StepSequence, gamma: float = 0.99, lamb: float = 0.95) -> Array:
-    """Generalised advantages of each step; despite the documented name no returns (specs/sampling.md 7.7).
+    """Generalized advantages of each step; despite the documented name no returns (specs/sampling.md 7.7).
 
     The sum restarts in every rollout of a concatenation. Behind a terminated step the value is 0; a rollout that was
     cut off bootstraps with the final entry of ``values``.

@@ -12,11 +12,11 @@ import numpy as np
 from metaroll.diagnostics.leaks import number_table
 from metaroll.diagnostics.report import TaskCheck
 from metaroll.diagnostics.trials import Trial, close_env, flat_rows, play, random_actions
-from metaroll.functional.task_probes import TransitionModel, nearest_neighbour_accuracy, read_values
-from metaroll.seeding import isolated_rng, mix_seed
+from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values
+from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["TaskReadings", "numbers_told"]
+__all__ = ["Identifiability", "numbers_told"]
 
 _MOST_TASKS, _RESETS = 48, 3
 _FEWEST_TASKS = 12
@@ -30,7 +30,7 @@ _LARGE, _SMALL = 100.0, 1e-3
 _R_SQUARED = "r_squared "
 
 
-class TaskReadings:
+class Identifiability:
     """Tries to find out the task, as a learner would have to.
 
     Args:
@@ -60,10 +60,10 @@ class TaskReadings:
             return TaskCheck(name, "ok", "the same in every task and at every reset")
         labels = np.repeat(np.arange(len(updates)), _RESETS)
         columns = _varying_columns(rows.reshape(len(updates), _RESETS, -1))
-        accuracy = nearest_neighbour_accuracy(rows[:, columns], labels)
+        accuracy = nearest_neighbor_accuracy(rows[:, columns], labels)
         chance = (_RESETS - 1) / (len(rows) - 1)
-        guesses = f"its nearest neighbour is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
-        numbers = {"nearest_neighbour_accuracy": accuracy, "chance": chance}
+        guesses = f"its nearest neighbor is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
+        numbers = {"nearest_neighbor_accuracy": accuracy, "chance": chance}
         table = number_table([update.task for update in updates])
         if table is not None and len(updates) >= _FEWEST_TASKS:
             points = rows[:, columns].reshape(len(updates), _RESETS, -1)
@@ -75,7 +75,7 @@ class TaskReadings:
         with isolated_rng(self._seed):
             for i, update in enumerate(updates):
                 env = update(env)
-                seeds = [mix_seed("first", self._seed, i, j) for j in range(_RESETS)]
+                seeds = [derive_seed("first", self._seed, i, j) for j in range(_RESETS)]
                 elements += [play(env, seed, ()).observations[0] for seed in seeds]
             close_env(env)
         return elements
@@ -94,8 +94,8 @@ class TaskReadings:
         told = {key: reading for key, reading in readings.items() if reading.r_squared >= _PARTLY_READ}
         if not told:
             best = max(readings, key=lambda key: readings[key].r_squared)
-            if numbers["nearest_neighbour_accuracy"] >= 0.5 + 0.5 * numbers["chance"]:
-                return _by_guesses(name, numbers["nearest_neighbour_accuracy"], numbers["chance"], guesses, numbers)
+            if numbers["nearest_neighbor_accuracy"] >= 0.5 + 0.5 * numbers["chance"]:
+                return _by_guesses(name, numbers["nearest_neighbor_accuracy"], numbers["chance"], guesses, numbers)
             most = readings[best].r_squared
             what = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
             value = f"does not tell the task: {what} can be read"
@@ -103,11 +103,11 @@ class TaskReadings:
         shown = [f"{key} ({reading.r_squared:.0%}, {self._how(reading.how, columns)})" for key, reading in told.items()]
         more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
         value = f"tells {', '.join(shown[:4])}{more}"
-        cure = "leave it out of the observation, unless the task is meant to be known"
+        hint = "leave it out of the observation, unless the task is meant to be known"
         everything = len(told) == len(readings) and all(r.r_squared >= _READ for r in readings.values())
         if everything:
-            return TaskCheck(name, "fail", f"the whole task can be read: it {value}", cure, numbers)
-        return TaskCheck(name, "warn", value, cure, numbers)
+            return TaskCheck(name, "fail", f"the whole task can be read: it {value}", hint, numbers)
+        return TaskCheck(name, "warn", value, hint, numbers)
 
     def _how(self, how: str, columns: np.ndarray) -> str:
         if not how.startswith("entry "):
@@ -123,7 +123,7 @@ class TaskReadings:
         """Rollouts in a few tasks; those of all tasks have the same seeds and actions."""
         updates = self._updates[:_COMPARED_TASKS]
         count = max(_FEWEST_ROLLOUTS, math.ceil(_MODEL_STEPS / self._num_steps)) + _TEST_ROLLOUTS
-        seeds = [mix_seed("apart", self._seed, i) for i in range(count)]
+        seeds = [derive_seed("apart", self._seed, i) for i in range(count)]
         actions = [random_actions(self._spec.action_space, self._num_steps, seed) for seed in seeds]
         trials, env = [], None
         with isolated_rng(self._seed):
@@ -149,8 +149,8 @@ class TaskReadings:
         value = f"random actions tell {told} of {len(pairs)} pairs of tasks apart in {steps}; {guesses}"
         if mean >= _TOLD_APART:
             return TaskCheck(name, "ok", value, numbers=numbers)
-        cure = "where only good exploration shows the task, episodes must be long enough for it; or tasks are too alike"
-        return TaskCheck(name, "warn", value, cure, numbers)
+        hint = "where only good exploration shows the task, episodes must be long enough for it; or tasks are too alike"
+        return TaskCheck(name, "warn", value, hint, numbers)
 
     def reward(self) -> TaskCheck:
         """How large rewards are, and how they differ between tasks."""
@@ -168,14 +168,14 @@ class TaskReadings:
         size = float(np.sqrt(np.mean(rewards**2)))
         if spread == 0:
             value = f"always {rewards[0]:g} with random actions"
-            cure = "give a reward that actions change; where it is sparse, longer rollouts may show it (num_steps)"
-            return TaskCheck("reward", "warn", value, cure, numbers)
+            hint = "give a reward that actions change; where it is sparse, longer rollouts may show it (num_steps)"
+            return TaskCheck("reward", "warn", value, hint, numbers)
         if nonzero < 0.05:
             value += f"; not zero in {nonzero:.1%} of the steps"
         if size > _LARGE or size < _SMALL:
             factor = 10.0 ** -round(math.log10(size))
-            cure = f"learners expect rewards around 1: scale them by about {factor:g} (reward_scale of PEARL)"
-            return TaskCheck("reward", "warn", value, cure, numbers)
+            hint = f"learners expect rewards around 1: scale them by about {factor:g} (reward_scale of PEARL)"
+            return TaskCheck("reward", "warn", value, hint, numbers)
         return TaskCheck("reward", "ok", value, numbers=numbers)
 
 
@@ -187,8 +187,8 @@ def numbers_told(first_observation: TaskCheck) -> list[str]:
 
 def _by_guesses(name: str, accuracy: float, chance: float, guesses: str, numbers: dict[str, float]) -> TaskCheck:
     if accuracy >= 0.5 + 0.5 * chance:
-        cure = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
-        return TaskCheck(name, "warn", f"tells tasks apart: {guesses}", cure, numbers)
+        hint = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
+        return TaskCheck(name, "warn", f"tells tasks apart: {guesses}", hint, numbers)
     return TaskCheck(name, "ok", f"does not tell the task: {guesses}", numbers=numbers)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from metaroll.diagnostics.report import TaskCheck
 from metaroll.diagnostics.trials import close_env, flat_rows, play, random_actions
-from metaroll.seeding import isolated_rng, mix_seed
+from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.hashed_split import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -57,8 +57,8 @@ def later_steps(
     if shown:
         everything = len(shown) == len(table) and not told
         value = f"observations show {', '.join(in_rows[:4])}{' and more' * (len(shown) > 4)}"
-        cure = "leave it out of the observation, unless the task is meant to be known"
-        return TaskCheck(_NAME, "fail" if everything else "warn", value, cure)
+        hint = "leave it out of the observation, unless the task is meant to be known"
+        return TaskCheck(_NAME, "fail" if everything else "warn", value, hint)
     kinds = _constant_in_tasks(seen)
     if kinds:
         return _tells_by_constants(spec, kinds, len(updates))
@@ -122,7 +122,7 @@ def _collect(spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: 
             env = update(env)
             seen: dict[str, list[Any]] = {name: [] for name in parts}
             for i in range(_ROLLOUTS):
-                number = mix_seed("later", seed, i)
+                number = derive_seed("later", seed, i)
                 trial = play(env, number, random_actions(spec.action_space, num_steps, number))
                 seen["first"] += trial.observations[:1]
                 seen["later"] += trial.observations[1:]
@@ -131,7 +131,7 @@ def _collect(spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: 
                 table, so_far = flat_rows(spec.observation_space, elements), parts[name]
                 enough = table is not None and (name == "first" or len(table) >= _FEWEST_ROWS)
                 parts[name] = [*so_far, table] if so_far is not None and table is not None and enough else None
-            infos.append(_numbers_of(env.reset(seed=mix_seed("later", seed))[1]))
+            infos.append(_numbers_of(env.reset(seed=derive_seed("later", seed))[1]))
         close_env(env)
     return _Seen(**parts, infos=infos)
 

@@ -18,14 +18,14 @@ class TaskCheck:
         name: What was looked at.
         status: ``fail``: results would be wrong; ``warn``: perhaps not what you want; ``skip``: could not be looked at.
         value: What was found.
-        cure: What to do about it.
+        hint: What to do about it.
         numbers: Name -> what was measured.
     """
 
     name: str
     status: Literal["ok", "warn", "fail", "skip"]
     value: str
-    cure: str = ""
+    hint: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -85,6 +85,6 @@ class TaskEnvReport:
         lines = []
         for check in self.checks:
             lines.append(f"{check.status:<4}  {check.name:<{width}}  {check.value}")
-            if check.cure:
-                lines.append(f"{'':<4}  {'':<{width}}  -> {check.cure}")
+            if check.hint:
+                lines.append(f"{'':<4}  {'':<{width}}  -> {check.hint}")
         return "\n".join([*lines, "", self.verdict])

@@ -1,4 +1,4 @@
-"""Is an environment ready to be a family of tasks? One report says what is wrong, and the cure."""
+"""Is an environment ready to be a family of tasks? One report says what is wrong, and the hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 
-from metaroll.diagnostics.identifiability import TaskReadings, numbers_told
+from metaroll.diagnostics.identifiability import Identifiability, numbers_told
 from metaroll.diagnostics.leaks import later_steps
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
 from metaroll.diagnostics.spaces import different_spaces, loose_type, misfit
@@ -19,7 +19,7 @@ from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import env_source, is_env_instance
 from metaroll.errors import NotPicklableError
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
-from metaroll.seeding import isolated_rng, mix_seed
+from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.leak_guard import check_split
 from metaroll.tasks.updates import NewEnvUpdate, task_key
 from metaroll.types import EnvSpec, EnvUpdate, flat_dim
@@ -114,8 +114,8 @@ class _Kit:
         return plan
 
     @functools.cached_property
-    def _readings(self) -> TaskReadings:
-        return TaskReadings(self._spec, self.updates, self.num_steps, self.seed)
+    def _readings(self) -> Identifiability:
+        return Identifiability(self._spec, self.updates, self.num_steps, self.seed)
 
     @functools.cached_property
     def _first(self) -> TaskCheck:
@@ -131,24 +131,24 @@ class _Kit:
 
     @functools.cached_property
     def _actions(self) -> list[Any]:
-        return random_actions(self._spec.action_space, self.num_steps, mix_seed("actions", self.seed))
+        return random_actions(self._spec.action_space, self.num_steps, derive_seed("actions", self.seed))
 
     def environment(self) -> TaskCheck:
         spec = self._spec
         different = different_spaces(self._specs_of_tasks())
         if different is not None:
-            cure = "give all tasks the same spaces, by zeros for what some have not, say; or make a family of each kind"
-            return TaskCheck("environment", "fail", different, cure)
+            hint = "give all tasks the same spaces, by zeros for what some have not, say; or make a family of each kind"
+            return TaskCheck("environment", "fail", different, hint)
         found = self._observations_that_do_not_fit()
         if found is not None and found.status == "fail":
             return found
         horizon = self.family.horizon
         length = f"episodes of {_steps(horizon)}" if horizon else "no time limit"
         value = f"observations {_kind(spec.observation_space)}, actions {_kind(spec.action_space)}, {length}"
-        cures = [] if found is None else [f"{found.value}: {found.cure}"]
+        hints = [] if found is None else [f"{found.value}: {found.hint}"]
         if not horizon:
-            cures.append("episodes may last for ever: give the family a horizon, or the environment a time limit")
-        return TaskCheck("environment", "warn" if cures else "ok", value, "; ".join(cures))
+            hints.append("episodes may last for ever: give the family a horizon, or the environment a time limit")
+        return TaskCheck("environment", "warn" if hints else "ok", value, "; ".join(hints))
 
     def _specs_of_tasks(self) -> dict[Any, EnvSpec]:
         """Specs of tasks that are environments of their own."""
@@ -173,7 +173,7 @@ class _Kit:
         with isolated_rng(self.seed):
             env = update(None)
             try:
-                trial = play(env, mix_seed("fit", self.seed), self._actions[:_FITTED_STEPS])
+                trial = play(env, derive_seed("fit", self.seed), self._actions[:_FITTED_STEPS])
             finally:
                 close_env(env)
         loose = None
@@ -181,11 +181,11 @@ class _Kit:
             wrong = misfit(space, observation)
             if wrong is not None:
                 where = "at the reset" if step == 0 else f"after step {step}"
-                cure = "let observation_space say what reset and step return"
-                return TaskCheck("environment", "fail", f"{wrong} ({where})", cure)
+                hint = "let observation_space say what reset and step return"
+                return TaskCheck("environment", "fail", f"{wrong} ({where})", hint)
             loose = loose or loose_type(space, observation)
-        cure = "return np.asarray(observation, dtype=self.observation_space.dtype)"
-        return None if loose is None else TaskCheck("environment", "warn", loose, cure)
+        hint = "return np.asarray(observation, dtype=self.observation_space.dtype)"
+        return None if loose is None else TaskCheck("environment", "warn", loose, hint)
 
     def tasks(self) -> TaskCheck:
         train, test = self.family.split(seed=self.seed)
@@ -199,8 +199,8 @@ class _Kit:
                 "let sample_tasks(num_tasks, generator) draw from the generator that it is given",
             )
         if not self.updates:
-            cure = "give the family num_train_tasks and num_test_tasks of at least 1"
-            return TaskCheck("tasks", "fail", "there are none", cure)
+            hint = "give the family num_train_tasks and num_test_tasks of at least 1"
+            return TaskCheck("tasks", "fail", "there are none", hint)
         if not train or not test:
             side = "held out" if train else "to train in"
             value = f"{len(self.updates)} tasks, none {side}"
@@ -212,8 +212,8 @@ class _Kit:
         found = check_split(train, test, overlap="warn")
         numbers = {"nearest": found.nearest, "median": found.median, "median_in_training": found.median_in_training}
         if found.overlaps or found.near:
-            cure = "split the tasks by TaskFamily.from_params or from_env, and leave nearly equal ones out"
-            return TaskCheck("tasks", "fail" if found.overlaps else "warn", str(found), cure, numbers)
+            hint = "split the tasks by TaskFamily.from_params or from_env, and leave nearly equal ones out"
+            return TaskCheck("tasks", "fail" if found.overlaps else "warn", str(found), hint, numbers)
         return TaskCheck("tasks", "ok", str(found), numbers=numbers)
 
     def reset_seed(self) -> TaskCheck:
@@ -226,8 +226,8 @@ class _Kit:
             value = f"rollouts of the same seed differ {where}: it draws from global generators"
         else:
             value = f"rollouts of the same seed differ {where}: it draws from a generator that reset(seed) leaves alone"
-        cure = "call super().reset(seed=seed) in reset, and draw from self.np_random only"
-        return TaskCheck("reset(seed)", "fail", value, cure)
+        hint = "call super().reset(seed=seed) in reset, and draw from self.np_random only"
+        return TaskCheck("reset(seed)", "fail", value, hint)
 
     def setting(self) -> TaskCheck:
         updates = self.updates[:_NUM_TASKS]
@@ -242,35 +242,35 @@ class _Kit:
         if kinds == len(updates):
             return TaskCheck("setting a task", "ok", value, numbers=numbers)
         if kinds > 1:
-            cure = (
+            hint = (
                 f"tasks that are not told apart in {self.num_steps} steps of random actions may be the same (a sparse "
                 "reward hides them, too)"
             )
-            return TaskCheck("setting a task", "warn", value, cure, numbers)
+            return TaskCheck("setting a task", "warn", value, hint, numbers)
         if self._kinds_set_late > 1:
             value = "it has an effect only until the next reset"
             return TaskCheck("setting a task", "ok", value, numbers=numbers)
         value = f"setting a task changes nothing: {len(updates)} tasks give the same observations and rewards"
-        cure = "let set_task keep the task, and step and reset use it"
-        return TaskCheck("setting a task", "fail", value, cure, numbers)
+        hint = "let set_task keep the task, and step and reset use it"
+        return TaskCheck("setting a task", "fail", value, hint, numbers)
 
     def keeping(self) -> TaskCheck:
         name = "keeping the task"
         if len(self.trials) < 2:
             return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
-        cure = "reset must leave the task alone: only set_task chooses one"
+        hint = "reset must leave the task alone: only set_task chooses one"
         if _count_kinds(self.trials) == 1:
             if self._kinds_set_late > 1:
-                return TaskCheck(name, "fail", "reset forgets the task that was set", cure)
+                return TaskCheck(name, "fail", "reset forgets the task that was set", hint)
             return TaskCheck(name, "skip", "setting a task has no effect that could be kept")
         seconds = [self._trial(update, resets=2)[1] for update in self.updates[: len(self.trials)]]
         lost = sum(not a.same_as(b) for a, b in zip(self.trials, seconds, strict=True))
         if not lost:
             return TaskCheck(name, "ok", "a second reset starts the same task again")
         if _count_kinds(seconds) == 1:
-            return TaskCheck(name, "fail", "a second reset forgets the task: then all tasks are the same", cure)
+            return TaskCheck(name, "fail", "a second reset forgets the task: then all tasks are the same", hint)
         value = f"after a second reset with the same seed {lost} of {len(seconds)} tasks give another rollout"
-        return TaskCheck(name, "fail", value, f"{cure}, and all that an episode leaves behind has to be put back")
+        return TaskCheck(name, "fail", value, f"{hint}, and all that an episode leaves behind has to be put back")
 
     def changing(self) -> TaskCheck:
         name = "changing the task"
@@ -289,8 +289,8 @@ class _Kit:
         if not traces:
             return TaskCheck(name, "ok", "a task that was set before leaves no trace")
         value = f"{traces} of {len(self.trials)} tasks give another rollout after other tasks than in a new environment"
-        cure = "set_task must set all that a task changes, from stored nominal values (mass = nominal * factor)"
-        return TaskCheck(name, "fail", value, cure)
+        hint = "set_task must set all that a task changes, from stored nominal values (mass = nominal * factor)"
+        return TaskCheck(name, "fail", value, hint)
 
     def worker(self) -> TaskCheck:
         updates, actions = self.updates[:2], self._actions[:_WORKER_STEPS]
@@ -299,14 +299,14 @@ class _Kit:
                 sent = [pool.invoke_all(trial_in_worker, update, self.seed, actions)[0] for update in updates]
         except NotPicklableError as error:
             reason = str(error.__cause__ or error)
-            cure = "make files, locks, viewers and connections inside the constructor, and keep them out of the task"
-            return TaskCheck("worker", "fail", f"a task cannot be sent to another process: {reason}", cure)
+            hint = "make files, locks, viewers and connections inside the constructor, and keep them out of the task"
+            return TaskCheck("worker", "fail", f"a task cannot be sent to another process: {reason}", hint)
         here = [trial_in_worker(None, update, self.seed, actions) for update in updates]
         different = [a.first_difference(b) for a, b in zip(here, sent, strict=True) if not a.same_as(b)]
         if different and self.deterministic:
             value = f"in another process the same seed gives another rollout ({different[0]})"
-            cure = "let nothing depend on the process: environment variables, hash(), files of the current folder"
-            return TaskCheck("worker", "fail", value, cure)
+            hint = "let nothing depend on the process: environment variables, hash(), files of the current folder"
+            return TaskCheck("worker", "fail", value, hint)
         text = "the same rollouts there" if self.deterministic else "they work there"
         return TaskCheck("worker", "ok", f"tasks can be sent to another process, {text}")
 
@@ -323,7 +323,7 @@ class _Kit:
                 close_env(env)
 
     def _play(self, env: Any, between: Callable[[Any], Any] | None = None) -> Trial:
-        return play(env, mix_seed("trial", self.seed), self._actions, between)
+        return play(env, derive_seed("trial", self.seed), self._actions, between)
 
     @functools.cached_property
     def _kinds_set_late(self) -> int:

@@ -7,7 +7,7 @@ import warnings
 
 from metaroll.diagnostics.trials import Trial, close_env, play, random_actions
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.seeding import isolated_rng, mix_seed
+from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.types import EnvUpdate
 
 __all__ = ["tasks_do_not_differ"]
@@ -36,8 +36,8 @@ def tasks_do_not_differ(family: TaskFamily, seed: int = 0) -> str | None:
         for update in updates:
             env = update(None)
             try:
-                actions = random_actions(env.action_space, num_steps, mix_seed("differ", seed))
-                trials.append(play(env, mix_seed("differ", seed), actions))
+                actions = random_actions(env.action_space, num_steps, derive_seed("differ", seed))
+                trials.append(play(env, derive_seed("differ", seed), actions))
             finally:
                 close_env(env)
     if len(trials) < len(updates) or len(trials) < 2 or not all(trial.same_as(trials[0]) for trial in trials[1:]):

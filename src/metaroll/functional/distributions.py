@@ -22,8 +22,8 @@ _LOG_2 = math.log(2.0)
 
 def gaussian_log_prob(value: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
     """``sum_a log N(value_a; mean_a, exp(log_std_a)^2)``, shape ``(...)``, of arguments ``(..., act_dim)``."""
-    standardised = (value - mean) * torch.exp(-log_std)
-    return (-0.5 * standardised.square() - log_std - _HALF_LOG_2PI).sum(-1)
+    standardized = (value - mean) * torch.exp(-log_std)
+    return (-0.5 * standardized.square() - log_std - _HALF_LOG_2PI).sum(-1)
 
 
 def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
@@ -50,7 +50,7 @@ def tanh_gaussian_log_prob(pre_tanh: torch.Tensor, mean: torch.Tensor, log_std: 
 def product_of_gaussians(
     mean: torch.Tensor, var: torch.Tensor, min_var: float = 1e-7
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance ``(..., L)`` of the normalised product of N diagonal Gaussians ``(..., N, L)``.
+    """Mean and variance ``(..., L)`` of the normalized product of N diagonal Gaussians ``(..., N, L)``.
 
     ``var = 1 / sum_n 1/var_n``, ``mean = var * sum_n mean_n/var_n`` with ``var_n`` at least ``min_var`` (Rakelly et al.
     2019, arXiv:1903.08254, section 4.1: a permutation-invariant posterior). No prior factor is multiplied in.

@@ -47,7 +47,7 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
 def gen_ordered_batch_idcs(
     batch_size: int, data_size: int, sorted: bool = True, *, generator: Generator = None
 ) -> Iterator[list[int]]:
-    """Positions of all samples in batches of neighbours (specs/sampling.md 5).
+    """Positions of all samples in batches of neighbors (specs/sampling.md 5).
 
     Args:
         batch_size: Number of positions in each batch; the last stretch of the data may be shorter.
@@ -81,7 +81,7 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
 
 
 def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: Generator = None) -> list[list[Any]]:
-    """The samples cut into lists of neighbours, these in random order (specs/sampling.md 5).
+    """The samples cut into lists of neighbors, these in random order (specs/sampling.md 5).
 
     Args:
         inp: Samples.

@@ -41,17 +41,17 @@ def noisy_sets(
             hypersphere around the mean.
         generator: Source of randomness; ``None`` means fresh entropy.
     """
-    centre = np.asarray(mean, dtype=np.float64)
-    if centre.ndim != 1 or not centre.size:
-        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {centre.shape}")
+    center = np.asarray(mean, dtype=np.float64)
+    if center.ndim != 1 or not center.size:
+        raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {center.shape}")
     count, drawn = check_count("num_sets", num_sets), as_generator(generator)
     if noise not in NOISES:
         raise unknown_name("noise", str(noise), NOISES)
     if noise == "normal":
-        steps: Any = drawn.standard_normal((count, len(centre)))
+        steps: Any = drawn.standard_normal((count, len(center)))
     else:
-        steps = sample_from_hyper_sphere_surface(len(centre), "normal", num_samples=count, generator=drawn).numpy()
-    return (centre + spread * steps).astype(np.float32)
+        steps = sample_from_hyper_sphere_surface(len(center), "normal", num_samples=count, generator=drawn).numpy()
+    return (center + spread * steps).astype(np.float32)
 
 
 def adapted_spread(
@@ -66,7 +66,7 @@ def adapted_spread(
         bounds: Least and most spread. Normal noise stays within them; a radius that leaves them begins anew with
             ``initial``.
         noise: See ``noisy_sets``.
-        initial: Spread of the beginning.
+        initial: RandomizationRange of the beginning.
     """
     changed = spread / factor**2 if improved else spread * factor
     low, high = bounds

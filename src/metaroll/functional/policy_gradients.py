@@ -1,7 +1,7 @@
-"""Losses of proximal policy optimisation, and their gradients by hand, for rows of a minibatch.
+"""Losses of proximal policy optimization, and their gradients by hand, for rows of a minibatch.
 
 The clipped surrogate is equation 7 of Schulman et al. 2017 (arXiv:1707.06347). B counts rows, A entries of an action, n
-choices. All losses are means over rows and are to be minimised.
+choices. All losses are means over rows and are to be minimized.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = [
     "clipped_value_loss",
     "gaussian_log_prob_and_deviation",
     "log_softmax",
-    "standardise",
+    "standardize",
 ]
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -122,12 +122,12 @@ def categorical_log_prob_gradient(
     return gradient
 
 
-def standardise(advantages: np.ndarray) -> np.ndarray:
+def standardize(advantages: np.ndarray) -> np.ndarray:
     """``(A - mean) / (std + 1e-8)`` of ``advantages (B,)``, with the sample's standard deviation; one row is kept."""
     size = len(advantages)
     if size < 2:
         return advantages
-    centred = advantages - np.float32(float(advantages.sum()) / size)
-    std = math.sqrt(float(np.dot(centred, centred)) / (size - 1))
-    centred *= np.float32(1.0 / (std + 1e-8))
-    return centred
+    centered = advantages - np.float32(float(advantages.sum()) / size)
+    std = math.sqrt(float(np.dot(centered, centered)) / (size - 1))
+    centered *= np.float32(1.0 / (std + 1e-8))
+    return centered

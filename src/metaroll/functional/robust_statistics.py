@@ -49,7 +49,7 @@ def interval_of_iqm(
 
     Args:
         scores: One row per run (seed), one column per task, shape ``(N, M)``; ``(N,)`` is a single task. Scores of
-            different tasks should be normalised to one scale.
+            different tasks should be normalized to one scale.
         confidence: Level of the interval.
         num_reps: Number of resamples.
         method: ``"percentile"``, as Agarwal et al. recommend, or ``"basic"``.

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.distance import cdist
 
-__all__ = ["Reading", "TransitionModel", "nearest_neighbour_accuracy", "read_values"]
+__all__ = ["Reading", "TransitionModel", "nearest_neighbor_accuracy", "read_values"]
 
 _RIDGE = 1e-3
-_NEIGHBOURS = 3
+_NEIGHBORS = 3
 _MOST_INPUTS = 12
 """Entries (of observation and action together) whose products enter a transition model."""
 
@@ -21,21 +21,21 @@ class Reading(NamedTuple):
 
     Attributes:
         r_squared: Share of its variance that is explained in tasks that were left out; at most 1, 0 means nothing.
-        how: ``"entry 3"`` (a line through that entry of the point), ``"all entries"`` (a linear map), ``"neighbours"``.
+        how: ``"entry 3"`` (a line through that entry of the point), ``"all entries"`` (a linear map), ``"neighbors"``.
     """
 
     r_squared: float
     how: str
 
 
-def nearest_neighbour_accuracy(points: np.ndarray, labels: np.ndarray) -> float:
+def nearest_neighbor_accuracy(points: np.ndarray, labels: np.ndarray) -> float:
     """Share of the points whose nearest other point has the same label; ties count in part.
 
     Args:
         points: ``(N, D)``; every column is scaled by its standard deviation.
         labels: ``(N,)``.
     """
-    table = _standardised(np.asarray(points, dtype=np.float64))
+    table = _standardized(np.asarray(points, dtype=np.float64))
     distances = cdist(table, table)
     np.fill_diagonal(distances, np.inf)
     nearest = distances <= distances.min(axis=1, keepdims=True)
@@ -52,7 +52,7 @@ def read_values(points: np.ndarray, values: np.ndarray) -> list[Reading]:
     """
     points, values = np.asarray(points, dtype=np.float64), np.asarray(values, dtype=np.float64)
     num_tasks, repeats, size = points.shape
-    table = _standardised(points.reshape(-1, size))
+    table = _standardized(points.reshape(-1, size))
     tasks = np.repeat(np.arange(num_tasks), repeats)
     targets = values[tasks]
     spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
@@ -62,16 +62,16 @@ def read_values(points: np.ndarray, values: np.ndarray) -> list[Reading]:
         return 1.0 - np.divide(errors, spread, out=np.ones_like(errors), where=spread > 0)
 
     by_map = explained(_left_out_ridge(table, targets, tasks))
-    by_neighbours = explained(_left_out_neighbours(table, targets, tasks))
+    by_neighbors = explained(_left_out_neighbors(table, targets, tasks))
     by_entry = np.stack([explained(_left_out_ridge(table[:, [d]], targets, tasks)) for d in range(size)])
     readings = []
     for p in range(values.shape[1]):
         entry = int(by_entry[:, p].argmax())
-        # The simplest of equally good ones: an entry, before a map of all, before the neighbours.
+        # The simplest of equally good ones: an entry, before a map of all, before the neighbors.
         offers = [
             Reading(float(by_entry[entry, p]) + 1e-3, f"entry {entry}"),
             Reading(float(by_map[p]) + 5e-4, "all entries"),
-            Reading(float(by_neighbours[p]), "neighbours"),
+            Reading(float(by_neighbors[p]), "neighbors"),
         ]
         best = max(offers)
         readings.append(Reading(min(1.0, max(0.0, best.r_squared)), best.how))
@@ -110,7 +110,7 @@ def _features(inputs: np.ndarray) -> np.ndarray:
     return np.concatenate([np.ones((len(inputs), 1)), inputs, leading[:, rows] * leading[:, columns]], axis=1)
 
 
-def _standardised(table: np.ndarray) -> np.ndarray:
+def _standardized(table: np.ndarray) -> np.ndarray:
     spread = table.std(axis=0)
     return (table - table.mean(axis=0)) / np.where(spread > 1e-12 * np.abs(table).max(axis=0), spread, np.inf)
 
@@ -129,9 +129,9 @@ def _left_out_ridge(table: np.ndarray, targets: np.ndarray, tasks: np.ndarray) -
     return predictions
 
 
-def _left_out_neighbours(table: np.ndarray, targets: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+def _left_out_neighbors(table: np.ndarray, targets: np.ndarray, tasks: np.ndarray) -> np.ndarray:
     """Predictions ``(N, P)`` for each point: the mean of its nearest points in other tasks."""
     distances = cdist(table, table)
     distances[tasks[:, None] == tasks[None, :]] = np.inf
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBOURS]
+    nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBORS]
     return targets[nearest].mean(axis=1)

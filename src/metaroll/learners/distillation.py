@@ -16,18 +16,18 @@ from metaroll.errors import InvalidValueError
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.checks import check_number, check_whole
-from metaroll.learners.distillation_data import LabelledRollouts
+from metaroll.learners.distillation_data import LabeledRollouts
 from metaroll.learners.on_policy_training import train_epochs
-from metaroll.learners.optimizer_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.optimizer_state import load_optimizer_tree, optimizer_tree
 from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS
 from metaroll.learners.restoring import load_or_keep
-from metaroll.learners.training_tasks import TrainingVariations
+from metaroll.learners.training_tasks import TrainingTasks
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
-from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec, Runner
 
 __all__ = ["Distillation"]
@@ -114,8 +114,8 @@ class Distillation(RLAlgorithm):
         )
         self._tasks_per_epoch, self._learning_rate, self._max_grad_norm = tasks_per_epoch, learning_rate, max_grad_norm
         self.seed = fresh_seed() if seed is None else int(seed)
-        seed_of_tasks = mix_seed("distillation tasks", self.seed)
-        self._variations = None if task_sampler is None else TrainingVariations(task_sampler, seed_of_tasks)
+        seed_of_tasks = derive_seed("distillation tasks", self.seed)
+        self._variations = None if task_sampler is None else TrainingTasks(task_sampler, seed_of_tasks)
 
         self.teacher = _checked_teacher(teacher, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
@@ -125,10 +125,10 @@ class Distillation(RLAlgorithm):
         _check_student(self._policy, self.env_spec)
         self._policy.to(self._device)
         self._weights = [p for p in self._policy.parameters() if p.requires_grad]
-        self._optimiser = torch.optim.Adam(self._weights, lr=learning_rate, foreach=True)
+        self._optimizer = torch.optim.Adam(self._weights, lr=learning_rate, foreach=True)
         self._moments = self._policy.observation_moments(KNOWN_EPOCHS * steps_per_epoch)
-        self._memory = LabelledRollouts(memory_steps)
-        self._generator = np.random.default_rng(mix_seed("distillation batches", self.seed))
+        self._memory = LabeledRollouts(memory_steps)
+        self._generator = np.random.default_rng(derive_seed("distillation batches", self.seed))
         self._num_epochs = 0
 
     @property
@@ -165,7 +165,7 @@ class Distillation(RLAlgorithm):
             self._own_units(_applied(rollouts, data)),
             self._own_units(label_actions(self.teacher, data, rollouts)),
         )
-        if self._policy.normalise_observations:
+        if self._policy.normalize_observations:
             self._moments = add_rows(self._moments, data.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
         self._memory.add(data.observations.astype(np.float32), taken, labels, data.bounds)
@@ -199,11 +199,11 @@ class Distillation(RLAlgorithm):
         return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights of the student and of the teacher, optimiser, moments, generators and counters."""
+        """Weights of the student and of the teacher, optimizer, moments, generators and counters."""
         return {
             "student": {name: value.detach().clone() for name, value in self._policy.state_dict().items()},
             "teacher": _weights_of(self.teacher),
-            "optimiser": optimiser_tree(self._optimiser),
+            "optimizer": optimizer_tree(self._optimizer),
             "moments": self._moments.to_dict(),
             "variations": None if self._variations is None else self._variations.state_dict(),
             "batches": self._generator.bit_generator.state,
@@ -222,7 +222,7 @@ class Distillation(RLAlgorithm):
         self._policy.load_state_dict(tree["student"])
         if isinstance(self.teacher, nn.Module) and tree["teacher"]:
             self.teacher.load_state_dict(tree["teacher"])
-        load_optimiser_tree(self._optimiser, tree["optimiser"])
+        load_optimizer_tree(self._optimizer, tree["optimizer"])
         self._moments = Moments.from_dict(tree["moments"], self._policy.input_dim)
         if self._variations is not None and tree["variations"] is not None:
             self._variations.load_state_dict(tree["variations"])
@@ -230,7 +230,7 @@ class Distillation(RLAlgorithm):
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
 
     def buffers_state_dict(self) -> dict[str, Any]:
-        """The labelled rollouts."""
+        """The labeled rollouts."""
         return self._memory.state_dict()
 
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
@@ -254,16 +254,16 @@ class Distillation(RLAlgorithm):
         seen, taken, labels = (pad_rollouts(rows, memory.bounds, group) for rows in parts)
         lengths = torch.from_numpy(np.diff(memory.bounds)[group])
         valid = (torch.arange(seen.shape[1]) < lengths[:, None]).to(self._device)
-        rows = torch.from_numpy(self._policy.normalised(seen)).to(self._device)
+        rows = torch.from_numpy(self._policy.normalized(seen)).to(self._device)
         log_prob = self._log_prob(
             rows, torch.from_numpy(taken).to(self._device), torch.from_numpy(labels).to(self._device)
         )
         loss = -log_prob[valid].mean()
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self._max_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._weights, self._max_grad_norm)
-        self._optimiser.step()
+        self._optimizer.step()
         return float(loss.detach())
 
     def _log_prob(self, rows: torch.Tensor, taken: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

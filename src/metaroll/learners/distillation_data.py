@@ -9,12 +9,12 @@ import numpy as np
 
 from metaroll.errors import SnapshotError
 
-__all__ = ["LabelledRollouts"]
+__all__ = ["LabeledRollouts"]
 
 _COLUMNS = ("observations", "taken", "labels")
 
 
-class LabelledRollouts:
+class LabeledRollouts:
     """Whole rollouts, one after the other; the oldest go when there are more than ``most_steps`` steps.
 
     Attributes:

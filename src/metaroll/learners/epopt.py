@@ -1,4 +1,4 @@
-"""EPOpt: learns from the worst rollouts of a randomised ensemble (specs/sampling.md 18.2)."""
+"""EPOpt: learns from the worst rollouts of a randomized ensemble (specs/sampling.md 18.2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["EPOpt"]
 
 
 class EPOpt(RLAlgorithm):
-    """Maximises the mean of the worst share of returns, their conditional value at risk, with PPO.
+    """Maximizes the mean of the worst share of returns, their conditional value at risk, with PPO.
 
     Rajeswaran et al. 2017, arXiv:1610.01283; specs/sampling.md 18.2. Every epoch collects ``rollouts_per_epoch``
     rollouts, each under constants of its own: from the ``task_sampler`` of the learner (a ``DomainRandomizer``, say),
@@ -162,7 +162,7 @@ class EPOpt(RLAlgorithm):
         return {**metrics, **full, "epsilon": epsilon}
 
     def to(self, device: str | torch.device | None = None) -> None:
-        """Move the networks and the state of the optimiser to ``device`` (``None``: the CPU)."""
+        """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
         self._learner.to(device)
 
     def fingerprint(self) -> str:

@@ -17,7 +17,7 @@ from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.restoring import load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalisedPolicy
-from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec, Runner
 
 __all__ = ["HillClimbing"]
@@ -44,7 +44,7 @@ class HillClimbing(RLAlgorithm):
         spread: Standard deviation of the noise, or radius of the sphere, at first.
         spread_min, spread_max: Bounds of both; a radius beyond them begins anew.
         spread_factor: After a success the spread is divided by its square, otherwise multiplied by it.
-        num_domains: Number of domains that each set acts in, of an environment that is randomised.
+        num_domains: Number of domains that each set acts in, of an environment that is randomized.
         num_init_states_per_domain: Number of initial states in each domain.
         epsilon: Share of the worst returns of a set whose mean is compared (CVaR), in (0, 1]; 1 means all of them.
         max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
@@ -107,7 +107,7 @@ class HillClimbing(RLAlgorithm):
         self._stop_std, self._stop_window = stop_std, stop_window
         self.seed = fresh_seed() if seed is None else int(seed)
 
-        self._generator = np.random.default_rng(mix_seed("hill climbing", self.seed))
+        self._generator = np.random.default_rng(derive_seed("hill climbing", self.seed))
         self._flat = self.policy.acting_parameters()
         self._asked: np.ndarray | None = None
         self._spread = self._initial_spread

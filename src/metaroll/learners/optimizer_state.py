@@ -1,4 +1,4 @@
-"""States of torch optimisers as plain trees, for snapshots."""
+"""States of torch optimizers as plain trees, for snapshots."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["load_optimiser_tree", "optimiser_tree"]
+__all__ = ["load_optimizer_tree", "optimizer_tree"]
 
 
-def optimiser_tree(optimiser: torch.optim.Optimizer) -> dict[str, Any]:
-    """State of ``optimiser`` as nested dicts of tensors and numbers, with texts as keys."""
-    state = optimiser.state_dict()
+def optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """State of ``optimizer`` as nested dicts of tensors and numbers, with texts as keys."""
+    state = optimizer.state_dict()
     groups = [{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]]
     return {
         "state": {str(i): {k: _saved_value(v) for k, v in entry.items()} for i, entry in state["state"].items()},
@@ -27,9 +27,9 @@ def _saved_value(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def load_optimiser_tree(optimiser: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
-    """Restore ``optimiser_tree``, bit for bit; ``ValueError`` or ``KeyError`` if it does not fit."""
-    current = optimiser.state_dict()
+def load_optimizer_tree(optimizer: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
+    """Restore ``optimizer_tree``, bit for bit; ``ValueError`` or ``KeyError`` if it does not fit."""
+    current = optimizer.state_dict()
     saved_groups, own_groups = tree["groups"], current["param_groups"]
     if len(saved_groups) != len(own_groups):
         raise ValueError(f"{len(saved_groups)} parameter groups were saved, there are {len(own_groups)}")
@@ -41,8 +41,8 @@ def load_optimiser_tree(optimiser: torch.optim.Optimizer, tree: Mapping[str, Any
         restored = {k: tuple(v) if isinstance(own.get(k), tuple) else v for k, v in saved.items() if k not in kept}
         groups.append({**own, **restored, "params": own["params"]})
     state = {int(i): dict(entry) for i, entry in tree["state"].items()}
-    _check_shapes(state, [parameter for group in optimiser.param_groups for parameter in group["params"]])
-    optimiser.load_state_dict({"state": state, "param_groups": groups})
+    _check_shapes(state, [parameter for group in optimizer.param_groups for parameter in group["params"]])
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _check_shapes(state: Mapping[int, Mapping[str, Any]], parameters: Sequence[Tensor]) -> None:

@@ -24,12 +24,12 @@ from metaroll.learners.pearl_config import (
     module_spec,
 )
 from metaroll.learners.pearl_data import RowLayout, TaskBuffers, check_memory, context_rows
-from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers, accepts, build_encoder, reinitialised_copy
+from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers, accepts, build_encoder, reinitialized_copy
 from metaroll.learners.pearl_random import PEARLGenerators
 from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
-from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, Runner
 
 __all__ = ["PEARL"]
@@ -166,13 +166,13 @@ class PEARL(MetaRLAlgorithm):
             encoder=encoder,
             inner_policy=inner_policy,
             qf=qf,
-            qf2=reinitialised_copy(qf, self.seed) if qf2 is None else qf2,
+            qf2=reinitialized_copy(qf, self.seed) if qf2 is None else qf2,
             vf=vf,
         )
         self._device = self._default_device = torch.device("cpu" if device is None else device)
         self._networks.to(self._device)
         self._networks.check_widths(self.env_spec, self._config, self._device)
-        self._optimisers = PEARLOptimisers(self._networks, optimizer_class, self._config.optimisation)
+        self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self._config.optimization)
 
         self._random = PEARLGenerators(self.seed, self._device)
         self._is_resuming = False
@@ -217,12 +217,12 @@ class PEARL(MetaRLAlgorithm):
         return self._networks.as_list()
 
     def to(self, device: str | torch.device | None = None) -> None:
-        """Move networks and optimiser state to ``device`` (``None``: that of the constructor, else CPU)."""
+        """Move networks and optimizer state to ``device`` (``None``: that of the constructor, else CPU)."""
         target = self._default_device if device is None else torch.device(device)
         self._device = target
         self._random.move(target)
         self._networks.to(target)
-        self._optimisers.follow_parameters()
+        self._optimizers.follow_parameters()
         self._reset_belief()
 
     def get_exploration_policy(self) -> Any:
@@ -263,7 +263,7 @@ class PEARL(MetaRLAlgorithm):
     @property
     def discount(self) -> float:
         """Discount factor."""
-        return float(self._config.optimisation.discount)
+        return float(self._config.optimization.discount)
 
     @property
     def max_path_length(self) -> int:
@@ -297,16 +297,16 @@ class PEARL(MetaRLAlgorithm):
                 self._networks.shapes(),
                 self._config.describe(),
                 getattr(self._policy_class, "__name__", ""),
-                self._optimisers.kind,
+                self._optimizers.kind,
             ]
         )
         return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, optimisers, generators and counters as nested dicts; replay data apart (``buffers_state_dict``)."""
+        """Weights, optimizers, generators and counters as nested dicts; replay data apart (``buffers_state_dict``)."""
         return {
             "networks": self._networks.state_dict(),
-            "optimisers": self._optimisers.state_dict(),
+            "optimizers": self._optimizers.state_dict(),
             "generators": self._random.state_dict(),
             "counters": {"gradient_steps": self._num_gradient_steps},
         }
@@ -317,11 +317,11 @@ class PEARL(MetaRLAlgorithm):
         Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
         are loaded too.
         """
-        missing = {"networks", "optimisers", "generators", "counters"} - set(tree)
+        missing = {"networks", "optimizers", "generators", "counters"} - set(tree)
         if missing:
             raise SnapshotError(f"the saved state of PEARL lacks {sorted(missing)}; it was made by another algorithm")
         self._networks.load_state_dict(tree["networks"])
-        self._optimisers.load_state_dict(tree["optimisers"])
+        self._optimizers.load_state_dict(tree["optimizers"])
         self._random.load_state_dict(tree["generators"])
         self.seed = self._random.seed
         self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
@@ -353,7 +353,7 @@ class PEARL(MetaRLAlgorithm):
         # A policy that acts by itself (get_action) draws from a generator of its own.
         self._num_policies += 1
         seeded = accepts(self._policy_class, "seed")
-        options = {"seed": mix_seed("pearl policy", self.seed, self._num_policies)} if seeded else {}
+        options = {"seed": derive_seed("pearl policy", self.seed, self._num_policies)} if seeded else {}
         return self._policy_class(
             latent_dim=self._config.latent_dim,
             context_encoder=encoder,
@@ -409,7 +409,7 @@ class PEARL(MetaRLAlgorithm):
             total += self._gradient_step(tasks)
         self._num_gradient_steps += batches.num_steps_per_epoch
         means = mean_metrics(total, batches.num_steps_per_epoch)
-        check_finite(self._networks, means, self._num_gradient_steps, self._config.optimisation.reward_scale)
+        check_finite(self._networks, means, self._num_gradient_steps, self._config.optimization.reward_scale)
         return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
@@ -425,10 +425,10 @@ class PEARL(MetaRLAlgorithm):
             rows = self._buffers.sample_transitions(tasks, batches.batch_size, self._random.batches)
             total += update_networks(
                 self._networks,
-                self._optimisers,
+                self._optimizers,
                 self._layout.split(self._to_device(rows)),
                 part,
-                self._config.optimisation,
+                self._config.optimization,
                 self._random.noise,
                 self._config.use_information_bottleneck,
             )

@@ -125,7 +125,7 @@ class CollectionConfig:
 class PEARLConfig:
     """All numbers of a PEARL; equal configurations and networks make snapshots interchangeable."""
 
-    optimisation: OptimisationConfig
+    optimization: OptimisationConfig
     batches: BatchConfig
     collection: CollectionConfig
     latent_dim: int
@@ -146,7 +146,7 @@ class PEARLConfig:
             if not isinstance(arguments[name], bool):
                 raise TypeError(f"{name} must be True or False, got {arguments[name]!r}")
         return cls(
-            optimisation=group(OptimisationConfig),
+            optimization=group(OptimisationConfig),
             batches=group(BatchConfig),
             collection=group(CollectionConfig),
             latent_dim=int(arguments["latent_dim"]),

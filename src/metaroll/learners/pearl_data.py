@@ -207,10 +207,10 @@ def check_memory(num_tasks: int, capacity: int, layout: RowLayout, memory_limit:
     )
     if memory_limit is not None and needed > memory_limit:
         fits = int(capacity * memory_limit / needed)
-        cure = f"set replay_buffer_size to at most {fits:,}, " if fits >= 1 else ""
+        hint = f"set replay_buffer_size to at most {fits:,}, " if fits >= 1 else ""
         raise ValueError(
             f"the replay buffers need {needed:,} bytes when full ({num_tasks} tasks x 2 buffers of {capacity:,} "
-            f"transitions), more than memory_limit={memory_limit:,}; {cure}use fewer tasks, or raise "
+            f"transitions), more than memory_limit={memory_limit:,}; {hint}use fewer tasks, or raise "
             f"memory_limit"
         )
     return needed

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "PolicyRegularisers",
+    "PolicyRegularizers",
     "critic_loss",
     "policy_loss",
     "q_target",
@@ -25,8 +25,8 @@ __all__ = [
 ]
 
 
-class PolicyRegularisers(NamedTuple):
-    """Weights of the three regularisers of the policy's head."""
+class PolicyRegularizers(NamedTuple):
+    """Weights of the three regularizers of the policy's head."""
 
     mean: float = 1e-3
     std: float = 1e-3
@@ -73,20 +73,20 @@ def policy_loss(
     mean: Tensor,
     log_std: Tensor,
     pre_tanh: Tensor,
-    weights: PolicyRegularisers = PolicyRegularisers(),  # noqa: B008 - an immutable tuple
+    weights: PolicyRegularizers = PolicyRegularizers(),  # noqa: B008 - an immutable tuple
 ) -> Tensor:
     """``mean(ln pi - min Q) + w_m mean(mean^2) + w_s mean(log_std^2) + w_p mean_B(sum(pre_tanh^2))``, scalar.
 
-    Haarnoja 2018, equation 12 (reparameterised: the gradient flows through the action into ``min_q``), with the
-    regularisers of PEARL's authors.
+    Haarnoja 2018, equation 12 (reparameterized: the gradient flows through the action into ``min_q``), with the
+    regularizers of PEARL's authors.
 
     Args:
         log_prob: Log-density of the action, shape ``(B, 1)``.
         min_q: The smaller Q value of the action, shape ``(B, 1)``.
-        mean: Mean before tanh, shape ``(B, act_dim)``; differentiable, else its regulariser would do nothing.
+        mean: Mean before tanh, shape ``(B, act_dim)``; differentiable, else its regularizer would do nothing.
         log_std: Log standard deviation before tanh, shape ``(B, act_dim)``; differentiable as well.
         pre_tanh: The sampled action before tanh, shape ``(B, act_dim)``.
-        weights: Weights of the regularisers; a weight of 0 skips its term.
+        weights: Weights of the regularizers; a weight of 0 skips its term.
     """
     loss = (log_prob - min_q).mean()
     if weights.mean:
@@ -100,6 +100,6 @@ def policy_loss(
 
 @torch.no_grad()
 def soft_update(target: Iterable[Tensor], source: Iterable[Tensor], tau: float) -> None:
-    """Move ``target`` towards ``source`` in place: ``t <- (1 - tau) t + tau s`` (Haarnoja 2018, algorithm 1)."""
+    """Move ``target`` toward ``source`` in place: ``t <- (1 - tau) t + tau s`` (Haarnoja 2018, algorithm 1)."""
     # One call for all tensors: a loop would cost more than the arithmetic.
     torch._foreach_lerp_(list(target), [tensor.detach() for tensor in source], tau)  # pyright: ignore[reportPrivateImportUsage]

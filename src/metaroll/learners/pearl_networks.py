@@ -1,4 +1,4 @@
-"""PEARL's networks and optimisers: built, checked, moved and saved together."""
+"""PEARL's networks and optimizers: built, checked, moved and saved together."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, SnapshotError
-from metaroll.learners.optimizer_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.optimizer_state import load_optimizer_tree, optimizer_tree
 from metaroll.learners.pearl_config import OptimisationConfig, PEARLConfig, encoder_spec
-from metaroll.seeding import isolated_rng, mix_seed, torch_generator
+from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 from metaroll.types import EnvSpec
 
 __all__ = [
     "PEARLNetworks",
-    "PEARLOptimisers",
+    "PEARLOptimizers",
     "accepts",
     "build_encoder",
-    "reinitialised_copy",
+    "reinitialized_copy",
 ]
 
 
@@ -42,9 +42,9 @@ def build_encoder(
     hidden_sizes: Sequence[int],
     seed: int,
 ) -> nn.Module:
-    """The context encoder, initialised from ``seed`` alone."""
+    """The context encoder, initialized from ``seed`` alone."""
     spec = encoder_spec(env_spec, config.latent_dim, config.use_next_obs, config.use_information_bottleneck)
-    draws = mix_seed("pearl encoder", seed)
+    draws = derive_seed("pearl encoder", seed)
     options = {"generator": torch_generator(draws)} if accepts(encoder_class, "generator") else {}
     with isolated_rng(draws):  # foreign encoders draw their weights from the global generator
         return encoder_class(
@@ -55,7 +55,7 @@ def build_encoder(
         )
 
 
-def _reinitialise(module: nn.Module, generator: torch.Generator) -> None:
+def _reinitialize(module: nn.Module, generator: torch.Generator) -> None:
     """New weights, by the module's own rule where it has one (``reinitialize``; ``reset_parameters``, torch's name)."""
     own, torchs = getattr(module, "reinitialize", None), getattr(module, "reset_parameters", None)
     if callable(own):
@@ -64,23 +64,23 @@ def _reinitialise(module: nn.Module, generator: torch.Generator) -> None:
         torchs()
     else:
         for child in module.children():
-            _reinitialise(child, generator)
+            _reinitialize(child, generator)
 
 
-def reinitialised_copy(qf: nn.Module, seed: int) -> nn.Module:
+def reinitialized_copy(qf: nn.Module, seed: int) -> nn.Module:
     """A second Q function: a copy of ``qf`` with weights of its own.
 
-    With equal weights the two would stay equal for ever (same targets, same optimiser), and the minimum of both would
+    With equal weights the two would stay equal for ever (same targets, same optimizer), and the minimum of both would
     do nothing.
     """
     second = copy.deepcopy(qf)
-    draws = mix_seed("pearl second q function", seed)
+    draws = derive_seed("pearl second q function", seed)
     with isolated_rng(draws):  # torch's reset_parameters draws from the global generator
-        _reinitialise(second, torch_generator(draws))
+        _reinitialize(second, torch_generator(draws))
     pairs = zip(qf.parameters(), second.parameters(), strict=True)
     if all(torch.equal(one, other) for one, other in pairs if one.dim() > 1):
         raise ValueError(
-            f"qf ({type(qf).__name__}) cannot be re-initialised for the second Q function: give it a method "
+            f"qf ({type(qf).__name__}) cannot be re-initialized for the second Q function: give it a method "
             f"reinitialize(generator), or pass an independent network as qf2"
         )
     return second
@@ -185,27 +185,27 @@ class PEARLNetworks:
             ),
             ("inner_policy", self.inner_policy, (zeros(obs + latent),), obs + latent, act, augmented),
         ]
-        for name, network, inputs, width, out, cure in cases:
+        for name, network, inputs, width, out, hint in cases:
             with isolated_rng(0):  # a policy may draw its action here
-                _check_width(name, network, inputs, width, out, cure)
+                _check_width(name, network, inputs, width, out, hint)
 
 
-def _check_width(name: str, network: nn.Module, inputs: tuple[Tensor, ...], width: int, out: int, cure: str) -> None:
+def _check_width(name: str, network: nn.Module, inputs: tuple[Tensor, ...], width: int, out: int, hint: str) -> None:
     where = f"{name} ({type(network).__name__})"
     try:
         result = network(*inputs)
     except (RuntimeError, ValueError) as error:
         raise ShapeError(
             f"{where} does not accept inputs of width {width} (observation, action where it has one, and latent): "
-            f"{error}; build it from {cure}"
+            f"{error}; build it from {hint}"
         ) from error
     first = result if isinstance(result, Tensor) else result[0]
     if tuple(first.shape) != (1, out):
-        raise ShapeError(f"{where} must return (B, {out}), got {tuple(first.shape)} for B = 1; build it from {cure}")
+        raise ShapeError(f"{where} must return (B, {out}), got {tuple(first.shape)} for B = 1; build it from {hint}")
 
 
-class PEARLOptimisers:
-    """Five optimisers: inner policy, both Q functions, V and the encoder.
+class PEARLOptimizers:
+    """Five optimizers: inner policy, both Q functions, V and the encoder.
 
     Adam and its kin run fused or multi-tensor where the class offers that; the update is the same.
     """
@@ -214,7 +214,7 @@ class PEARLOptimisers:
         self, networks: PEARLNetworks, optimizer_class: Callable[..., torch.optim.Optimizer], config: OptimisationConfig
     ) -> None:
         def build(network: nn.Module, lr: float) -> torch.optim.Optimizer:
-            return _fast_optimiser(optimizer_class, list(network.parameters()), lr)
+            return _fast_optimizer(optimizer_class, list(network.parameters()), lr)
 
         self.policy = build(networks.inner_policy, config.policy_lr)
         self.qf1 = build(networks.qf1, config.qf_lr)
@@ -227,30 +227,30 @@ class PEARLOptimisers:
 
     @property
     def kind(self) -> str:
-        """Name of the optimisers' class."""
+        """Name of the optimizers' class."""
         return type(self.policy).__name__
 
     def follow_parameters(self) -> None:
-        """Move the state of every optimiser to where its parameters are now."""
-        for optimiser in self._named().values():
-            optimiser.load_state_dict(optimiser.state_dict())
+        """Move the state of every optimizer to where its parameters are now."""
+        for optimizer in self._named().values():
+            optimizer.load_state_dict(optimizer.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
         """Nested dicts of tensors and numbers."""
-        return {name: optimiser_tree(optimiser) for name, optimiser in self._named().items()}
+        return {name: optimizer_tree(optimizer) for name, optimizer in self._named().items()}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore what ``state_dict`` saved, bit for bit."""
-        for name, optimiser in self._named().items():
+        for name, optimizer in self._named().items():
             try:
-                load_optimiser_tree(optimiser, tree[name])
+                load_optimizer_tree(optimizer, tree[name])
             except (KeyError, ValueError) as error:
                 raise SnapshotError(
-                    f"the saved state does not fit the optimiser of {name}: {error}; use that run's optimizer_class"
+                    f"the saved state does not fit the optimizer of {name}: {error}; use that run's optimizer_class"
                 ) from error
 
 
-def _fast_optimiser(
+def _fast_optimizer(
     optimizer_class: Callable[..., torch.optim.Optimizer], parameters: list[nn.Parameter], lr: float
 ) -> torch.optim.Optimizer:
     for option in ("fused", "foreach"):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 
 __all__ = ["PEARLGenerators"]
 
@@ -29,16 +29,16 @@ class PEARLGenerators:
     def __init__(self, seed: int, device: torch.device) -> None:
         self.seed = seed
         self.device = device
-        self.tasks = np.random.default_rng(mix_seed("pearl tasks", seed))
-        self.batches = np.random.default_rng(mix_seed("pearl batches", seed))
+        self.tasks = np.random.default_rng(derive_seed("pearl tasks", seed))
+        self.batches = np.random.default_rng(derive_seed("pearl batches", seed))
         self.noise = self._new_noise()
 
     def _new_noise(self) -> torch.Generator:
-        return torch_generator(mix_seed("pearl noise", self.device.type, self.seed), self.device)
+        return torch_generator(derive_seed("pearl noise", self.device.type, self.seed), self.device)
 
     def belief(self) -> torch.Generator:
         """For draws of z that nothing depends on: a new generator each time, so that they leave training as it is."""
-        return torch_generator(mix_seed("pearl belief", self.seed), self.device)
+        return torch_generator(derive_seed("pearl belief", self.seed), self.device)
 
     def move(self, device: torch.device) -> None:
         """Draw noise on ``device`` from now on; on another device that is a new stream."""

@@ -13,7 +13,7 @@ from metaroll.errors import InvalidValueError
 from metaroll.learners.pearl_config import OptimisationConfig
 from metaroll.learners.pearl_data import TransitionBatch
 from metaroll.learners.pearl_losses import (
-    PolicyRegularisers,
+    PolicyRegularizers,
     critic_loss,
     policy_loss,
     q_target,
@@ -21,7 +21,7 @@ from metaroll.learners.pearl_losses import (
     value_loss,
     value_target,
 )
-from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimisers
+from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
 
 __all__ = ["METRICS", "check_finite", "mean_metrics", "update_networks"]
 
@@ -43,7 +43,7 @@ def _frozen(parameters: list[torch.nn.Parameter]) -> Iterator[None]:
 
 def update_networks(
     networks: PEARLNetworks,
-    optimisers: PEARLOptimisers,
+    optimizers: PEARLOptimizers,
     batch: TransitionBatch,
     context: Tensor,
     config: OptimisationConfig,
@@ -57,7 +57,7 @@ def update_networks(
 
     Args:
         networks: Changed in place.
-        optimisers: Changed in place.
+        optimizers: Changed in place.
         batch: Transitions of X tasks, B of each: ``(X, B, ...)``.
         context: Context entries of the same tasks, shape ``(X, N, context_dim)``.
         config: Learning rates and weights.
@@ -73,21 +73,21 @@ def update_networks(
         target = q_target(
             rewards, terminated, networks.target_vf(next_obs, z_fixed), config.discount, config.reward_scale
         )
-    q_mean, q_loss = _critic_step(networks, optimisers, torch.cat([obs, act], dim=-1), z, target, kl, config.kl_lambda)
+    q_mean, q_loss = _critic_step(networks, optimizers, torch.cat([obs, act], dim=-1), z, target, kl, config.kl_lambda)
 
     with _frozen(networks.q_parameters()):
         obs_action = torch.cat([obs, action], dim=-1)
         min_q = torch.minimum(networks.qf1(obs_action, z_fixed), networks.qf2(obs_action, z_fixed))
 
     v_loss = value_loss(networks.vf(obs, z_fixed), value_target(min_q, log_prob))
-    _step(optimisers.vf, v_loss)
+    _step(optimizers.vf, v_loss)
     soft_update(networks.target_vf.parameters(), networks.vf.parameters(), config.soft_target_tau)
 
-    weights = PolicyRegularisers(
+    weights = PolicyRegularizers(
         config.policy_mean_reg_coeff, config.policy_std_reg_coeff, config.policy_pre_activation_coeff
     )
     pi_loss = policy_loss(log_prob, min_q, mean, log_std, pre_tanh, weights)
-    _step(optimisers.policy, pi_loss)
+    _step(optimizers.policy, pi_loss)
 
     with torch.no_grad():
         return torch.stack(
@@ -106,7 +106,7 @@ def update_networks(
 
 def _critic_step(
     networks: PEARLNetworks,
-    optimisers: PEARLOptimisers,
+    optimizers: PEARLOptimizers,
     obs_action: Tensor,
     z: Tensor,
     target: Tensor,
@@ -120,19 +120,19 @@ def _critic_step(
     """
     q1, q2 = networks.qf1(obs_action, z), networks.qf2(obs_action, z)
     q_loss = critic_loss(q1, q2, target)
-    steppers = (optimisers.qf1, optimisers.qf2, optimisers.encoder)
-    for optimiser in steppers:
-        optimiser.zero_grad(set_to_none=True)
+    steppers = (optimizers.qf1, optimizers.qf2, optimizers.encoder)
+    for optimizer in steppers:
+        optimizer.zero_grad(set_to_none=True)
     (q_loss if kl is None or not kl_lambda else q_loss + kl_lambda * kl).backward()
-    for optimiser in steppers:
-        optimiser.step()
+    for optimizer in steppers:
+        optimizer.step()
     return q1.detach().mean(), q_loss.detach()
 
 
-def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimiser.zero_grad(set_to_none=True)
+def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad(set_to_none=True)
     loss.backward()
-    optimiser.step()
+    optimizer.step()
 
 
 def mean_metrics(total: Tensor, count: int) -> dict[str, float]:

@@ -18,30 +18,30 @@ from metaroll.learners.checks import check_whole
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo_autograd import AutogradTrainer
 from metaroll.learners.ppo_config import PPOConfig
-from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS, PPONormaliser
+from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS, PPONormalizer
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
 from metaroll.learners.ppo_trainer import PPOData, Trainer, run_passes
 from metaroll.learners.restoring import load_or_keep
-from metaroll.learners.training_tasks import TrainingVariations
+from metaroll.learners.training_tasks import TrainingTasks
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, with_domains
-from metaroll.seeding import fresh_seed, mix_seed, torch_generator
+from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 from metaroll.types import EnvSpec, Runner
 
 __all__ = ["PPO"]
 
 
 class PPO(RLAlgorithm):
-    """Proximal policy optimisation with a clipped objective (Schulman et al. 2017, arXiv:1707.06347).
+    """Proximal policy optimization with a clipped objective (Schulman et al. 2017, arXiv:1707.06347).
 
     Every epoch collects whole rollouts, estimates advantages (GAE; a time limit counts the value of the last
     observation, a termination counts 0), and goes over the data several times in minibatches. Small feed-forward
     networks are trained with gradients by hand in NumPy, all others by autograd; recurrent policies by backpropagation
     through whole rollouts.
 
-    Observations are normalised with the moments of all earlier epochs (the first epoch uses its own), so that the data
+    Observations are normalized with the moments of all earlier epochs (the first epoch uses its own), so that the data
     were collected with the very policy that the update starts from. Rewards are divided by the standard deviation of
     their discounted sums. Both are part of the snapshot; evaluations use them as they are.
 
@@ -51,7 +51,7 @@ class PPO(RLAlgorithm):
             ``CategoricalGRUPolicy``, or any policy of metaroll with ``evaluate_actions(obs, actions) -> (log_prob,
             entropy)``. One in a ``NormalisedPolicy`` that knows moments of observations goes on from these, as if
             they came from ten epochs.
-        critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalised observations and
+        critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
             ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the environment as it is.
@@ -74,9 +74,9 @@ class PPO(RLAlgorithm):
         gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
         max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
         tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
-        normalise_advantages: Give the advantages of each minibatch mean 0 and standard deviation 1.
-        normalise_observations: Give observations mean 0 and standard deviation 1.
-        normalise_returns: Divide rewards by the standard deviation of their discounted sums.
+        normalize_advantages: Give the advantages of each minibatch mean 0 and standard deviation 1.
+        normalize_observations: Give observations mean 0 and standard deviation 1.
+        normalize_returns: Divide rewards by the standard deviation of their discounted sums.
         scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
         adam_eps: Added to the root of Adam's second moment.
         gradients: By hand in NumPy, by autograd, or (auto) by hand where the networks allow it.
@@ -110,9 +110,9 @@ class PPO(RLAlgorithm):
         gae_lambda: float = 0.95,
         max_path_length: int | None = None,
         tasks_per_epoch: int | None = None,
-        normalise_advantages: bool = True,
-        normalise_observations: bool = True,
-        normalise_returns: bool = True,
+        normalize_advantages: bool = True,
+        normalize_observations: bool = True,
+        normalize_returns: bool = True,
         scale_actions: bool = True,
         adam_eps: float = 1e-5,
         gradients: Literal["auto", "numpy", "autograd"] = "auto",
@@ -130,13 +130,13 @@ class PPO(RLAlgorithm):
             raise unknown_name("gradients", str(gradients), ("auto", "numpy", "autograd"))
         self.evaluate_every = evaluate_every
         self.seed = fresh_seed() if seed is None else int(seed)
-        self._variations = _variations(task_sampler, mix_seed("ppo tasks", self.seed))
+        self._variations = _variations(task_sampler, derive_seed("ppo tasks", self.seed))
         self.test_env_sampler = test_env_sampler
         self.domain_params = _names(domain_params, task_sampler)
 
         self._told = _privileges(privileged, self.domain_params)
-        self._policy = _wrapped(policy, self._config.normalise_observations, scale_actions, self._told, self.env_spec)
-        generator = torch_generator(mix_seed("ppo critic", self.seed))
+        self._policy = _wrapped(policy, self._config.normalize_observations, scale_actions, self._told, self.env_spec)
+        generator = torch_generator(derive_seed("ppo critic", self.seed))
         self._critic = self._default_critic(generator) if critic is None else critic
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
@@ -147,13 +147,13 @@ class PPO(RLAlgorithm):
         self._trainer = self._make_trainer()
 
         told_to_critic = () if self._told else self.domain_params
-        self._normaliser = PPONormaliser(self._policy, told_to_critic, KNOWN_EPOCHS * self._config.steps_per_epoch)
-        self._batch_generator = np.random.default_rng(mix_seed("ppo batches", self.seed))
+        self._normalizer = PPONormalizer(self._policy, told_to_critic, KNOWN_EPOCHS * self._config.steps_per_epoch)
+        self._batch_generator = np.random.default_rng(derive_seed("ppo batches", self.seed))
         self._num_epochs = 0
 
     @property
     def policy(self) -> NormalisedPolicy:
-        """What acts: the given policy between normalised observations and the action space."""
+        """What acts: the given policy between normalized observations and the action space."""
         return self._policy
 
     @property
@@ -202,14 +202,14 @@ class PPO(RLAlgorithm):
             InvalidValueError: Weights are not finite any more.
         """
         data = self._data_of(rollouts)
-        at_first = self._normaliser.is_new
-        if at_first:  # there is nothing to normalise with yet; the policy hardly depends on observations either
-            self._normaliser.learn_observations(data)
+        at_first = self._normalizer.is_new
+        if at_first:  # there is nothing to normalize with yet; the policy hardly depends on observations either
+            self._normalizer.learn_observations(data)
         batch, explained = self._prepare(data, rollouts)
         learning_rate = self._config.learning_rate_at(self._num_epochs)
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
         if not at_first:
-            self._normaliser.learn_observations(data)
+            self._normalizer.learn_observations(data)
         self._num_epochs += 1
         self._check_finite(metrics)
         returns = data.episode_returns
@@ -224,13 +224,13 @@ class PPO(RLAlgorithm):
         }
 
     def values_of(self, rollouts: Sequence[StepSequence]) -> np.ndarray:
-        """Values of the first observation of each rollout, ``(R,)``, in the units of the (normalised) returns."""
+        """Values of the first observation of each rollout, ``(R,)``, in the units of the (normalized) returns."""
         data = self._data_of(rollouts)
-        firsts = self._policy.normalised(data.observations[data.bounds[:-1]])
-        return self._trainer.values(_side_by_side(firsts, self._normaliser.domains(rollouts, learn=False)))
+        firsts = self._policy.normalized(data.observations[data.bounds[:-1]])
+        return self._trainer.values(_side_by_side(firsts, self._normalizer.domains(rollouts, learn=False)))
 
     def to(self, device: str | torch.device | None = None) -> None:
-        """Move the networks and the state of the optimiser to ``device`` (``None``: the CPU)."""
+        """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
         target = torch.device("cpu" if device is None else device)
         if self._gradients == "numpy" and target.type != "cpu":
             raise ValueError(f"gradients by hand are computed on the CPU, got device {device!r}: use autograd")
@@ -250,12 +250,12 @@ class PPO(RLAlgorithm):
         return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, optimiser, moments of observations and returns, generators and counters."""
+        """Weights, optimizer, moments of observations and returns, generators and counters."""
         return {
             "policy": {name: value.detach().clone() for name, value in self._policy.state_dict().items()},
             "critic": {name: value.detach().clone() for name, value in self._critic.state_dict().items()},
-            "optimiser": self._trainer.state_dict(),
-            "moments": self._normaliser.state_dict(),
+            "optimizer": self._trainer.state_dict(),
+            "moments": self._normalizer.state_dict(),
             "variations": None if self._variations is None else self._variations.state_dict(),
             "batches": self._batch_generator.bit_generator.state,
             "counters": {"seed": self.seed, "epochs": self._num_epochs},
@@ -274,8 +274,8 @@ class PPO(RLAlgorithm):
     def _load(self, tree: Mapping[str, Any]) -> None:
         self._policy.load_state_dict(tree["policy"])
         self._critic.load_state_dict(tree["critic"])
-        self._trainer.load_state_dict(tree["optimiser"])
-        self._normaliser.load_state_dict(tree["moments"])
+        self._trainer.load_state_dict(tree["optimizer"])
+        self._normalizer.load_state_dict(tree["moments"])
         if self._variations is not None and tree["variations"] is not None:
             self._variations.load_state_dict(tree["variations"])
         self._batch_generator.bit_generator.state = tree["batches"]
@@ -297,14 +297,14 @@ class PPO(RLAlgorithm):
         return with_domains(data, domain_rows(rollouts, self._told)) if self._told else data
 
     def _prepare(self, data: OnPolicyData, rollouts: Sequence[StepSequence]) -> tuple[PPOData, float]:
-        """Normalised inputs, log-probabilities, advantages and targets; explained variance of the old values."""
-        observations = self._policy.normalised(data.observations)
-        domain = self._normaliser.domains(rollouts, learn=True)
+        """Normalized inputs, log-probabilities, advantages and targets; explained variance of the old values."""
+        observations = self._policy.normalized(data.observations)
+        domain = self._normalizer.domains(rollouts, learn=True)
         inputs = _side_by_side(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
-        last = _side_by_side(self._policy.normalised(data.last_observations), domain)
+        last = _side_by_side(self._policy.normalized(data.last_observations), domain)
         values, last_values = self._trainer.values(inputs), self._trainer.values(last)
-        scaled = self._config.normalise_returns
-        rewards = self._normaliser.scaled_rewards(data, self.discount) if scaled else data.rewards
+        scaled = self._config.normalize_returns
+        rewards = self._normalizer.scaled_rewards(data, self.discount) if scaled else data.rewards
         found = data.advantages(values, last_values, rewards, self._config.discount, self._config.gae_lambda)
         advantages = found.astype(np.float32)
         targets = advantages + values
@@ -355,8 +355,8 @@ def _check_critic(critic: nn.Module, width: int, device: torch.device) -> None:
         raise ValueError(f"critic must give one value per row, shape (2, 1) for two rows, got {shape}")
 
 
-def _variations(task_sampler: Any, seed: int) -> TrainingVariations | None:
-    return None if task_sampler is None else TrainingVariations(task_sampler, seed)
+def _variations(task_sampler: Any, seed: int) -> TrainingTasks | None:
+    return None if task_sampler is None else TrainingTasks(task_sampler, seed)
 
 
 def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:
@@ -384,15 +384,15 @@ def _privileges(privileged: bool, domain_params: tuple[str, ...]) -> tuple[str, 
 
 
 def _wrapped(
-    policy: Any, normalise_observations: bool, scale_actions: bool, told: tuple[str, ...], env_spec: EnvSpec
+    policy: Any, normalize_observations: bool, scale_actions: bool, told: tuple[str, ...], env_spec: EnvSpec
 ) -> NormalisedPolicy:
     if not isinstance(policy, NormalisedPolicy):
         more: dict[str, Any] = {"domain_params": told, "env_spec": env_spec} if told else {}
-        return NormalisedPolicy(policy, normalise_observations, scale_actions, **more)
-    if policy.normalise_observations != normalise_observations:
+        return NormalisedPolicy(policy, normalize_observations, scale_actions, **more)
+    if policy.normalize_observations != normalize_observations:
         raise ValueError(
-            f"normalise_observations must be {policy.normalise_observations}, as the given NormalisedPolicy has it, "
-            f"got {normalise_observations}"
+            f"normalize_observations must be {policy.normalize_observations}, as the given NormalisedPolicy has it, "
+            f"got {normalize_observations}"
         )
     if policy.domain_params != told:
         raise ValueError(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll.learners.optimizer_state import load_optimiser_tree, optimiser_tree
+from metaroll.learners.optimizer_state import load_optimizer_tree, optimizer_tree
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_trainer import PPOData, StepReport, Trainer
 from metaroll.processing.on_policy import pad_rollouts, rollout_groups
@@ -54,7 +54,7 @@ class AutogradTrainer(Trainer):
         self._policy, self._critic, self._device = policy, critic, device
         self._recurrent = bool(getattr(policy, "recurrent", False))
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
-        self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
+        self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
 
     @torch.no_grad()
     def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -100,7 +100,7 @@ class AutogradTrainer(Trainer):
         old_log_prob, advantages, targets, old_values = (
             self._tensor(column[rows]) for column in (data.log_probs, data.advantages, data.targets, data.values)
         )
-        if config.normalise_advantages and len(advantages) > 1:
+        if config.normalize_advantages and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         policy_loss = surrogate_loss(log_prob, old_log_prob, advantages, config.clip_range)
         values = self._critic(self._tensor(data.critic_inputs[rows]))[..., 0]
@@ -115,13 +115,13 @@ class AutogradTrainer(Trainer):
         if self.too_far(report.kl):
             return report
         loss = policy_loss + config.value_coeff * error - config.entropy_coeff * entropy
-        self._optimiser.zero_grad(set_to_none=True)
+        self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
         most = float("inf") if config.max_grad_norm is None else config.max_grad_norm
         norm = nn.utils.clip_grad_norm_(self._parameters, most)
-        for group in self._optimiser.param_groups:
+        for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        self._optimiser.step()
+        self._optimizer.step()
         return report._replace(grad_norm=float(norm))
 
     def finish(self) -> None:
@@ -129,11 +129,11 @@ class AutogradTrainer(Trainer):
 
     def state_dict(self) -> dict[str, Any]:
         """See ``Trainer``."""
-        return optimiser_tree(self._optimiser)
+        return optimizer_tree(self._optimizer)
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """See ``Trainer``."""
-        load_optimiser_tree(self._optimiser, tree)
+        load_optimizer_tree(self._optimizer, tree)
 
     def _tensor(self, rows: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)

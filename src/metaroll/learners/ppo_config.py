@@ -30,9 +30,9 @@ class PPOConfig:
     gae_lambda: float
     max_path_length: int
     tasks_per_epoch: int | None
-    normalise_advantages: bool
-    normalise_observations: bool
-    normalise_returns: bool
+    normalize_advantages: bool
+    normalize_observations: bool
+    normalize_returns: bool
     adam_eps: float
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class PPOConfig:
             check_number(name, getattr(self, name), 0.0)
         for name in ("discount", "gae_lambda"):
             check_number(name, getattr(self, name), 0.0, 1.0)
-        for name in ("normalise_advantages", "normalise_observations", "normalise_returns"):
+        for name in ("normalize_advantages", "normalize_observations", "normalize_returns"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
 

@@ -1,4 +1,4 @@
-"""Running moments of all that PPO normalises: observations, returns, and what only the critic is told."""
+"""Running moments of all that PPO normalizes: observations, returns, and what only the critic is told."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metaroll.functional.running_moments import Moments, add_rows, no_moments
 from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, domain_rows, running_returns
 
-__all__ = ["KNOWN_EPOCHS", "PPONormaliser"]
+__all__ = ["KNOWN_EPOCHS", "PPONormalizer"]
 
 KNOWN_EPOCHS = 10
 """Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
@@ -22,11 +22,11 @@ _MOST_REWARD = 10.0
 _TINY = 1e-8
 
 
-class PPONormaliser:
-    """Keeps the moments, and the observation normaliser of the policy up to date.
+class PPONormalizer:
+    """Keeps the moments, and the observation normalizer of the policy up to date.
 
     Args:
-        policy: Its ``set_observation_moments`` is told what was learned, if it normalises observations.
+        policy: Its ``set_observation_moments`` is told what was learned, if it normalizes observations.
         domain_params: Names of domain parameters that the critic is told.
         known_rows: How many rows the moments count for that the policy has already, if it has any.
     """
@@ -45,7 +45,7 @@ class PPONormaliser:
 
     def learn_observations(self, data: OnPolicyData) -> None:
         """Add the observations of ``data``: the policy acts by them from now on."""
-        if self._policy.normalise_observations:
+        if self._policy.normalize_observations:
             self._observations = add_rows(self._observations, data.observations)
             self._policy.set_observation_moments(self._observations.mean, self._observations.std)
 
@@ -57,7 +57,7 @@ class PPONormaliser:
         return np.clip(data.rewards / scale, -_MOST_REWARD, _MOST_REWARD)
 
     def domains(self, rollouts: Sequence[StepSequence], *, learn: bool) -> np.ndarray | None:
-        """Normalised domain parameters of each rollout ``(R, D)``; ``None`` if the critic is told none."""
+        """Normalized domain parameters of each rollout ``(R, D)``; ``None`` if the critic is told none."""
         if not self._domain_params:
             return None
         rows = domain_rows(rollouts, self._domain_params)

@@ -25,7 +25,7 @@ from metaroll.functional.policy_gradients import (
     clipped_value_loss,
     gaussian_log_prob_and_deviation,
     log_softmax,
-    standardise,
+    standardize,
 )
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_trainer import PPOData, StepReport, Trainer
@@ -80,7 +80,7 @@ class NumpyTrainer(Trainer):
 
         self._actor, self._log_std, self._critic_layers = parts(self._weights)
         self._d_actor, self._d_log_std, self._d_critic = parts(self._gradient)
-        self._optimiser = FlatAdam(self._weights, config.adam_eps)
+        self._optimizer = FlatAdam(self._weights, config.adam_eps)
         self._read_modules()
 
     def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
@@ -123,8 +123,8 @@ class NumpyTrainer(Trainer):
         """See ``Trainer``."""
         observations, critic_inputs, actions, old_log_probs, advantages, targets, old_values = minibatch
         config = self.config
-        if config.normalise_advantages:
-            advantages = standardise(advantages)
+        if config.normalize_advantages:
+            advantages = standardize(advantages)
         losses = self._gaussian_step if isinstance(self._policy, GaussianMLPPolicy) else self._categorical_step
         policy_loss, entropy, kl, clip_fraction = losses(observations, actions, old_log_probs, advantages)
 
@@ -136,7 +136,7 @@ class NumpyTrainer(Trainer):
         d_values *= np.float32(config.value_coeff)
         mlp_backward(d_values[:, None], outputs, self._critic_layers, self._d_critic, activation)
         norm = clip_norm(self._gradient, config.max_grad_norm)
-        self._optimiser.step(self._gradient, learning_rate)
+        self._optimizer.step(self._gradient, learning_rate)
         return StepReport(policy_loss, value_loss, entropy, kl, clip_fraction, norm)
 
     def finish(self) -> None:
@@ -151,11 +151,11 @@ class NumpyTrainer(Trainer):
 
     def state_dict(self) -> dict[str, Any]:
         """See ``Trainer``."""
-        return self._optimiser.state_dict()
+        return self._optimizer.state_dict()
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """See ``Trainer``."""
-        self._optimiser.load_state_dict(tree)
+        self._optimizer.load_state_dict(tree)
 
     def _networks(self) -> list[tuple[Any, list[Layer]]]:
         return [(self._policy.net, self._actor), (self._critic, self._critic_layers)]

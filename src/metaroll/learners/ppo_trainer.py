@@ -21,7 +21,7 @@ _KL_SLACK = 1.5
 class PPOData:
     """What the passes go over: T steps of R rollouts, one after the other; float32 (indices for choices).
 
-    ``observations (T, obs_dim)`` are normalised; ``critic_inputs (T, obs_dim + D)`` may tell more; ``actions (T, ...)``
+    ``observations (T, obs_dim)`` are normalized; ``critic_inputs (T, obs_dim + D)`` may tell more; ``actions (T, ...)``
     are the policy's own; ``log_probs``, ``advantages``, ``targets`` of the values, ``values`` are ``(T,)``; ``bounds
     (R+1,)``.
     """
@@ -59,7 +59,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-        """Log-probabilities ``(T,)`` of ``actions`` given normalised ``observations (T, obs_dim)``."""
+        """Log-probabilities ``(T,)`` of ``actions`` given normalized ``observations (T, obs_dim)``."""
 
     @abstractmethod
     def values(self, critic_inputs: np.ndarray) -> np.ndarray:
@@ -84,7 +84,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """State of the optimiser."""
+        """State of the optimizer."""
 
     @abstractmethod
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 
 from metaroll.types import EnvUpdate
 
-__all__ = ["TrainingVariations"]
+__all__ = ["TrainingTasks"]
 
 
-class TrainingVariations:
+class TrainingTasks:
     """Draws environment updates with replacement.
 
     A list is drawn from with a generator of its own. A sampler is handed this generator if its ``sample`` takes a

@@ -9,10 +9,10 @@ import torch
 from metaroll.policies.acting import choose_action
 from metaroll.types import EnvSpec
 
-__all__ = ["Choices"]
+__all__ = ["CategoricalHead"]
 
 
-class Choices:
+class CategoricalHead:
     """The choices that make up one action, each with a part of a network's output (the logits) to itself.
 
     Args:

@@ -24,7 +24,7 @@ class Controller(ParameterFreePolicy):
 
     Args:
         domain_param: Domain parameters of the system that the controller believes to act on, such as
-            ``env.domain_param``. ``None`` lets every rollout tell those of its own environment, randomised or not.
+            ``env.domain_param``. ``None`` lets every rollout tell those of its own environment, randomized or not.
     """
 
     obs_dim: ClassVar[int]
@@ -124,7 +124,7 @@ class QubeController(Controller):
 
 
 class BallBalancerController(Controller):
-    """Tilts the plate towards its middle, in proportion to the ball's place and velocity.
+    """Tilts the plate toward its middle, in proportion to the ball's place and velocity.
 
     Gains of 20 rad/m and 5 rad s/m: those of specs/sampling.md 16.5 (3.45 and 2.11) fit a ball that rolls without
     friction. With ``ball_damping`` it creeps to the middle and is still 2 cm away after 5 s. The offsets of the servos'

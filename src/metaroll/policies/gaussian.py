@@ -21,7 +21,7 @@ from metaroll.policies.acting import (
     mlp_rows,
     per_row,
 )
-from metaroll.policies.categorical_head import Choices
+from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.networks import MLP
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, PolicyState
@@ -41,7 +41,7 @@ LAST_GAIN = 0.01
 
 
 class GaussianSample(NamedTuple):
-    """A reparameterised draw with everything losses need, all differentiable.
+    """A reparameterized draw with everything losses need, all differentiable.
 
     ``action``, ``mean``, ``log_std``, ``pre_tanh`` have shape ``(..., act_dim)``, ``log_prob`` ``(..., 1)``. ``mean``
     and ``log_std`` are those of the Gaussian before squashing; without squashing ``pre_tanh`` is the action.
@@ -77,7 +77,7 @@ class GaussianMLPPolicy(ActingPolicy):
         learn_std: Whether ``log_std`` is trained.
         init_std: Initial standard deviation.
         min_std: Lower bound of the standard deviation, applied wherever it is used (also after adaptation).
-        init: See ``initialise_linear``.
+        init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -190,7 +190,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         env_spec: Spaces; actions are a Box, taken as [-1, 1] in every entry.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
-        init: See ``initialise_linear``; with ``"oyster"`` the last layer lies within 1e-3.
+        init: See ``initialize_linear``; with ``"oyster"`` the last layer lies within 1e-3.
         log_std_bounds: ``log_std`` is clamped to these.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
@@ -289,7 +289,7 @@ class CategoricalMLPPolicy(ActingPolicy):
         env_spec: Spaces; actions are Discrete or MultiDiscrete.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
-        init: See ``initialise_linear``.
+        init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -306,7 +306,7 @@ class CategoricalMLPPolicy(ActingPolicy):
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
-        choices = Choices(spec, type(self).__name__, "GaussianMLPPolicy")
+        choices = CategoricalHead(spec, type(self).__name__, "GaussianMLPPolicy")
         super().__init__(spec, noise_dim=len(choices))
         self._choices = choices
         self.net = MLP(

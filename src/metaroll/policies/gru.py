@@ -21,9 +21,9 @@ from metaroll.policies.acting import (
     lay_out,
     per_row,
 )
-from metaroll.policies.categorical_head import Choices
+from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.gaussian import LAST_GAIN
-from metaroll.policies.networks import empty_linear, initialise_linear
+from metaroll.policies.networks import empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -54,7 +54,7 @@ class GRUCell(nn.Module):
     Args:
         input_size: Width of the input.
         hidden_size: Width H of the memory.
-        init: See ``initialise_linear``.
+        init: See ``initialize_linear``.
         generator: Source of the initial weights.
     """
 
@@ -62,8 +62,8 @@ class GRUCell(nn.Module):
         super().__init__()
         self.input_map = empty_linear(input_size, 3 * hidden_size)
         self.hidden_map = empty_linear(hidden_size, 3 * hidden_size)
-        initialise_linear(self.input_map, generator, init, heads=3)
-        initialise_linear(self.hidden_map, generator, init, heads=3)
+        initialize_linear(self.input_map, generator, init, heads=3)
+        initialize_linear(self.hidden_map, generator, init, heads=3)
 
     def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Next memory ``(..., H)`` of ``x (..., input_size)`` and ``hidden (..., H)``."""
@@ -102,7 +102,7 @@ class GRUGaussianPolicy(ActingPolicy):
         learn_std: Whether ``log_std`` is trained.
         init_std: Initial standard deviation.
         min_std: Lower bound of the standard deviation.
-        init: See ``initialise_linear``.
+        init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -191,7 +191,7 @@ class CategoricalGRUPolicy(ActingPolicy):
     Args:
         env_spec: Spaces; actions are Discrete or MultiDiscrete.
         hidden_size: Width H of the memory.
-        init: See ``initialise_linear``.
+        init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
@@ -208,7 +208,7 @@ class CategoricalGRUPolicy(ActingPolicy):
         generator: torch.Generator | None = None,
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
-        choices = Choices(spec, type(self).__name__, "GRUGaussianPolicy")
+        choices = CategoricalHead(spec, type(self).__name__, "GRUGaussianPolicy")
         super().__init__(spec, noise_dim=len(choices))
         self._choices = choices
         self.hidden_size = _checked_size(hidden_size)
@@ -263,7 +263,7 @@ def _networks(
     generator = torch_generator(fresh_seed()) if generator is None else generator
     cell = GRUCell(spec.obs_dim, hidden_size, init=init, generator=generator)
     head = empty_linear(hidden_size, spec.act_dim)
-    initialise_linear(head, generator, init, last=True, last_gain=LAST_GAIN)
+    initialize_linear(head, generator, init, last=True, last_gain=LAST_GAIN)
     return cell, head
 
 

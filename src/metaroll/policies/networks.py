@@ -1,4 +1,4 @@
-"""Feed-forward networks that initialise themselves from a generator of their own: MLP, Q function, encoder."""
+"""Feed-forward networks that initialize themselves from a generator of their own: MLP, Q function, encoder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
     "QFunction",
     "activation_name",
     "empty_linear",
-    "initialise_linear",
+    "initialize_linear",
 ]
 
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -55,7 +55,7 @@ def empty_linear(num_in: int, num_out: int) -> nn.Linear:
     return cast(nn.Linear, nn.utils.skip_init(nn.Linear, num_in, num_out))
 
 
-def initialise_linear(
+def initialize_linear(
     layer: nn.Linear,
     generator: torch.Generator,
     init: str = "xavier_uniform",
@@ -75,7 +75,7 @@ def initialise_linear(
             last layer, bias too, within ``last_bound``. ``"orthogonal"`` (usual for PPO): orthogonal rows or columns of
             length ``sqrt(2)``, in the last layer ``last_gain``; bias 0 (Saxe et al. 2014, arXiv:1312.6120).
         last: Whether this is the output layer.
-        heads: Number of equal outputs side by side in the layer, each initialised as a layer of its own.
+        heads: Number of equal outputs side by side in the layer, each initialized as a layer of its own.
         last_bound: See ``init``.
         last_gain: See ``init``.
 
@@ -126,10 +126,10 @@ class MLP(FlatParameters, nn.Module):
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: Activation of the hidden layers: a name, torch function or ``nn`` class.
         output_nonlinearity: Activation of the output; ``None`` for none.
-        init: See ``initialise_linear``.
-        output_heads: Number of equal parts of the output that are initialised apart.
-        last_bound: See ``initialise_linear``.
-        last_gain: See ``initialise_linear``.
+        init: See ``initialize_linear``.
+        output_heads: Number of equal parts of the output that are initialized apart.
+        last_bound: See ``initialize_linear``.
+        last_gain: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy. Torch's global generator is not used.
     """
 
@@ -169,7 +169,7 @@ class MLP(FlatParameters, nn.Module):
         for k, layer in enumerate(layers):
             last = k == len(layers) - 1
             heads = self.output_heads if last else 1
-            initialise_linear(
+            initialize_linear(
                 layer,
                 generator,
                 self.init,
@@ -238,7 +238,7 @@ class MLPEncoder(MLP):
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         output_nonlinearity: See ``MLP``.
-        init: See ``initialise_linear``.
+        init: See ``initialize_linear``.
         generator: See ``MLP``.
     """
 

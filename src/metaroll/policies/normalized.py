@@ -1,4 +1,4 @@
-"""A policy between normalised observations and the action space of its environment."""
+"""A policy between normalized observations and the action space of its environment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class NormalisedPolicy(ActingPolicy):
 
     Args:
         policy: Any policy of metaroll.
-        normalise_observations: Without it, observations are handed on as they are.
+        normalize_observations: Without it, observations are handed on as they are.
         scale_actions: Without it, actions are handed on as they are.
         clip_observations: The bound c.
         domain_params: Names of what a privileged policy is told. ``policy`` then is built for ``widened_spec(env_spec,
@@ -56,7 +56,7 @@ class NormalisedPolicy(ActingPolicy):
     def __init__(
         self,
         policy: ActingPolicy,
-        normalise_observations: bool = True,
+        normalize_observations: bool = True,
         scale_actions: bool = True,
         clip_observations: float = 10.0,
         *,
@@ -84,42 +84,42 @@ class NormalisedPolicy(ActingPolicy):
         self.width_independent = policy.width_independent
         self.parameter_blocks = policy.parameter_blocks
         self.recurrent = policy.recurrent
-        self.normalise_observations = bool(normalise_observations)
+        self.normalize_observations = bool(normalize_observations)
         self.clip_observations = float(clip_observations)
-        if self.normalise_observations:
+        if self.normalize_observations:
             self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)
             self.obs_scale = nn.Parameter(torch.ones(self.input_dim), requires_grad=False)
         self.action_bounds = _bounds_of(policy.env_spec) if scale_actions else None
-        self._low, self._high, self._centre, self._half_range = _scaling(*(self.action_bounds or ((), ())))
+        self._low, self._high, self._center, self._half_range = _scaling(*(self.action_bounds or ((), ())))
         self._split_cache: tuple[Any, Any] = (None, None)
-        self._num_own = 2 * self.input_dim if self.normalise_observations else 0
+        self._num_own = 2 * self.input_dim if self.normalize_observations else 0
 
     def set_observation_moments(self, mean: np.ndarray, std: np.ndarray) -> None:
-        """Normalise with ``mean`` and ``std (input_dim,)`` from now on; an entry that never varied is only centred."""
+        """Normalize with ``mean`` and ``std (input_dim,)`` from now on; an entry that never varied is only centered."""
         with torch.no_grad():
             self.obs_mean.copy_(torch.from_numpy(np.asarray(mean, dtype=np.float32)))
             scale = np.where(std > _TINY, 1.0 / np.maximum(std, _TINY), 1.0)
             self.obs_scale.copy_(torch.from_numpy(scale.astype(np.float32)))
 
     def observation_moments(self, num_rows: int) -> Moments:
-        """The moments that it normalises with, as of ``num_rows`` rows; those of no rows if they were never set."""
-        if not self.normalise_observations:
+        """The moments that it normalizes with, as of ``num_rows`` rows; those of no rows if they were never set."""
+        if not self.normalize_observations:
             return no_moments(self.input_dim)
         mean, scale = (part.detach().cpu().numpy().astype(np.float64) for part in (self.obs_mean, self.obs_scale))
         if not mean.any() and (scale == 1.0).all():
             return no_moments(self.input_dim)
         return Moments(num_rows, mean, num_rows / np.square(scale))
 
-    def normalised(self, obs: np.ndarray) -> np.ndarray:
+    def normalized(self, obs: np.ndarray) -> np.ndarray:
         """Rows ``(..., input_dim)`` as ``policy`` sees them, float32; fresh memory."""
-        if not self.normalise_observations:
+        if not self.normalize_observations:
             return np.array(obs, dtype=np.float32)
         mean, scale = self.obs_mean.detach().cpu().numpy(), self.obs_scale.detach().cpu().numpy()
-        return _normalise(obs, mean, scale, self.clip_observations)
+        return _normalize(obs, mean, scale, self.clip_observations)
 
     def forward(self, obs: torch.Tensor, *more: Any) -> Any:
-        """``policy`` on normalised rows ``(..., input_dim)``."""
-        if self.normalise_observations:
+        """``policy`` on normalized rows ``(..., input_dim)``."""
+        if self.normalize_observations:
             clip = self.clip_observations
             obs = ((obs - self.obs_mean) * self.obs_scale).clamp(-clip, clip)
         return self.policy(obs, *more)
@@ -127,7 +127,7 @@ class NormalisedPolicy(ActingPolicy):
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""
         rows = np.asarray(actions, dtype=np.float32)
-        return rows if self.action_bounds is None else (rows - self._centre) / np.maximum(self._half_range, _TINY)
+        return rows if self.action_bounds is None else (rows - self._center) / np.maximum(self._half_range, _TINY)
 
     @property
     def takes_domain_params(self) -> bool:
@@ -177,19 +177,19 @@ class NormalisedPolicy(ActingPolicy):
             obs = np.concatenate([np.asarray(obs, dtype=np.float32), state["domain"]], axis=1)
         if mean is not None:
             mean, scale = per_row(mean, len(obs)), per_row(scale, len(obs))
-            obs = _normalise(obs, mean, scale, self.clip_observations)
+            obs = _normalize(obs, mean, scale, self.clip_observations)
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
         if self.action_bounds is None:
             return action, state, infos
         scaled = action * self._half_range
-        scaled += self._centre
+        scaled += self._center
         np.maximum(scaled, self._low, out=scaled)  # last, since rounding may lead out of the space
         np.minimum(scaled, self._high, out=scaled)
         return scaled, state, {**infos, "raw_action": action}
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Own parameters first, then those of ``policy``."""
-        own = ("obs_mean", "obs_scale") if self.normalise_observations else ()
+        own = ("obs_mean", "obs_scale") if self.normalize_observations else ()
         return (*own, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
 
     def parameter_layout(self) -> ParameterLayout:
@@ -199,7 +199,7 @@ class NormalisedPolicy(ActingPolicy):
         return self._layout
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
-        return arrays[:2] if self.normalise_observations else [None, None]
+        return arrays[:2] if self.normalize_observations else [None, None]
 
     def _split(self, parameters: np.ndarray | None) -> tuple[Any, Any, np.ndarray | None]:
         """Mean, scale, and the parameters of ``policy``: views, so that changes in place are followed."""
@@ -220,7 +220,7 @@ class NormalisedPolicy(ActingPolicy):
         return {**super().__getstate__(), "_split_cache": (None, None)}
 
 
-def _normalise(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float) -> np.ndarray:
+def _normalize(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float) -> np.ndarray:
     # Entry by entry, so that a row's bits do not depend on the other rows.
     rows = np.subtract(obs, mean, dtype=np.float32, casting="same_kind")
     rows *= scale

@@ -70,7 +70,7 @@ class ParameterLayout:
         return flat
 
     def assign(self, module: nn.Module, flat: np.ndarray | torch.Tensor) -> None:
-        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimisers stay attached)."""
+        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimizers stay attached)."""
         values = torch.as_tensor(np.array(flat) if isinstance(flat, np.ndarray) else flat).detach()
         if values.ndim != 1:
             raise ShapeError(f"flat must have shape ({self.size},), got {tuple(values.shape)}")

@@ -66,7 +66,7 @@ class OnPolicyData:
     def advantages(
         self, values: np.ndarray, last_values: np.ndarray, rewards: np.ndarray, discount: float, gae_lambda: float
     ) -> np.ndarray:
-        """Generalised advantages ``(T,)``, see ``functional.advantages.gae``.
+        """Generalized advantages ``(T,)``, see ``functional.advantages.gae``.
 
         A rollout that was cut off counts ``last_values (R,)`` after its end, one that terminated counts 0.
         """
@@ -163,7 +163,7 @@ def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.nd
             known = ", ".join(sorted(told)) or "none"
             raise DataError(
                 f"domain parameter {missing[0]!r} is not told by rollout {i} (it tells: {known}); sample in variations "
-                "of the environment (DomainParamUpdate, a domain randomiser) that set it"
+                "of the environment (DomainParamUpdate, a domain randomizer) that set it"
             )
         rows[i] = [_number(name, told[name], i) for name in names]
     return rows

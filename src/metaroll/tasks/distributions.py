@@ -105,7 +105,7 @@ class DomainParam(ABC):
 
     @abstractmethod
     def narrowed(self, factor: float) -> DomainParam:
-        """A copy whose values lie ``factor`` times as far from their centre."""
+        """A copy whose values lie ``factor`` times as far from their center."""
 
     @abstractmethod
     def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
@@ -239,17 +239,17 @@ class LogUniformDomainParam(DomainParam):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0.0 < self.low <= self.high:
-            raise ValueError(f"low and high of {self.name!r} must fulfil 0 < low <= high, got {self.low}, {self.high}")
+            raise ValueError(f"low and high of {self.name!r} must fulfill 0 < low <= high, got {self.low}, {self.high}")
 
     def narrowed(self, factor: float) -> LogUniformDomainParam:
-        centre, halfspan = self._logarithms()
+        center, halfspan = self._logarithms()
         return dataclasses.replace(
-            self, low=float(np.exp(centre - factor * halfspan)), high=float(np.exp(centre + factor * halfspan))
+            self, low=float(np.exp(center - factor * halfspan)), high=float(np.exp(center + factor * halfspan))
         )
 
     def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
-        centre, halfspan = self._logarithms()
-        drawn = np.exp(centre + halfspan * (2.0 * generator.random(num) - 1.0))
+        center, halfspan = self._logarithms()
+        drawn = np.exp(center + halfspan * (2.0 * generator.random(num) - 1.0))
         return np.clip(drawn, self.low, self.high)  # the last bit of exp(log(x)) may be another
 
     def _logarithms(self) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from metaroll.tasks.distributions import DomainParam, NormalDomainParam, Uniform
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.task_sampler import TaskSampler
 
-__all__ = ["DomainRandomizer", "Spread", "params_from_rules"]
+__all__ = ["DomainRandomizer", "RandomizationRange", "params_from_rules"]
 
 
 class DomainRandomizer(TaskSampler):
@@ -68,7 +68,7 @@ class DomainRandomizer(TaskSampler):
     def draw(self, num: int, generator: np.random.Generator | int | None = None) -> list[dict[str, float]]:
         """``num`` sets of values that depend on ``generator`` alone; nothing is kept."""
         source = as_generator(generator)
-        if num == 1:  # what every reset of a randomised environment asks for
+        if num == 1:  # what every reset of a randomized environment asks for
             return [{n: v for param in self.domain_params for n, v in param.sample_one(source).items()}]
         columns = self._columns(_count("num", num), source)
         return [{name: float(values[i]) for name, values in columns.items()} for i in range(num)]
@@ -145,7 +145,7 @@ class DomainRandomizer(TaskSampler):
             param.adapt(distr_param, scale * getattr(param, distr_param))
 
     def narrowed(self, factor: float) -> DomainRandomizer:
-        """A randomiser with all spreads (standard deviations, half spans) multiplied by ``factor``."""
+        """A randomizer with all spreads (standard deviations, half spans) multiplied by ``factor``."""
         if not np.isfinite(factor) or factor < 0:
             raise ValueError(f"factor must be a number of at least 0, got {factor!r}")
         narrow = [param.narrowed(float(factor)) for param in self.domain_params]
@@ -155,7 +155,7 @@ class DomainRandomizer(TaskSampler):
         """The distribution of the parameter ``name``."""
         found = next((param for param in self.domain_params if name in param.names), None)
         if found is None:
-            raise unknown_name("randomised domain parameter", name, self.names)
+            raise unknown_name("randomized domain parameter", name, self.names)
         return found
 
     def __len__(self) -> int:
@@ -173,7 +173,7 @@ class DomainRandomizer(TaskSampler):
         return columns
 
 
-class Spread(NamedTuple):
+class RandomizationRange(NamedTuple):
     """How far a parameter varies around its nominal value.
 
     Attributes:
@@ -198,8 +198,8 @@ def params_from_rules(
 
     Args:
         nominal: Name -> value.
-        rules: Name -> ``Spread`` or a tuple like it, ``{"mass": ("normal", 0.2, 1e-3)}``, or a distribution, which is
-            copied.
+        rules: Name -> ``RandomizationRange`` or a tuple like it, ``{"mass": ("normal", 0.2, 1e-3)}``, or a
+            distribution, which is copied.
     """
     params: list[DomainParam] = []
     for name, rule in rules.items():
@@ -210,9 +210,13 @@ def params_from_rules(
                 raise ValueError(f"rules[{name!r}] must be a distribution of {name!r}, got one of {rule.names}")
             params.append(copy.deepcopy(rule))
             continue
-        if isinstance(rule, str) or not isinstance(rule, Sequence) or not 2 <= len(rule) <= len(Spread._fields):
+        if (
+            isinstance(rule, str)
+            or not isinstance(rule, Sequence)
+            or not 2 <= len(rule) <= len(RandomizationRange._fields)
+        ):
             raise TypeError(f"rules[{name!r}] must be a distribution, or like ('normal', 0.2, 1e-3), got {rule!r}")
-        spread = Spread(*rule)
+        spread = RandomizationRange(*rule)
         if not float(spread.fraction) >= 0.0:
             raise ValueError(f"fraction of rules[{name!r}] must be at least 0, got {spread.fraction!r}")
         width = float(spread.fraction) if spread.absolute else abs(float(spread.fraction) * float(nominal[name]))

@@ -1,4 +1,4 @@
-"""Single numbers as users and randomisers give them: plain, or as arrays and tensors of one entry."""
+"""Single numbers as users and randomizers give them: plain, or as arrays and tensors of one entry."""
 
 from __future__ import annotations
 

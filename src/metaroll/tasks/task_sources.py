@@ -27,7 +27,7 @@ Draw = Callable[[int, np.random.Generator], Any]
 """``(num, generator) -> num tasks``, which depend on the generator alone."""
 
 Distributions = Mapping[str, Any] | Sequence[DomainParam] | DomainRandomizer
-"""How numbers vary: name -> distribution or ``(low, high)``; a list of distributions; a randomiser."""
+"""How numbers vary: name -> distribution or ``(low, high)``; a list of distributions; a randomizer."""
 
 
 class TaskSource(ABC):
@@ -183,7 +183,7 @@ class ConstructorTasks(TaskSource):
 
 
 def as_randomizer(params: Distributions, what: str = "params") -> DomainRandomizer:
-    """A randomiser from distributions in any form; ``what`` is what errors call them."""
+    """A randomizer from distributions in any form; ``what`` is what errors call them."""
     if isinstance(params, DomainRandomizer):
         return params
     if isinstance(params, Mapping):

@@ -146,7 +146,7 @@ class SetTaskUpdate(EnvUpdate):
     - Any other old environment is closed, with a warning, and a new one is built.
 
     Args:
-        env_type: A class, or any callable that returns an environment. What a callable made is recognised as its own,
+        env_type: A class, or any callable that returns an environment. What a callable made is recognized as its own,
             so that two functions making differently configured environments of one class are not mixed up.
         task: Handed to ``set_task``.
         wrapper_constructor: Called as ``wrapper_constructor(env, task)``.
@@ -169,7 +169,7 @@ class SetTaskUpdate(EnvUpdate):
         if wrapper_constructor is not None:
             _checked_callable("wrapper_constructor", wrapper_constructor)
         self._wrapper = wrapper_constructor
-        # A token, since a function that travelled to a worker no longer is the same object.
+        # A token, since a function that traveled to a worker no longer is the same object.
         self._made_by = None if isinstance(env_type, type) else (made_by or secrets.token_hex(8))
 
     @property

@@ -1,4 +1,4 @@
-"""The command ``check``: is an environment ready to be a family of tasks, and if not, what is the cure?"""
+"""The command ``check``: is an environment ready to be a family of tasks, and if not, what is the hint?"""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _show(console: Console, report: TaskEnvReport, seconds: float) -> None:
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for found in report.checks:
-        cure = f"\n[cyan]-> {escape(found.cure)}[/]" if found.cure else ""
-        table.add_row(f"[{_STYLES[found.status]}]{found.status}[/]", found.name, f"{escape(found.value)}{cure}")
+        hint = f"\n[cyan]-> {escape(found.hint)}[/]" if found.hint else ""
+        table.add_row(f"[{_STYLES[found.status]}]{found.status}[/]", found.name, f"{escape(found.value)}{hint}")
     console.print(table)
     style = "bold red" if report.failed else "bold yellow" if report.warned else "bold green"
     console.print(f"\n[{style}]{escape(report.verdict)}[/] ({seconds:.1f} s)", soft_wrap=True)

@@ -44,7 +44,7 @@ def compare(arguments: Sequence[str]) -> None:
     names, given = _parsed(_CompareArguments, arguments, usage, about)
     from metaroll.cli.display.summary import print_json
     from metaroll.cli.runs.run_groups import group_runs, notes_on_merged, refuse_different, scores_of, unfinished_runs
-    from metaroll.training.evaluation.group_comparison import compare_groups, summarise_group
+    from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
 
     with blame_input():
         groups = group_runs(names)
@@ -58,7 +58,7 @@ def compare(arguments: Sequence[str]) -> None:
                 "group": group.label,
                 "seeds": group.seeds,
                 "env_steps": [run.env_steps for run in group.runs],
-                **dataclasses.asdict(summarise_group(scores)),
+                **dataclasses.asdict(summarize_group(scores)),
             }
         )
     pairs: list[dict[str, Any]] = []

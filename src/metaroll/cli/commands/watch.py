@@ -77,7 +77,7 @@ def film_run(
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
     from metaroll.cli.doctor.driver_checks import without_screen
     from metaroll.cli.runs.sessions import restored_run
-    from metaroll.training.figures.record_video import film_agent, tasks_to_film
+    from metaroll.training.figures.record_video import record_video, tasks_to_film
 
     config = run_folder.read_config(folder)
     with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):
@@ -92,4 +92,4 @@ def film_run(
                 most = f"{count - first_task}" + (f" with --first-task {first_task}" if first_task else "")
                 raise UsageError(f"--num-tasks must be at most {most}, since there are {count} {what}, got {num_tasks}")
             tasks = range(first_task, first_task + num_tasks)
-            return film_agent(experiment.algo, evaluator, checked["env"], tasks), epoch
+            return record_video(experiment.algo, evaluator, checked["env"], tasks), epoch

@@ -8,7 +8,7 @@ __all__ = ["make_console"]
 
 
 def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A console that colours nothing by itself, and leaves names as ``my_env:family:`` what they are (no emoji).
+    """A console that colors nothing by itself, and leaves names as ``my_env:family:`` what they are (no emoji).
 
     Args:
         stderr: Write to standard error.

@@ -154,12 +154,12 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
-    if "normalised_score" in summary:
+    if "normalized_score" in summary:
         lines += [
             f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "
             "(told the goal)",
-            f"score between floor and oracle {summary['normalised_score']:.2f} "
-            f"(lower bound {summary['normalised_score_ci_low']:.2f})",
+            f"score between floor and oracle {summary['normalized_score']:.2f} "
+            f"(lower bound {summary['normalized_score_ci_low']:.2f})",
         ]
     if "seconds" in summary:
         lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")

@@ -1,4 +1,4 @@
-"""The command ``doctor``: what is fine on this machine, what is missing, and the cure."""
+"""The command ``doctor``: what is fine on this machine, what is missing, and the hint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _DoctorArguments:
 
 def doctor(arguments: Sequence[str]) -> int:
     """Check this machine; 1 if metaroll cannot work on it, 0 otherwise."""
-    about = "Says what is fine on this machine, what is missing, and the cure; the exit status is 1 if it cannot work."
+    about = "Says what is fine on this machine, what is missing, and the hint; the exit status is 1 if it cannot work."
     given = parse_options(_DoctorArguments, arguments, "metaroll doctor", about)
     console, started = given.output.console(), time.perf_counter()
     with console.status("looking at this machine", spinner="line") as status:
@@ -114,8 +114,8 @@ def _show(console: Console, checks: Sequence[Check], seconds: float) -> None:
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
     for check in checks:
-        cure = f"\n[cyan]-> {escape(check.cure)}[/]" if check.cure else ""
-        table.add_row(f"[{_STYLES[check.status]}]{check.status}[/]", check.name, f"{escape(check.value)}{cure}")
+        hint = f"\n[cyan]-> {escape(check.hint)}[/]" if check.hint else ""
+        table.add_row(f"[{_STYLES[check.status]}]{check.status}[/]", check.name, f"{escape(check.value)}{hint}")
     console.print(table)
     counts = {status: sum(check.status == status for check in checks) for status in ("fail", "warn")}
     hints = f"{len(checks)} checks, {counts['warn']} with a hint" if counts["warn"] else f"{len(checks)} checks"

@@ -67,10 +67,10 @@ def gpu_finding(built: str, answer: dict[str, Any], has_card: bool) -> Check:
         reason = f"; {str(error).partition('. ')[0]}" if error else ""
         return Check("GPU", "ok", f"none: training runs on the CPU ({built}{reason})")
     if error is None:
-        cure = "install a build of torch for it: https://pytorch.org/get-started/locally"
-        return Check("GPU", "warn", f"there is an NVIDIA GPU, but this is {built}", cure)
-    cure = "install a driver that fits (nvidia-smi shows the present one), or a build of torch that fits the driver"
-    return Check("GPU", "warn", f"there is an NVIDIA GPU that does not start ({built}): {error}", cure)
+        hint = "install a build of torch for it: https://pytorch.org/get-started/locally"
+        return Check("GPU", "warn", f"there is an NVIDIA GPU, but this is {built}", hint)
+    hint = "install a driver that fits (nvidia-smi shows the present one), or a build of torch that fits the driver"
+    return Check("GPU", "warn", f"there is an NVIDIA GPU that does not start ({built}): {error}", hint)
 
 
 @contextlib.contextmanager

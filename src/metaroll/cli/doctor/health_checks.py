@@ -58,7 +58,7 @@ class Check:
     name: str
     status: Literal["ok", "warn", "fail"]
     value: str
-    cure: str = ""
+    hint: str = ""
 
 
 def guarded(name: str, check: Callable[[], Check], essential: bool = False) -> Check:
@@ -66,8 +66,8 @@ def guarded(name: str, check: Callable[[], Check], essential: bool = False) -> C
     try:
         return check()
     except Exception as error:
-        cure = "this check could not be made; the message says why"
-        return Check(name, "fail" if essential else "warn", one_line(error), cure)
+        hint = "this check could not be made; the message says why"
+        return Check(name, "fail" if essential else "warn", one_line(error), hint)
 
 
 def one_line(error: BaseException) -> str:
@@ -179,8 +179,8 @@ def processors_check() -> Check:
     load = os.getloadavg()[0]
     text = f"{found.allowed} of {found.installed}{quota}; load {load:.1f}"
     if load > found.installed + 0.5:
-        cure = "other programs use them: times below are longer than on a quiet machine"
-        return Check("processors", "warn", text, cure)
+        hint = "other programs use them: times below are longer than on a quiet machine"
+        return Check("processors", "warn", text, hint)
     return Check("processors", "ok", text)
 
 
@@ -189,8 +189,8 @@ def memory_check() -> Check:
     found = memory()
     text = f"{gibibytes(found.available)} free of {gibibytes(found.total)}"
     if found.available < _LITTLE_MEMORY:
-        cure = "use small replay data (--replay-buffer-size, --memory-limit), or close other programs"
-        return Check("memory", "warn", text, cure)
+        hint = "use small replay data (--replay-buffer-size, --memory-limit), or close other programs"
+        return Check("memory", "warn", text, hint)
     return Check("memory", "ok", text)
 
 
@@ -202,8 +202,8 @@ def threads_check() -> Check:
     given = [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
     text = f"torch {threads}; {', '.join(given) or 'OMP_NUM_THREADS and its like not set'}"
     if threads > usable:
-        cure = f"more threads than processors ({usable}) are slow: export OMP_NUM_THREADS={usable}"
-        return Check("threads", "warn", text, cure)
+        hint = f"more threads than processors ({usable}) are slow: export OMP_NUM_THREADS={usable}"
+        return Check("threads", "warn", text, hint)
     return Check("threads", "ok", text)
 
 
@@ -223,15 +223,15 @@ def runs_folder_check() -> Check:
 
 def temporary_folder_check() -> Check:
     """Whether there is a folder for temporary files, which workers need."""
-    cure = "free some space, or name another folder: export TMPDIR=DIR"
+    hint = "free some space, or name another folder: export TMPDIR=DIR"
     try:
         folder = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        return Check("temporary folder", "fail", one_line(error), cure)
-    return _folder_check("temporary folder", folder, "fail", cure)
+        return Check("temporary folder", "fail", one_line(error), hint)
+    return _folder_check("temporary folder", folder, "fail", hint)
 
 
-def _folder_check(name: str, folder: Path, unusable: Literal["warn", "fail"], cure: str) -> Check:
+def _folder_check(name: str, folder: Path, unusable: Literal["warn", "fail"], hint: str) -> Check:
     where = str(folder.absolute())
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -239,6 +239,6 @@ def _folder_check(name: str, folder: Path, unusable: Literal["warn", "fail"], cu
             file.flush()
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Check(name, unusable, f"{where} cannot be written ({error.strerror})", cure)
+        return Check(name, unusable, f"{where} cannot be written ({error.strerror})", hint)
     text = f"{where}, {gibibytes(free)} free"
-    return Check(name, "warn", text, cure) if free < _LITTLE_SPACE else Check(name, "ok", text)
+    return Check(name, "warn", text, hint) if free < _LITTLE_SPACE else Check(name, "ok", text)

@@ -16,7 +16,7 @@ from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.learners.checks import check_whole
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.types import EnvUpdate
@@ -30,15 +30,15 @@ class ClimbingSetup:
 
     Args:
         hidden_nonlinearity: Activation of the hidden layers.
-        randomise: Train in, and evaluate on, random domain parameters of a simulated system.
-        randomise_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            takes the place of randomise.
+        randomize: Train in, and evaluate on, random domain parameters of a simulated system.
+        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            takes the place of randomize.
         num_test_tasks: Number of held-out sets of domain parameters (null: 20 of them).
     """
 
     hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
-    randomise: Literal["none", "default", "conservative"] = "none"
-    randomise_param: Sequence[str] = ()
+    randomize: Literal["none", "default", "conservative"] = "none"
+    randomize_param: Sequence[str] = ()
     num_test_tasks: int | None = None
 
     def __post_init__(self) -> None:
@@ -63,18 +63,18 @@ def climbing_sizes(env: str) -> dict[str, Any]:
 
 
 def climbing_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-    """What randomises the environment (``None``: nothing), and held-out domains."""
+    """What randomizes the environment (``None``: nothing), and held-out domains."""
     setup = ClimbingSetup.of(config)
     held_out = setup.num_test_tasks if num_test is None else num_test
-    return variations_of(config, setup.randomise, None, held_out, setup.randomise_param)
+    return variations_of(config, setup.randomize, None, held_out, setup.randomize_param)
 
 
 def climbing_env(config: Mapping[str, Any], randomizer: DomainRandomizer | None) -> Any:
-    """What to train in: the sampler draws domains from the wrapper that randomises the environment."""
-    return config["env"] if randomizer is None else functools.partial(_randomised, config["env"], randomizer)
+    """What to train in: the sampler draws domains from the wrapper that randomizes the environment."""
+    return config["env"] if randomizer is None else functools.partial(_randomized, config["env"], randomizer)
 
 
-def _randomised(env: str, randomizer: DomainRandomizer) -> DomainRandWrapperLive:
+def _randomized(env: str, randomizer: DomainRandomizer) -> DomainRandWrapperLive:
     return DomainRandWrapperLive(make_env(env), randomizer)
 
 
@@ -84,7 +84,7 @@ def build_climbing(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpda
     if run["device"] != "cpu":
         raise ValueError(f"hill-climbing acts, and takes no gradient steps: device must be cpu, got {run['device']!r}")
     spec = spec_of(config["env"])
-    options: dict[str, Any] = {"init": run["init"], "generator": torch_generator(mix_seed("networks", run["seed"]))}
+    options: dict[str, Any] = {"init": run["init"], "generator": torch_generator(derive_seed("networks", run["seed"]))}
     sizes, activation = tuple(run["hidden_sizes"]), setup.hidden_nonlinearity
     if isinstance(spec.action_space, gymnasium.spaces.Box):
         policy = GaussianMLPPolicy(spec, sizes, activation, learn_std=False, **options)
@@ -94,6 +94,6 @@ def build_climbing(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpda
         spec,
         policy,
         test_env_sampler=FixedTaskSampler(test) if test else None,
-        seed=mix_seed("algorithm", run["seed"]),
+        seed=derive_seed("algorithm", run["seed"]),
         **own_arguments(HillClimbing, config),
     )

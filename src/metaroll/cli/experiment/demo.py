@@ -10,8 +10,8 @@ import numpy as np
 from metaroll.cli.experiment.experiments import build_evaluator, resolve, split_tasks
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.seeding import mix_seed
-from metaroll.training.evaluation.evaluation_metrics import interval_of_normalised_score, normalised_score
+from metaroll.seeding import derive_seed
+from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score, normalized_score
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.types import EnvSpec
@@ -86,11 +86,11 @@ def compare_with_references(
     }
     floor, oracle = (cells[:, :, adapted].mean(axis=(1, 2)) for cells in returns.values())
     after = result.after_per_task
-    low, high = interval_of_normalised_score(after, floor, oracle, seed=mix_seed("normalised score", seed))
+    low, high = interval_of_normalized_score(after, floor, oracle, seed=derive_seed("normalized score", seed))
     return {
         "return_floor": float(floor.mean()),
         "return_oracle": float(oracle.mean()),
-        "normalised_score": normalised_score(after, floor, oracle),
-        "normalised_score_ci_low": low,
-        "normalised_score_ci_high": high,
+        "normalized_score": normalized_score(after, floor, oracle),
+        "normalized_score_ci_low": low,
+        "normalized_score_ci_high": high,
     }

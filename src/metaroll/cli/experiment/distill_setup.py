@@ -17,7 +17,7 @@ from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalisedPolicy, widened_spec
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
 from metaroll.training.store.snapshots import load_snapshot
@@ -38,10 +38,10 @@ class DistillSetup:
         last_action: Whether a student with memory sees its last action, of a Box, beside each observation.
         hidden_nonlinearity: Activation of the hidden layers of a student without memory.
         init_std: Standard deviation of the student's actions in training, where they lie in [-1, 1].
-        randomise: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher
+        randomize: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher
             was trained).
-        randomise_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            takes the place of randomise.
+        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            takes the place of randomize.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
     """
@@ -51,8 +51,8 @@ class DistillSetup:
     last_action: bool = True
     hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
     init_std: float = 0.1
-    randomise: Literal["teacher", "none", "default", "conservative"] = "teacher"
-    randomise_param: Sequence[str] = ()
+    randomize: Literal["teacher", "none", "default", "conservative"] = "teacher"
+    randomize_param: Sequence[str] = ()
     num_train_tasks: int | None = None
     num_test_tasks: int | None = None
 
@@ -72,12 +72,12 @@ class DistillSetup:
 def distill_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """Variations of the environment to train in, and held-out ones, as in ``ppo_tasks``."""
     setup = DistillSetup.of(config)
-    randomise, ranges = setup.randomise, setup.randomise_param
-    if randomise == "teacher" and not ranges:
+    randomize, ranges = setup.randomize, setup.randomize_param
+    if randomize == "teacher" and not ranges:
         taught = _teacher_config(setup)[1]["algorithm"]
-        randomise, ranges = str(taught.get("randomise", "none")), taught.get("randomise_param", ())
+        randomize, ranges = str(taught.get("randomize", "none")), taught.get("randomize_param", ())
     held_out = setup.num_test_tasks if num_test is None else num_test
-    return variations_of(config, randomise, setup.num_train_tasks, held_out, ranges)
+    return variations_of(config, randomize, setup.num_train_tasks, held_out, ranges)
 
 
 def build_distillation(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpdate]) -> Distillation:
@@ -91,7 +91,7 @@ def build_distillation(config: Mapping[str, Any], train: Any, test: Sequence[Env
         _student(spec, setup, run),
         task_sampler=train,
         test_env_sampler=FixedTaskSampler(test) if test else None,
-        seed=mix_seed("algorithm", run["seed"]),
+        seed=derive_seed("algorithm", run["seed"]),
         device=run["device"],
         **arguments,
     )
@@ -125,7 +125,7 @@ def _teacher_config(setup: DistillSetup) -> tuple[Path, dict[str, Any]]:
 
 
 def _student(spec: EnvSpec, setup: DistillSetup, run: Mapping[str, Any]) -> Any:
-    options: dict[str, Any] = {"init": run["init"], "generator": torch_generator(mix_seed("networks", run["seed"]))}
+    options: dict[str, Any] = {"init": run["init"], "generator": torch_generator(derive_seed("networks", run["seed"]))}
     sizes = tuple(run["hidden_sizes"])
     if setup.network == "gru":
         if not sizes:

@@ -15,7 +15,7 @@ import torch
 from metaroll.cli.experiment.algorithms import KINDS
 from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset
 from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.envs.lookup.entry_points import is_own_name
+from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
 from metaroll.envs.lookup.slot_factory import make_env
 from metaroll.errors import UnknownNameError, unknown_name
@@ -23,7 +23,7 @@ from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
@@ -66,7 +66,7 @@ class RunOptions:
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
-        init: How weights are initialised: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
+        init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
             (usual for PPO).
         num_workers: Processes that collect rollouts; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
@@ -170,7 +170,7 @@ def check_names(algo: str, env: str) -> None:
     if algo not in ALGORITHM_NAMES:
         raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
     refuse_benchmark(env)
-    if algo == "pearl" and not is_own_name(env) and not has_family(env):
+    if algo == "pearl" and not is_entry_point(env) and not has_family(env):
         raise unknown_name("environment", env, family_names())
 
 
@@ -314,7 +314,7 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
         "test_task_sampler": FixedTaskSampler(test_tasks) if test_tasks else None,
         "max_path_length": config["algorithm"]["max_path_length"],
         "n_test_tasks": len(test_tasks) or None,
-        "seed": mix_seed("evaluation", config["run"]["seed"]),
+        "seed": derive_seed("evaluation", config["run"]["seed"]),
         "allow_overlap": is_varied(config["env"]) and get_family(config["env"]).same_tasks,
     }
     if config["algo"] != "pearl":

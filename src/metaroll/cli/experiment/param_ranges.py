@@ -19,7 +19,7 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     for text in texts:
         name, _, span = text.rpartition("=")  # names may have colons: body_mass:torso
         problem = ValueError(
-            f"randomise_param must be NAME=LOW:HIGH with numbers LOW < HIGH, as length=0.3:0.7, got {text!r}"
+            f"randomize_param must be NAME=LOW:HIGH with numbers LOW < HIGH, as length=0.3:0.7, got {text!r}"
         )
         try:
             low, high = map(float, span.split(":"))
@@ -28,7 +28,7 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
         if not name or not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise problem
         if name in ranges:
-            raise ValueError(f"randomise_param names {name!r} twice")
+            raise ValueError(f"randomize_param names {name!r} twice")
         ranges[name] = low, high
     return ranges
 

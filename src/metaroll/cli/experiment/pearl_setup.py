@@ -10,7 +10,7 @@ from metaroll.envs.lookup.registry import TaskFamily, get_family
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -47,7 +47,7 @@ def build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], tes
         environment.close()
     augmented = PEARL.augment_env_spec(spec, latent_dim)
     value_spec = cast(EnvSpec, PEARL.get_env_spec(spec, latent_dim, "vf"))
-    generator = torch_generator(mix_seed("networks", run["seed"]))
+    generator = torch_generator(derive_seed("networks", run["seed"]))
     algo = PEARL(
         env=train_tasks,
         inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, init=init, generator=generator),
@@ -55,7 +55,7 @@ def build_pearl(config: Mapping[str, Any], train_tasks: Sequence[EnvUpdate], tes
         vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
         encoder_class=functools.partial(MLPEncoder, init=init),
         test_env_sampler=FixedTaskSampler(test_tasks),
-        seed=mix_seed("algorithm", run["seed"]),
+        seed=derive_seed("algorithm", run["seed"]),
         **algorithm,
     )
     algo.to(run["device"])

@@ -20,7 +20,7 @@ from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import widened_spec
-from metaroll.seeding import mix_seed, torch_generator
+from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.domain_access import check_domain_params
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
@@ -43,7 +43,7 @@ EPOPT_SKIPS = ("steps_per_epoch", "tasks_per_epoch")
 """Arguments of PPO that do not count for EPOpt, which collects a number of rollouts."""
 
 _HELD_OUT = 20
-_RANDOMISERS = {"default": default_randomizer, "conservative": conservative_randomizer}
+_RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_randomizer}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +54,10 @@ class PPOSetup:
         network: Policy without or with memory (mlp or gru; gru is as wide as the first of hidden_sizes).
         hidden_nonlinearity: Activation of the hidden layers.
         init_std: Standard deviation of the actions at first, where they lie in [-1, 1].
-        randomise: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
+        randomize: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
             wide. A task family has draws of its own.
-        randomise_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH, as length=0.3:0.7 in CartPole-v1,
-            or body_mass:torso=3:10 in MuJoCo; may be given several times, and takes the place of randomise.
+        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH, as length=0.3:0.7 in CartPole-v1,
+            or body_mass:torso=3:10 in MuJoCo; may be given several times, and takes the place of randomize.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
     """
@@ -65,8 +65,8 @@ class PPOSetup:
     network: Literal["mlp", "gru"] = "mlp"
     hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
     init_std: float = 1.0
-    randomise: Literal["none", "default", "conservative"] = "none"
-    randomise_param: Sequence[str] = ()
+    randomize: Literal["none", "default", "conservative"] = "none"
+    randomize_param: Sequence[str] = ()
     num_train_tasks: int | None = None
     num_test_tasks: int | None = None
 
@@ -100,12 +100,12 @@ def ppo_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[A
     """What to train in (``None``: the environment as it is), and held-out tasks (none: the environment as it is)."""
     setup = PPOSetup.of(config)
     held_out = setup.num_test_tasks if num_test is None else num_test
-    return variations_of(config, setup.randomise, setup.num_train_tasks, held_out, setup.randomise_param)
+    return variations_of(config, setup.randomize, setup.num_train_tasks, held_out, setup.randomize_param)
 
 
 def variations_of(
     config: Mapping[str, Any],
-    randomise: str,
+    randomize: str,
     num_train: int | None,
     num_test: int | None,
     ranges: Sequence[str] = (),
@@ -114,37 +114,37 @@ def variations_of(
 
     Args:
         config: The configuration.
-        randomise: The option of this name.
+        randomize: The option of this name.
         num_train: Number of training tasks of a family.
         num_test: Number of held-out tasks, or of held-out sets of domain parameters.
-        ranges: The option ``randomise_param``.
+        ranges: The option ``randomize_param``.
     """
     env, run = config["env"], config["run"]
     seed = run["seed"] if run["task_seed"] is None else run["task_seed"]
     if is_varied(env):
-        if ranges or randomise == "conservative":
-            given = "randomise_param" if ranges else "randomise 'conservative'"
+        if ranges or randomize == "conservative":
+            given = "randomize_param" if ranges else "randomize 'conservative'"
             raise ValueError(
-                f"{given} is not for {env}, a family of tasks that draws its own: leave it out, with --randomise none"
+                f"{given} is not for {env}, a family of tasks that draws its own: leave it out, with --randomize none"
             )
         return get_family(env).split(num_train, num_test, seed=seed)
-    if randomise == "none" and not ranges:
+    if randomize == "none" and not ranges:
         return None, []
-    randomizer = training_randomizer(env, randomise, seed, ranges)
-    return randomizer, randomizer.sample(num_test or _HELD_OUT, generator=mix_seed("held-out domains", seed))
+    randomizer = training_randomizer(env, randomize, seed, ranges)
+    return randomizer, randomizer.sample(num_test or _HELD_OUT, generator=derive_seed("held-out domains", seed))
 
 
-def training_randomizer(env: str, randomise: str, seed: int, ranges: Sequence[str] = ()) -> DomainRandomizer:
-    """What the options ``randomise`` and ``randomise_param`` mean in ``env``."""
-    generator = mix_seed("training domains", seed)
+def training_randomizer(env: str, randomize: str, seed: int, ranges: Sequence[str] = ()) -> DomainRandomizer:
+    """What the options ``randomize`` and ``randomize_param`` mean in ``env``."""
+    generator = derive_seed("training domains", seed)
     if ranges:
         return ranges_randomizer(env, ranges, generator)
     try:
-        return _RANDOMISERS[randomise](env, generator=generator)
+        return _RANDOMIZERS[randomize](env, generator=generator)
     except ValueError as error:
         raise ValueError(
-            f"randomise {randomise!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
-            "as in --randomise-param length=0.3:0.7, or train in it as it is with --randomise none"
+            f"randomize {randomize!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
+            "as in --randomize-param length=0.3:0.7, or train in it as it is with --randomize none"
         ) from error
 
 
@@ -155,7 +155,7 @@ def build_ppo(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpdate]) 
     spec = spec_of(config["env"])
     if not is_varied(config["env"]):
         _check_names(config["env"], arguments["domain_params"])
-    generator = torch_generator(mix_seed("networks", run["seed"]))
+    generator = torch_generator(derive_seed("networks", run["seed"]))
     sizes, init = tuple(run["hidden_sizes"]), run["init"]
     activation = setup.hidden_nonlinearity
     width = spec.obs_dim + len(arguments["domain_params"])
@@ -167,7 +167,7 @@ def build_ppo(config: Mapping[str, Any], train: Any, test: Sequence[EnvUpdate]) 
         MLP(width, 1, sizes, activation, init=init, generator=generator),
         task_sampler=train,
         test_env_sampler=FixedTaskSampler(test) if test else None,
-        seed=mix_seed("algorithm", run["seed"]),
+        seed=derive_seed("algorithm", run["seed"]),
         device=run["device"],
         **arguments,
     )

@@ -84,7 +84,7 @@ _RANDOM_BODIES: dict[str, Any] = {
     "repetitions": 2,
 }
 
-# Those of Stable-Baselines3 (its defaults); observations and returns are normalised.
+# Those of Stable-Baselines3 (its defaults); observations and returns are normalized.
 _PPO: dict[str, Any] = {"hidden_sizes": (64, 64), "init": "orthogonal", "epochs": 100}
 
 # 15,000 rollouts; in the last two thirds of the epochs the worst tenth alone counts.
@@ -95,7 +95,7 @@ _EPOPT: dict[str, Any] = {
     "lr_decay_epochs": 150,
     "batch_size": 250,
     "discount": 0.98,
-    "randomise": "default",
+    "randomize": "default",
 }
 
 # A GRU of 64 units.

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from metaroll.diagnostics.task_differences import tasks_do_not_differ
-from metaroll.envs.lookup.entry_points import is_own_name
+from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import get_family, has_family
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.store.files import write_json
@@ -47,7 +47,7 @@ def write_split(folder: Path, report: SplitReport | None) -> None:
 def warn_of_equal_tasks(config: Mapping[str, Any], console: Console) -> None:
     """Say so if the tasks of a user's own family are all the same in a few steps; ours are known to differ."""
     name = config["env"]
-    if not is_own_name(name) or not has_family(name):
+    if not is_entry_point(name) or not has_family(name):
         return
     finding = tasks_do_not_differ(get_family(name), config["run"]["seed"])
     if finding is not None:

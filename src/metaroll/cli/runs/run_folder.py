@@ -18,7 +18,7 @@ __all__ = [
     "CONFIG_FILE",
     "GROUP_FILE",
     "check_same_run",
-    "claim",
+    "lock_run",
     "clear_run",
     "default_group_dir",
     "default_run_dir",
@@ -89,8 +89,8 @@ def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not _is_empty(folder):
         if (folder / CONFIG_FILE).is_file():
-            cure = f"continue it with `metaroll resume {folder}`, or choose another folder with --out"
-            raise RunExistsError(f"a run exists already in {folder}: {cure}")
+            hint = f"continue it with `metaroll resume {folder}`, or choose another folder with --out"
+            raise RunExistsError(f"a run exists already in {folder}: {hint}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll: choose another folder with --out")
 
 
@@ -103,7 +103,7 @@ def _is_empty(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _usable(folder: Path) -> Iterator[None]:
-    """Errors of the operating system with the folder and a cure."""
+    """Errors of the operating system with the folder and a hint."""
     try:
         yield
     except MetarollError:
@@ -112,7 +112,7 @@ def _usable(folder: Path) -> Iterator[None]:
         raise OSError(f"{folder} cannot be used ({error.strerror}): choose another folder with --out") from error
 
 
-def claim(folder: Path) -> RunLock:
+def lock_run(folder: Path) -> RunLock:
     """The right to write into ``folder`` (made if needed), which no other process then has."""
     with _usable(folder):
         folder.mkdir(parents=True, exist_ok=True)

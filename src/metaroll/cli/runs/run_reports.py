@@ -45,7 +45,7 @@ class RunReport:
         env_steps: Environment steps so far.
         newest_return: Mean return on held-out tasks (after adaptation, if it adapts), in the newest evaluation.
         newest_return_epoch: Finished epochs at that evaluation.
-        problem: What is damaged, and the cure.
+        problem: What is damaged, and the hint.
     """
 
     folder: Path

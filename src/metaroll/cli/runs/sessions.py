@@ -20,7 +20,7 @@ from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluatio
 from metaroll.cli.runs.run_folder import (
     CONFIG_FILE,
     check_same_run,
-    claim,
+    lock_run,
     clear_run,
     flat_values,
     package_versions,
@@ -64,7 +64,7 @@ def _start(
         with blame_input():  # all of it before the first file of an earlier run is touched
             experiment = experiments.build(config, folder, callbacks=(display,))
             split = split_of(experiment.algo, experiment.evaluator)
-            stack.enter_context(claim(folder))
+            stack.enter_context(lock_run(folder))
             if prepare is not None:
                 prepare(folder, config["command"])
             write_config(folder, config)
@@ -91,7 +91,7 @@ def continue_run(
     display = _display(config, console)
     with contextlib.ExitStack() as stack:
         with blame_input():
-            stack.enter_context(claim(folder))
+            stack.enter_context(lock_run(folder))
             snapshot = _check_snapshot(config, folder, from_epoch)
             check_metrics(folder, snapshot)
             done = snapshot.iteration
@@ -219,13 +219,13 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
     if split is None:
         num_tasks = algorithm["num_test_tasks"]
         where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
-        draws = algorithm["randomise"] != "none" or bool(algorithm.get("randomise_param"))
+        draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
         if draws and not is_varied(config["env"]):
             where = "held-out domain parameters"
         elif config["algo"] == "epopt" and not num_tasks:
             console.print(
                 "[yellow]nothing is drawn:[/] all rollouts are of the environment as it is, of which EPOpt then "
-                "prefers the unlucky ones; say what varies: --randomise-param NAME=LOW:HIGH",
+                "prefers the unlucky ones; say what varies: --randomize-param NAME=LOW:HIGH",
                 soft_wrap=True,
             )
         console.print(
@@ -251,7 +251,7 @@ def _amount(config: Mapping[str, Any], algo: Any) -> str:
         each = algo.num_domains * algo.num_init_states_per_domain
         return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
     if config["algo"] == "distill":
-        return f"{algorithm['steps_per_epoch']} steps per epoch, labelled by {algorithm['teacher']}"
+        return f"{algorithm['steps_per_epoch']} steps per epoch, labeled by {algorithm['teacher']}"
     of_epopt = config["algo"] == "epopt"
     amount = f"{algorithm['rollouts_per_epoch']} rollouts" if of_epopt else f"{algorithm['steps_per_epoch']} steps"
     return f"{amount} per epoch, gradients by {algo.gradients}"

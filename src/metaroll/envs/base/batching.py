@@ -6,7 +6,7 @@ from typing import Any
 
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-__all__ = ["announces_batches", "bare", "is_as_defined", "is_batched", "unguarded"]
+__all__ = ["bare", "has_simulator", "is_as_defined", "is_batched", "unguarded"]
 
 
 def unguarded(env: Any) -> Any:
@@ -32,7 +32,7 @@ def is_as_defined(env: Any) -> bool:
     return not any(callable(value) for name, value in vars(env).items() if hasattr(type(env), name))
 
 
-def announces_batches(kind: type) -> bool:
+def has_simulator(kind: type) -> bool:
     """Whether a class has ``batched_slots``, and that is still its own: no subclass has changed how it steps."""
     if not hasattr(kind, "batched_slots"):
         return False
@@ -46,7 +46,7 @@ def is_batched(env: Any) -> bool:
     A wrapper says so in ``can_batch``, since that is up to its inside.
     """
     env = unguarded(env)
-    return announces_batches(type(env)) and bool(getattr(env, "can_batch", True))
+    return has_simulator(type(env)) and bool(getattr(env, "can_batch", True))
 
 
 def _definer(kind: type, name: str) -> int:

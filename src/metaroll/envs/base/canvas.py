@@ -11,8 +11,8 @@ import numpy as np
 
 __all__ = [
     "BLUE",
+    "GRAY",
     "GREEN",
-    "GREY",
     "INK",
     "ORANGE",
     "PALE",
@@ -26,7 +26,7 @@ __all__ = [
     "resized",
 ]
 
-PAPER, INK, GREY, PALE = (250, 250, 247), (45, 49, 56), (120, 124, 130), (202, 206, 211)
+PAPER, INK, GRAY, PALE = (250, 250, 247), (45, 49, 56), (120, 124, 130), (202, 206, 211)
 BLUE, RED, GREEN, ORANGE = (38, 98, 165), (200, 70, 50), (60, 140, 90), (217, 95, 2)
 
 _SCALE = 2  # drawn this much larger, and then reduced, for smooth edges
@@ -35,7 +35,7 @@ Point = tuple[float, float]
 
 
 def require_pillow() -> None:
-    """An ``ImportError`` with the cure if Pillow is not installed."""
+    """An ``ImportError`` with the hint if Pillow is not installed."""
     try:
         from PIL import Image, ImageDraw  # noqa: F401
     except ImportError as error:
@@ -48,51 +48,51 @@ class Canvas:
     Args:
         width: Pixels from left to right.
         height: Pixels from bottom to top.
-        colour: Of the ground.
+        color: Of the ground.
     """
 
-    def __init__(self, width: int, height: int, colour: Any = PAPER) -> None:
+    def __init__(self, width: int, height: int, color: Any = PAPER) -> None:
         require_pillow()
         from PIL import Image, ImageDraw
 
         self.height = height
-        self._image = Image.new("RGB", (width * _SCALE, height * _SCALE), colour)
+        self._image = Image.new("RGB", (width * _SCALE, height * _SCALE), color)
         self._pen = ImageDraw.Draw(self._image)
 
-    def line(self, points: Sequence[Point], colour: Any = INK, width: float = 3.0) -> None:
+    def line(self, points: Sequence[Point], color: Any = INK, width: float = 3.0) -> None:
         """A line through points, with round ends."""
         placed = [self._place(point) for point in points]
         if any(point is None for point in placed):
             return
-        self._pen.line([point for point in placed if point], fill=colour, width=round(width * _SCALE), joint="curve")
+        self._pen.line([point for point in placed if point], fill=color, width=round(width * _SCALE), joint="curve")
         for point in (points[0], points[-1]):
-            self.disc(point, width / 2, colour)
+            self.disc(point, width / 2, color)
 
-    def disc(self, centre: Point, radius: float, colour: Any, edge: Any = None) -> None:
-        """A filled circle; without a ``colour`` its edge alone."""
-        placed, size = self._place(centre), radius * _SCALE
+    def disc(self, center: Point, radius: float, color: Any, edge: Any = None) -> None:
+        """A filled circle; without a ``color`` its edge alone."""
+        placed, size = self._place(center), radius * _SCALE
         if placed:
             (x, y), rim = placed, 2 * _SCALE if edge else 0
-            self._pen.ellipse((x - size, y - size, x + size, y + size), fill=colour, outline=edge, width=rim)
+            self._pen.ellipse((x - size, y - size, x + size, y + size), fill=color, outline=edge, width=rim)
 
-    def polygon(self, points: Sequence[Point], colour: Any, edge: Any = None) -> None:
+    def polygon(self, points: Sequence[Point], color: Any, edge: Any = None) -> None:
         """A filled shape."""
         placed = [point for point in map(self._place, points) if point]
         if len(placed) == len(points):
-            self._pen.polygon(placed, fill=colour, outline=edge, width=2 * _SCALE if edge else 0)
+            self._pen.polygon(placed, fill=color, outline=edge, width=2 * _SCALE if edge else 0)
 
-    def box(self, centre: Point, width: float, height: float, colour: Any, angle: float = 0.0) -> None:
+    def box(self, center: Point, width: float, height: float, color: Any, angle: float = 0.0) -> None:
         """A filled rectangle, turned counter-clockwise."""
         corners = [(sx * width / 2, sy * height / 2) for sx, sy in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
         sin, cos = math.sin(angle), math.cos(angle)
-        turned = [(centre[0] + x * cos - y * sin, centre[1] + x * sin + y * cos) for x, y in corners]
-        self.polygon(turned, colour)
+        turned = [(center[0] + x * cos - y * sin, center[1] + x * sin + y * cos) for x, y in corners]
+        self.polygon(turned, color)
 
-    def text(self, where: Point, text: str, colour: Any = INK, size: int = 12) -> None:
+    def text(self, where: Point, text: str, color: Any = INK, size: int = 12) -> None:
         """A small text, its left lower corner at ``where``."""
         placed = self._place(where)
         if placed:
-            self._pen.text(placed, text, fill=colour, font_size=size * _SCALE, anchor="ls")
+            self._pen.text(placed, text, fill=color, font_size=size * _SCALE, anchor="ls")
 
     def pixels(self) -> np.ndarray:
         """The finished picture, uint8 ``(H, W, 3)``."""

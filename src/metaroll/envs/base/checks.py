@@ -21,7 +21,7 @@ class ConformanceError(AssertionError):
     """Slots break a rule.
 
     Attributes:
-        rule: Its name: ``form``, ``seed``, ``determinism``, ``memory``, ``actions``, ``history``, ``neighbours``,
+        rule: Its name: ``form``, ``seed``, ``determinism``, ``memory``, ``actions``, ``history``, ``neighbors``,
             ``mask`` or ``time_limit``.
     """
 
@@ -46,7 +46,7 @@ def check_slots(
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.
-    - ``neighbours``: nor on what other slots do, or on which slot it is (a shared generator, say).
+    - ``neighbors``: nor on what other slots do, or on which slot it is (a shared generator, say).
     - ``mask``: a slot that is not active is not stepped; it repeats its observation, with reward 0 and no ending.
     - ``time_limit``: reaching the time limit is truncation, not termination.
 
@@ -69,7 +69,7 @@ def check_slots(
     reference = kit.check_determinism()
     kit.check_memory()
     kit.check_history(reference)
-    kit.check_neighbours(reference)
+    kit.check_neighbors(reference)
     kit.check_mask(reference)
     kit.check_time_limit(reference)
 
@@ -143,14 +143,14 @@ class _Kit:
             slots.close()
         _compare([reference[i] for i in order], found, "history", "a rollout depends on what its slot did before")
 
-    def check_neighbours(self, reference: list[_Record]) -> None:
+    def check_neighbors(self, reference: list[_Record]) -> None:
         num = len(self.plans)
         for assignment in ({i: i for i in range(num)}, {num - 1 - i: i for i in range(num)}):
             found = self._roll(num, assignment)
             _compare(
                 [reference[i] for i in assignment.values()],
                 [found[slot] for slot in assignment],
-                "neighbours",
+                "neighbors",
                 "a rollout depends on the other slots, or on which slot it is in (a shared generator?)",
             )
 

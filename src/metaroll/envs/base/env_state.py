@@ -96,7 +96,7 @@ def current_observation(env: Any) -> Any:
         )
     for layer in reversed(outside):
         if isinstance(layer, gymnasium.wrappers.NormalizeObservation):
-            observation = _normalised(layer, observation)
+            observation = _normalized(layer, observation)
         elif isinstance(layer, gymnasium.ObservationWrapper) and not isinstance(layer, _WITH_EARLIER):
             observation = layer.observation(observation)
         elif isinstance(layer, _WITH_EARLIER) or (
@@ -109,7 +109,7 @@ def current_observation(env: Any) -> Any:
     return observation
 
 
-def _normalised(layer: gymnasium.wrappers.NormalizeObservation, observation: Any) -> Any:
+def _normalized(layer: gymnasium.wrappers.NormalizeObservation, observation: Any) -> Any:
     """What ``layer`` makes of an observation that has gone into its statistics already."""
     updates = layer.update_running_mean
     layer.update_running_mean = False

@@ -33,10 +33,10 @@ def explained(error: Exception, result: Any, space: gymnasium.Space) -> Exceptio
         return TypeError(str(error))
     if not isinstance(result, tuple) or len(result) != 5:
         what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-        cure = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
+        hint = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
         return TypeError(
             "step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, "
-            f"got {what}{cure}"
+            f"got {what}{hint}"
         )
     observation, reward, terminated, truncated, info = result
     try:

@@ -14,7 +14,7 @@ from metaroll.envs.lookup.entry_points import check_no_arguments
 from metaroll.envs.sims.registration import sim_constructor
 from metaroll.envs.wrappers.reset_task import ResetTaskMaker
 from metaroll.errors import DataError
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_domain_params
 from metaroll.tasks.hashed_split import check_test_share, task_side
 from metaroll.tasks.split_sampler import SplitTaskSampler, draw_distinct, draw_split
@@ -230,7 +230,7 @@ class TaskFamily:
         for name, count in counts.items():
             if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
                 raise ValueError(f"{name} must be a whole number of tasks, 0 or more, got {count!r}")
-        source, generator = self.tasks, np.random.default_rng(mix_seed("tasks", self.name, int(seed)))
+        source, generator = self.tasks, np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
         if self.test_share is None:
             num = max(counts.values()) if self.same_tasks else sum(counts.values())
             tasks = draw_distinct(source, num, generator, self.name)
@@ -255,7 +255,7 @@ class TaskFamily:
             return FixedTaskSampler(train, generator=seed), FixedTaskSampler(test, generator=seed)
         source, share = self.tasks, self.test_share
         train, test = (
-            SplitTaskSampler(source, side, share, generator=mix_seed("sampler", side, self.name, int(seed)))
+            SplitTaskSampler(source, side, share, generator=derive_seed("sampler", side, self.name, int(seed)))
             for side in ("train", "test")
         )
         return train, test
@@ -311,8 +311,8 @@ def _try_task(maker: Any, env: Any, source: EnvTasks) -> None:
         layer_with(env, "set_task").set_task(task)
     except Exception as error:
         is_path = isinstance(task, Mapping) and any(":" in str(name) for name in task)
-        cure = "; constants of the simulator vary by TaskFamily.from_params(make_env, {...})" if is_path else ""
-        raise ValueError(f"tasks of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}{cure}") from error
+        hint = "; constants of the simulator vary by TaskFamily.from_params(make_env, {...})" if is_path else ""
+        raise ValueError(f"tasks of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}{hint}") from error
 
 
 def _name_of(maker: Any) -> str:

@@ -9,25 +9,25 @@ from typing import Any
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 
-__all__ = ["OwnNameError", "check_no_arguments", "is_own_name", "own_value"]
+__all__ = ["EntryPointError", "check_no_arguments", "is_entry_point", "load_entry_point"]
 
 
-class OwnNameError(MetarollError, ImportError):
+class EntryPointError(MetarollError, ImportError):
     """The module of an environment of yours cannot be imported."""
 
 
-def is_own_name(name: str) -> bool:
+def is_entry_point(name: str) -> bool:
     """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not."""
     module, _, attribute = name.partition(":")
     return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
 
 
-def own_value(name: str) -> Any:
+def load_entry_point(name: str) -> Any:
     """What ``name`` stands for: a class, a function, a ``TaskFamily`` ...
 
     Raises:
         UnknownNameError: There is no such module, or nothing of this name in it.
-        OwnNameError: The module cannot be imported.
+        EntryPointError: The module cannot be imported.
     """
     module_name, _, attribute = name.partition(":")
     try:
@@ -41,7 +41,7 @@ def own_value(name: str) -> Any:
             ) from error
         graphics = graphics_trouble(error)
         reason = f"{type(error).__name__}: {error}; the same happens in python -c 'import {module_name}'"
-        raise OwnNameError(f"{module_name} cannot be imported for {name!r}: {graphics or reason}") from error
+        raise EntryPointError(f"{module_name} cannot be imported for {name!r}: {graphics or reason}") from error
     where = module_name
     for part in attribute.split("."):
         if not hasattr(value, part):

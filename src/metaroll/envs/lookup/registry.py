@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.envs.lookup.entry_points import OwnNameError, check_no_arguments, is_own_name, own_value
+from metaroll.envs.lookup.entry_points import EntryPointError, check_no_arguments, is_entry_point, load_entry_point
 from metaroll.envs.lookup.small_families import point_and_tabular_families
 from metaroll.envs.mujoco.families import mujoco_families
 from metaroll.envs.mujoco.library import graphics_trouble
@@ -53,7 +53,7 @@ def family_names() -> list[str]:
 
 def has_family(name: str) -> bool:
     """Whether ``get_family(name)`` gives a family."""
-    return name in _FAMILIES or (is_own_name(name) and _own_family(name)[1] is not None)
+    return name in _FAMILIES or (is_entry_point(name) and _own_family(name)[1] is not None)
 
 
 def is_varied(name: str) -> bool:
@@ -71,7 +71,7 @@ def get_family(name: str) -> TaskFamily:
     """
     if name in _FAMILIES:
         return _FAMILIES[name]
-    if is_own_name(name):
+    if is_entry_point(name):
         value, family = _own_family(name)
         return family_of(value, name) if family is None else family
     raise unknown_name("task family", name, _FAMILIES)
@@ -79,7 +79,7 @@ def get_family(name: str) -> TaskFamily:
 
 def own_constructor(name: str) -> Any:
     """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
-    if not is_own_name(name):
+    if not is_entry_point(name):
         return None
     value, family = _own_family(name)
     return value if family is None else family.env_constructor
@@ -112,7 +112,7 @@ def family_of(value: Any, name: str | None = None) -> TaskFamily:
 
 
 def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
-    value = own_value(name)
+    value = load_entry_point(name)
     known = _own.get(name)
     if known is None or known[0] is not value:
         try:
@@ -120,7 +120,7 @@ def _own_family(name: str) -> tuple[Any, TaskFamily | None]:
         except (MetarollError, TypeError, ValueError):
             raise
         except Exception as error:
-            raise OwnNameError(
+            raise EntryPointError(
                 f"{name} cannot be used, since its environment cannot be made: "
                 f"{graphics_trouble(error) or f'{type(error).__name__}: {error}'}"
             ) from error

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from metaroll.envs.base.batching import announces_batches, is_batched, unguarded
+from metaroll.envs.base.batching import has_simulator, is_batched, unguarded
 from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
 from metaroll.envs.classic_control.gymnasium_classic import classic_setting, is_classic
 from metaroll.envs.lookup.registry import get_family, has_family
@@ -103,7 +103,7 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         elif not _differing_updates(plans):
             return "physics"
     if isinstance(source, type) and not is_classic(source):
-        if not announces_batches(source):
+        if not has_simulator(source):
             return "vector" if issubclass(source, VectorEnv) else "list"
         if not _differing_updates(plans) and not issubclass(source, gymnasium.Wrapper):
             return _kind_of_batch(source)

@@ -186,7 +186,7 @@ class Sawyer:
         return observation, {**info, "task_name": self.env_name}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Move the hand by ``action[:3]`` (in centimetres) and the fingers by ``action[3]``."""
+        """Move the hand by ``action[:3]`` (in centimeters) and the fingers by ``action[3]``."""
         action = np.asarray(action)
         if action.shape != (4,):
             raise ShapeError(f"action must have shape (4,), got {action.shape}")

@@ -17,7 +17,7 @@ from gymnasium.spaces import Box
 from metaroll.envs.mujoco.library import load_mujoco
 from metaroll.envs.mujoco.mjcf import compile_mjcf
 from metaroll.envs.mujoco.robot_env import RobotEnv
-from metaroll.envs.mujoco.rules import Arrays, Outcome, Rules, Step
+from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.types import EnvSpec
 
@@ -152,7 +152,7 @@ class _FunctionRules(Rules):
         self._names = sorted(needed - {"qpos", "qvel"})
         self.contacts = any(name in _FORCES for name in self._names)
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {name: getattr(data, name) for name in self._names}
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +186,7 @@ class _FunctionRules(Rules):
         rows = self._call("observation", {**task, **now})
         return _reals("observation", _checked("observation", rows, (len(now["qpos"]), None)))
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         count = len(step.actions)
         before = {name + _BEFORE: values for name, values in step.before.items()}
         given = {**step.task, **before, **step.now, "action": step.actions, "dt": step.constants["dt"]}
@@ -207,7 +207,7 @@ class _FunctionRules(Rules):
                 f"{ended.dtype} {ended}"
             )
         infos = {name: _checked(f"info {name!r}", value, (count, ...)).copy() for name, value in infos.items()}
-        return Outcome(rewards, ended.copy(), infos)
+        return StepResult(rewards, ended.copy(), infos)
 
     def try_out(self, model: Any) -> np.ndarray:
         """Call all functions with a few simulations, together and alone; the observations."""
@@ -217,7 +217,7 @@ class _FunctionRules(Rules):
             data = mujoco.MjData(model)
             data.qvel[:] = generator.uniform(-0.1, 0.1, model.nv)
             mujoco.mj_step(model, data)
-            views.append({"qpos": data.qpos, "qvel": data.qvel, **self.quantities(model, data)})
+            views.append({"qpos": data.qpos, "qvel": data.qvel, **self.observed(model, data)})
         now = {name: np.stack([view[name] for view in views]) for name in views[0]}
         task = {name: np.stack([value] * _TRIALS) for name, value in self._task.items()}
         dt = np.full(_TRIALS, model.opt.timestep * self.frame_skip)
@@ -240,7 +240,7 @@ class _FunctionRules(Rules):
         return together["observation"]
 
     def _all(self, step: Step) -> dict[str, np.ndarray]:
-        outcome = self.judge(step)
+        outcome = self.reward_and_termination(step)
         observation = self.observe(step.now, step.task)
         return {"reward": outcome.rewards, "termination": outcome.terminated, "observation": observation}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.envs.mujoco.rules import Arrays, Outcome, Rules, Step, draw_uniform, row_norms
+from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, draw_uniform, row_norms
 
 __all__ = ["RULES", "body_mean_position"]
 
@@ -51,7 +51,7 @@ class HalfCheetahRules(GymnasiumRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"][:, 1 if self.hides_position else 0 :], now["qvel"]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         x_position = step.now["qpos"][:, 0]
         x_velocity = (x_position - step.before["qpos"][:, 0]) / step.constants["dt"]
         forward, control = self.weight_forward * x_velocity, self.control_cost(step.actions)
@@ -61,7 +61,7 @@ class HalfCheetahRules(GymnasiumRules):
             "reward_forward": forward,
             "reward_ctrl": -control,
         }
-        return Outcome(forward - control, np.zeros(len(forward), dtype=bool), infos)
+        return StepResult(forward - control, np.zeros(len(forward), dtype=bool), infos)
 
 
 class WalkerRules(GymnasiumRules):
@@ -80,7 +80,7 @@ class WalkerRules(GymnasiumRules):
         (min_z, max_z), (min_angle, max_angle) = self.healthy_z, self.healthy_angle
         return (min_z < z) & (z < max_z) & (min_angle < angle) & (angle < max_angle)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         qpos = step.now["qpos"]
         x_velocity = (qpos[:, 0] - step.before["qpos"][:, 0]) / step.constants["dt"]
         is_healthy = self.is_healthy(step.now)
@@ -94,7 +94,7 @@ class WalkerRules(GymnasiumRules):
             "reward_ctrl": -control,
             "reward_survive": survive,
         }
-        return Outcome(forward + survive - control, ~is_healthy & bool(self.ends_unhealthy), infos)
+        return StepResult(forward + survive - control, ~is_healthy & bool(self.ends_unhealthy), infos)
 
 
 class HopperRules(WalkerRules):
@@ -123,7 +123,7 @@ class AntRules(GymnasiumRules):
         self.weight_contact = env._contact_cost_weight
         self.shows_forces = env._include_cfrc_ext_in_observation
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {"cfrc_ext": data.cfrc_ext, "main_body": data.body(self.main_body).xpos}
 
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
@@ -132,7 +132,7 @@ class AntRules(GymnasiumRules):
             parts.append(np.clip(now["cfrc_ext"], *self.force_range)[:, 1:].reshape(len(parts[0]), -1))
         return np.concatenate(parts, axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         now = step.now
         qpos, dt = now["qpos"], step.constants["dt"]
         velocity = (now["main_body"][:, :2] - step.before["main_body"][:, :2]) / dt[:, None]
@@ -149,7 +149,7 @@ class AntRules(GymnasiumRules):
             "reward_contact": -contact,
             "reward_survive": survive,
         }
-        return Outcome(forward + survive - (control + contact), ~is_healthy & bool(self.ends_unhealthy), infos)
+        return StepResult(forward + survive - (control + contact), ~is_healthy & bool(self.ends_unhealthy), infos)
 
 
 class HumanoidRules(GymnasiumRules):
@@ -163,7 +163,7 @@ class HumanoidRules(GymnasiumRules):
         shown = ("cinert", "cvel", "qfrc_actuator", "cfrc_ext")
         self.shown = tuple(name for name in shown if getattr(env, f"_include_{name}_in_observation") is True)
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         names = {*self.shown, "cfrc_ext", "xipos", "ten_length", "ten_velocity"}
         return {name: getattr(data, name) for name in sorted(names) if getattr(data, name).size}
 
@@ -178,7 +178,7 @@ class HumanoidRules(GymnasiumRules):
         parts += [now[name][:, skip:].reshape(count, -1) for name, skip in skipped.items()]
         return np.concatenate(parts, axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         now, constants = step.now, step.constants
         qpos, count = now["qpos"], len(step.actions)
         moved = body_mean_position(now, constants) - body_mean_position(step.before, constants)
@@ -197,7 +197,7 @@ class HumanoidRules(GymnasiumRules):
             "reward_ctrl": -control,
             "reward_contact": -contact,
         }
-        return Outcome(forward + survive - (control + contact), ~is_healthy & bool(self.ends_unhealthy), infos)
+        return StepResult(forward + survive - (control + contact), ~is_healthy & bool(self.ends_unhealthy), infos)
 
 
 class SwimmerRules(GymnasiumRules):
@@ -206,12 +206,12 @@ class SwimmerRules(GymnasiumRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"][:, 2 if self.hides_position else 0 :], now["qvel"]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         qpos = step.now["qpos"]
         velocity = (qpos[:, :2] - step.before["qpos"][:, :2]) / step.constants["dt"][:, None]
         forward, control = self.weight_forward * velocity[:, 0], self.control_cost(step.actions)
         infos = {**_planar_infos(qpos, velocity), "reward_forward": forward, "reward_ctrl": -control}
-        return Outcome(forward - control, np.zeros(len(forward), dtype=bool), infos)
+        return StepResult(forward - control, np.zeros(len(forward), dtype=bool), infos)
 
 
 class InvertedPendulumRules(GymnasiumRules):
@@ -220,12 +220,12 @@ class InvertedPendulumRules(GymnasiumRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"], now["qvel"]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         qpos = step.now["qpos"]
         finite = np.isfinite(qpos).all(axis=1) & np.isfinite(step.now["qvel"]).all(axis=1)
         terminated = ~finite | (np.abs(qpos[:, 1]) > 0.2)
         rewards = (~terminated).astype(np.int64)
-        return Outcome(rewards.astype(np.float64), terminated, {"reward_survive": rewards})
+        return StepResult(rewards.astype(np.float64), terminated, {"reward_survive": rewards})
 
 
 class InvertedDoublePendulumRules(GymnasiumRules):
@@ -233,7 +233,7 @@ class InvertedDoublePendulumRules(GymnasiumRules):
 
     draw = _normal_velocities
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {"qfrc_constraint": data.qfrc_constraint, "tip": data.site_xpos[0]}
 
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
@@ -241,14 +241,14 @@ class InvertedDoublePendulumRules(GymnasiumRules):
         velocity, force = np.clip(now["qvel"], -10, 10), np.clip(now["qfrc_constraint"], -10, 10)
         return np.concatenate((now["qpos"][:, :1], np.sin(angles), np.cos(angles), velocity, force[:, :1]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         x, y = step.now["tip"][:, 0], step.now["tip"][:, 2]
         terminated = y <= 1
         distance = 0.01 * _squares(x) + _squares(y - 2)
         speed = 1e-3 * _squares(step.now["qvel"][:, 1]) + 5e-3 * _squares(step.now["qvel"][:, 2])
         survive = self.healthy_reward * (~terminated).astype(np.int64)
         infos = {"reward_survive": survive, "distance_penalty": -distance, "velocity_penalty": -speed}
-        return Outcome(survive - distance - speed, terminated, infos)
+        return StepResult(survive - distance - speed, terminated, infos)
 
 
 class ReacherRules(GymnasiumRules):
@@ -258,7 +258,7 @@ class ReacherRules(GymnasiumRules):
         super().__init__(env)
         self.weight_distance = env._reward_dist_weight
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {"fingertip": data.body("fingertip").xpos, "target": data.body("target").xpos}
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -278,11 +278,11 @@ class ReacherRules(GymnasiumRules):
         parts = (np.cos(angles), np.sin(angles), now["qpos"][:, 2:], now["qvel"][:, :2], away[:, :2])
         return np.concatenate(parts, axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         distance = -row_norms(step.now["fingertip"] - step.now["target"]) * self.weight_distance
         control = -np.square(step.actions).sum(axis=1) * self.weight_control
         infos = {"reward_dist": distance, "reward_ctrl": control}
-        return Outcome(distance + control, np.zeros(len(distance), dtype=bool), infos)
+        return StepResult(distance + control, np.zeros(len(distance), dtype=bool), infos)
 
 
 class PusherRules(GymnasiumRules):
@@ -292,7 +292,7 @@ class PusherRules(GymnasiumRules):
         super().__init__(env)
         self.weight_near, self.weight_distance = env._reward_near_weight, env._reward_dist_weight
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {name: data.body(name).xpos for name in ("tips_arm", "object", "goal")}
 
     def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -311,13 +311,13 @@ class PusherRules(GymnasiumRules):
         places = (now["tips_arm"], now["object"], now["goal"])
         return np.concatenate((now["qpos"][:, :7], now["qvel"][:, :7], *places), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         now = step.now
         near = -row_norms(now["object"] - now["tips_arm"]) * self.weight_near
         distance = -row_norms(now["object"] - now["goal"]) * self.weight_distance
         control = -np.square(step.actions).sum(axis=1) * self.weight_control
         infos = {"reward_dist": distance, "reward_ctrl": control, "reward_near": near}
-        return Outcome(distance + control + near, np.zeros(len(distance), dtype=bool), infos)
+        return StepResult(distance + control + near, np.zeros(len(distance), dtype=bool), infos)
 
 
 RULES: dict[str, Callable[[Any], GymnasiumRules]] = {
@@ -336,7 +336,7 @@ RULES: dict[str, Callable[[Any], GymnasiumRules]] = {
 
 
 def body_mean_position(now: Arrays, constants: Arrays) -> np.ndarray:
-    """Centre of mass ``(E, 3)``."""
+    """Center of mass ``(E, 3)``."""
     weighted = np.einsum("eb,ebj->ej", constants["body_mass"], now["xipos"])
     return weighted / constants["total_mass"][:, None]
 

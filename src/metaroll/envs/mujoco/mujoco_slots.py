@@ -132,7 +132,7 @@ class MujocoSlots:
         simulations.step(np.flatnonzero(active).tolist(), controls)
         now = simulations.now
         step = Step(simulations.before, now, actions, controls, simulations.constants, self._task)
-        rewards, terminated, infos = rules.judge(step)
+        rewards, terminated, infos = rules.reward_and_termination(step)
         observations = rules.observe(now, self._task)
         unstable = simulations.unstable()
         if unstable is not None:

@@ -127,7 +127,7 @@ class RobotEnv(gymnasium.Env):
         now = self._read()
         told = {**rules.constants(self.model), "dt": self.dt}
         constants = {name: np.asarray(value)[None] for name, value in told.items()}
-        rewards, terminated, infos = rules.judge(
+        rewards, terminated, infos = rules.reward_and_termination(
             Step(before, now, action[None], controls, constants, self._task_arrays())
         )
         observation = rules.observe(now, self._task_arrays())[0]
@@ -189,7 +189,7 @@ class RobotEnv(gymnasium.Env):
     def _bind(self) -> None:
         """Data of a simulation, and views into them: asking for them anew would cost more than the rest of a step."""
         self.data = data = load_mujoco().MjData(self.model)
-        self._views = {"qpos": data.qpos, "qvel": data.qvel, **self._rules.quantities(self.model, data)}
+        self._views = {"qpos": data.qpos, "qvel": data.qvel, **self._rules.observed(self.model, data)}
         self._warnings = data.warning.number
         self._renderer: Any = None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 
-__all__ = ["Arrays", "Outcome", "Rules", "Step", "draw_uniform", "row_norms", "split_state"]
+__all__ = ["Arrays", "Rules", "Step", "StepResult", "draw_uniform", "row_norms", "split_state"]
 
 Arrays = Mapping[str, np.ndarray]
 """Name -> array ``(E, ...)``, one row per simulation."""
@@ -18,7 +18,7 @@ Arrays = Mapping[str, np.ndarray]
 class Step(NamedTuple):
     """One step of E simulations.
 
-    ``before`` and ``now`` hold the quantities of ``Rules.quantities``; ``constants`` those of ``Rules.constants`` and
+    ``before`` and ``now`` hold what ``Rules.observed`` returns; ``constants`` those of ``Rules.constants`` and
     ``dt``, in seconds; ``task`` what ``Rules.task_row`` makes of each simulation's task.
     """
 
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     task: Arrays
 
 
-class Outcome(NamedTuple):
+class StepResult(NamedTuple):
     """``rewards (E,)``, ``terminated (E,)`` and infos, name -> array ``(E, ...)``, in memory of their own."""
 
     rewards: np.ndarray
@@ -51,7 +51,7 @@ class Rules:
     changes_model = False
     """Whether a task is set in the model (``set_in_model``), so that each simulation needs one of its own."""
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         """Views into ``data`` that observation, reward or ending read, besides ``qpos`` and ``qvel``."""
         return {}
 
@@ -71,7 +71,7 @@ class Rules:
         """Observations ``(E, O)``, in memory of their own."""
         raise NotImplementedError
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         """Rewards, endings and infos of a step."""
         raise NotImplementedError
 

@@ -39,7 +39,7 @@ class Simulations:
         self._mj_step, self._mj_rne = mujoco.mj_step, mujoco.mj_rnePostConstraint
         self._threads = PhysicsThreads(threads)
         # Views into MuJoCo's memory; asking for them anew costs more than reading them.
-        views = [{"qpos": d.qpos, "qvel": d.qvel, **rules.quantities(model, d)} for d in self._datas]
+        views = [{"qpos": d.qpos, "qvel": d.qvel, **rules.observed(model, d)} for d in self._datas]
         buffers = [{name: np.stack([view[name] for view in views]) for name in views[0]} for _ in range(2)]
         pairs = [
             [[(buffer[name][slot, ...], view[name]) for name in view] for slot, view in enumerate(views)]

@@ -76,7 +76,7 @@ class GymnasiumRobotEnv(RobotEnv):
     @staticmethod
     def _first(mujoco: Any, model: Any, rules: Rules) -> dict[str, np.ndarray]:
         data = mujoco.MjData(model)
-        views = {"qpos": data.qpos, "qvel": data.qvel, **rules.quantities(model, data)}
+        views = {"qpos": data.qpos, "qvel": data.qvel, **rules.observed(model, data)}
         return {name: view[None].copy() for name, view in views.items()}
 
     def get_task(self) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from metaroll.envs.mujoco.gymnasium_rules import body_mean_position
 from metaroll.envs.mujoco.library import compute_again
-from metaroll.envs.mujoco.rules import Arrays, Outcome, Rules, Step, draw_uniform
+from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, draw_uniform
 from metaroll.errors import ShapeError
 
 __all__ = [
@@ -72,13 +72,13 @@ class _CheetahRules(TaskRules):
 
     frame_skip = 5
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {"torso": data.body("torso").xpos}
 
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"][:, 1:], now["qvel"], now["torso"]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         x_position = step.now["qpos"][:, 0]
         velocity = (x_position - step.before["qpos"][:, 0]) / step.constants["dt"]
         forward, control = self.forward_reward(velocity, step.task), -0.05 * _squared(step.actions)
@@ -88,7 +88,7 @@ class _CheetahRules(TaskRules):
             "reward_forward": forward,
             "reward_ctrl": control,
         }
-        return Outcome(forward + control, _never(forward), infos)
+        return StepResult(forward + control, _never(forward), infos)
 
     def forward_reward(self, velocity: np.ndarray, task: Arrays) -> np.ndarray:
         raise NotImplementedError
@@ -125,7 +125,7 @@ class _AntRules(TaskRules):
     frame_skip = 5
     contacts = True
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {"cfrc_ext": data.cfrc_ext, "torso": data.body("torso").xpos}
 
     @staticmethod
@@ -141,7 +141,7 @@ class AntDirRules(_AntRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"][:, 2:], now["qvel"]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         qpos, now = step.now["qpos"], step.now
         velocity = (now["torso"][:, :2] - step.before["torso"][:, :2]) / step.constants["dt"][:, None]
         forward = np.vecdot(velocity, _unit(step.task["angle"]))
@@ -149,7 +149,7 @@ class AntDirRules(_AntRules):
         finite = np.isfinite(qpos).all(axis=1) & np.isfinite(now["qvel"]).all(axis=1)
         terminated = ~(finite & (qpos[:, 2] >= 0.2) & (qpos[:, 2] <= 1.0))
         infos = {"reward_forward": forward, "reward_ctrl": control, "reward_contact": contact}
-        return Outcome(forward + control + contact + 1.0, terminated, {**infos, **_place(now["torso"], velocity)})
+        return StepResult(forward + control + contact + 1.0, terminated, {**infos, **_place(now["torso"], velocity)})
 
 
 class AntGoalRules(_AntRules):
@@ -160,17 +160,17 @@ class AntGoalRules(_AntRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"], now["qvel"], _clipped_forces(now)), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         now = step.now
         velocity = (now["torso"][:, :2] - step.before["torso"][:, :2]) / step.constants["dt"][:, None]
         goal = -np.abs(now["torso"][:, :2] - step.task["goal"]).sum(axis=1)
         control, contact = -0.1 * _squared(step.actions), -self.contact_cost(now)
         infos = {"reward_goal": goal, "reward_ctrl": control, "reward_contact": contact}
-        return Outcome(goal + control + contact, _never(goal), {**infos, **_place(now["torso"], velocity)})
+        return StepResult(goal + control + contact, _never(goal), {**infos, **_place(now["torso"], velocity)})
 
 
 class HumanoidDirRules(TaskRules):
-    """``1.25 v . (cos, sin) - 0.1 |torques|^2 - contact cost + 5``, v of the centre of mass.
+    """``1.25 v . (cos, sin) - 0.1 |torques|^2 - contact cost + 5``, v of the center of mass.
 
     Ends when the height leaves [1, 2]. Actions in [-1, 1] are scaled to the range of the motors.
     """
@@ -185,7 +185,7 @@ class HumanoidDirRules(TaskRules):
     def __init__(self, model: Any) -> None:
         self._scale = model.actuator_ctrlrange[:, 1].copy()
 
-    def quantities(self, model: Any, data: Any) -> dict[str, np.ndarray]:
+    def observed(self, model: Any, data: Any) -> dict[str, np.ndarray]:
         return {name: getattr(data, name) for name in (*self._SHOWN, "xipos")}
 
     def constants(self, model: Any) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class HumanoidDirRules(TaskRules):
         parts = [now[name].reshape(count, -1) for name in self._SHOWN]
         return np.concatenate((now["qpos"][:, 2:], now["qvel"], *parts), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         now, constants = step.now, step.constants
         place = body_mean_position(now, constants)
         velocity = (place - body_mean_position(step.before, constants))[:, :2] / constants["dt"][:, None]
@@ -209,7 +209,7 @@ class HumanoidDirRules(TaskRules):
         height = now["qpos"][:, 2]
         infos = {"reward_forward": forward, "reward_ctrl": control, "reward_contact": contact}
         terminated = ~((height >= 1.0) & (height <= 2.0))
-        return Outcome(forward + control + contact + 5.0, terminated, {**infos, **_place(place, velocity)})
+        return StepResult(forward + control + contact + 5.0, terminated, {**infos, **_place(place, velocity)})
 
 
 class SwimmerVelRules(TaskRules):
@@ -222,12 +222,12 @@ class SwimmerVelRules(TaskRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"][:, 2:], now["qvel"]), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         qpos = step.now["qpos"]
         velocity = (qpos[:, :2] - step.before["qpos"][:, :2]) / step.constants["dt"][:, None]
         forward, control = -np.abs(velocity[:, 0] - step.task["velocity"]), -1e-4 * _squared(step.actions)
         infos = {"reward_forward": forward, "reward_ctrl": control}
-        return Outcome(forward + control, _never(forward), {**infos, **_place(qpos, velocity)})
+        return StepResult(forward + control, _never(forward), {**infos, **_place(qpos, velocity)})
 
 
 class ParamsRules(TaskRules):
@@ -269,12 +269,12 @@ class ParamsRules(TaskRules):
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         return np.concatenate((now["qpos"][:, 1:], np.clip(now["qvel"], -10, 10)), axis=1)
 
-    def judge(self, step: Step) -> Outcome:
+    def reward_and_termination(self, step: Step) -> StepResult:
         x_position = step.now["qpos"][:, 0]
         velocity = (x_position - step.before["qpos"][:, 0]) / step.constants["dt"]
         control = -1e-3 * _squared(step.actions)
         infos = {"x_position": x_position.copy(), "x_velocity": velocity, "reward_ctrl": control}
-        return Outcome(velocity + control + 1.0, ~self.is_upright(step.now), infos)
+        return StepResult(velocity + control + 1.0, ~self.is_upright(step.now), infos)
 
     def is_upright(self, now: Arrays) -> np.ndarray:
         raise NotImplementedError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from metaroll.envs.base.canvas import BLUE, GREEN, GREY, INK, PALE, RED, Canvas, Point
+from metaroll.envs.base.canvas import BLUE, GRAY, GREEN, INK, PALE, RED, Canvas, Point
 
 __all__ = ["SIDE", "Wall", "draw_plane"]
 
@@ -50,7 +50,7 @@ def draw_plane(
     for slope in (-1, 1):
         canvas.line([(x - 6, y - slope * 6), (x + 6, y + slope * 6)], GREEN, 3)
     way = [seen(point) for point in trail]
-    canvas.disc(way[0], 3.5, GREY)
+    canvas.disc(way[0], 3.5, GRAY)
     if len(way) > 1:
         canvas.line(way, BLUE, 2)
     at = way[-1]

@@ -107,9 +107,9 @@ class BallOnBeamModel(SimModel):
     def initial_state(self, uniforms: Columns, constants: Constants, xp: Any) -> Columns:
         """The ball near one of the ends, moving a little."""
         side, alpha, x_dot, alpha_dot = uniforms
-        centred = 2.0 * side - 1.0  # its sign chooses the end, its size the place
+        centered = 2.0 * side - 1.0  # its sign chooses the end, its size the place
         # 0.35 to 0.4 beam lengths from the middle
-        place = constants["beam_length"] * xp.where(centred < 0.0, 0.05 * centred - 0.35, 0.05 * centred + 0.35)
+        place = constants["beam_length"] * xp.where(centered < 0.0, 0.05 * centered - 0.35, 0.05 * centered + 0.35)
         spread = self.initial_bounds(constants)[1]
         return (
             place,

@@ -167,10 +167,10 @@ class CartPoleModel(SimModel):
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Around the middle of the rail, hanging (swing-up) or upright."""
-        centre = 0.0 if self.swing_up else math.pi
+        center = 0.0 if self.swing_up else math.pi
         spread = self._spread()
-        low = (-spread[0], centre - spread[1], -spread[2], -spread[3])
-        return low, (spread[0], centre + spread[1], spread[2], spread[3])
+        low = (-spread[0], center - spread[1], -spread[2], -spread[3])
+        return low, (spread[0], center + spread[1], spread[2], spread[3])
 
     def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
         """Kinetic energy of cart, motor and pole, and height of the pole above hanging, in J."""

@@ -43,7 +43,7 @@ class CatapultModel(SimModel):
         self.nominal = {"planet": 0.0} if planets else {"gravity_const": 9.81, "stiffness": 2000.0, "elongation": 1.0}
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
-        """``params``, and the height that a square metre of stretching gives."""
+        """``params``, and the height that a square meter of stretching gives."""
         found = dict(params)
         if self.planets:
             venus = params["planet"] > 0.5

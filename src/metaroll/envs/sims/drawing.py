@@ -154,14 +154,14 @@ def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memo
     canvas.disc((middle[0] + scale * state[2], middle[1] + scale * state[3]), radius, RED)
     for axis, (label, height) in enumerate((("x", 200.0), ("y", 90.0))):
         slope = float(memory[axis])
-        centre = (380.0, height)
-        canvas.line([(centre[0] - 70, height), (centre[0] + 70, height)], PALE, 1)
+        center = (380.0, height)
+        canvas.line([(center[0] - 70, height), (center[0] + 70, height)], PALE, 1)
         # Positive angles let the ball roll to the right.
-        canvas.box(centre, 140, 7, BLUE, -3.0 * slope)
+        canvas.box(center, 140, 7, BLUE, -3.0 * slope)
         place = 0.5 * side / scale
         along = 70.0 * state[2 + axis] / place
-        canvas.disc(_moved(centre, (along, 12.0), -3.0 * slope), 8, RED)
-        canvas.text((centre[0] - 92, height - 4), label, size=12)
+        canvas.disc(_moved(center, (along, 12.0), -3.0 * slope), 8, RED)
+        canvas.text((center[0] - 92, height - 4), label, size=12)
     canvas.text((310, 30), "slopes x 3", (120, 124, 130), size=10)
 
 

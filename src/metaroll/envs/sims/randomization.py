@@ -34,8 +34,8 @@ def default_randomizer(
     Args:
         env: An environment, its id or constructor; or the nominal domain parameters themselves, a dict.
         rules: How far which parameter varies, ``{"mass": ("normal", 0.2, 1e-3)}`` (kind, fraction of the nominal value,
-            lowest value; see ``Spread``), or a distribution of its own. ``None`` means the defaults of our simulated
-            systems.
+            lowest value; see ``RandomizationRange``), or a distribution of its own. ``None`` means the defaults
+            of our simulated systems.
         generator: Source of randomness; ``None`` means fresh entropy.
     """
     if isinstance(env, Mapping):
@@ -66,7 +66,7 @@ def zero_variance_randomizer(
 
 
 def empty_randomizer() -> DomainRandomizer:
-    """A randomiser that leaves everything as it is, to be filled with ``add_domain_params``."""
+    """A randomizer that leaves everything as it is, to be filled with ``add_domain_params``."""
     return DomainRandomizer()
 
 
@@ -83,7 +83,7 @@ def _rules_of(env: Any) -> Rules:
             if name in rules:
                 raise ValueError(
                     f"the default spreads are those of {name!r} itself, which is set as its {wrapper.scales[name]} "
-                    "here; randomise the environment inside of DomainParamTransformWrapper, or give rules"
+                    "here; randomize the environment inside of DomainParamTransformWrapper, or give rules"
                 )
     return rules
 

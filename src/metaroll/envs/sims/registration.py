@@ -13,7 +13,7 @@ from gymnasium.envs.registration import register, registry
 
 __all__ = ["SIMS", "SimEntry", "sim_constructor", "sim_ids"]
 
-_CATALOGUE = "metaroll.envs.sims.catalog"
+_CATALOG = "metaroll.envs.sims.catalog"
 _VECTORS = "metaroll.rollouts.single.sim_vectors"
 
 
@@ -56,7 +56,7 @@ def sim_ids() -> list[str]:
 def sim_constructor(name: str) -> Any:
     """The class with this id or short name; ``None`` for any other name."""
     entry = _BY_NAME.get(name)
-    return None if entry is None else getattr(import_module(_CATALOGUE), entry.class_name)
+    return None if entry is None else getattr(import_module(_CATALOG), entry.class_name)
 
 
 def _register() -> None:
@@ -65,7 +65,7 @@ def _register() -> None:
         if entry.id not in registry:
             register(
                 entry.id,
-                entry_point=f"{_CATALOGUE}:{entry.class_name}",
+                entry_point=f"{_CATALOG}:{entry.class_name}",
                 vector_entry_point=f"{_VECTORS}:{entry.class_name}",
             )
 

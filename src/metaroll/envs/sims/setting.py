@@ -52,7 +52,7 @@ def check_order(model: SimModel, params: Mapping[str, Any]) -> None:
 def _checked_param(model: SimModel, name: str, value: Any) -> float:
     if name not in model.nominal:
         raise DataError(str(unknown_name(f"domain parameter of the {model.name}", str(name), model.nominal)))
-    if type(value) is not float:  # randomisers deliver arrays and tensors of one entry
+    if type(value) is not float:  # randomizers deliver arrays and tensors of one entry
         value = number_of(f"domain parameter {name!r}", value)
     low, high = model.ranges.get(name, (-math.inf, math.inf))
     if not math.isfinite(value):

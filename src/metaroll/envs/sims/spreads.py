@@ -7,24 +7,24 @@ from collections.abc import Mapping
 
 from metaroll.envs.sims.model import SimModel
 from metaroll.tasks.distributions import BernoulliDomainParam, DomainParam
-from metaroll.tasks.domain_randomizer import Spread
+from metaroll.tasks.domain_randomizer import RandomizationRange
 
 __all__ = ["DEFAULT_SPREADS", "spreads_of"]
 
 
-def _normal(fraction: float, lowest: float) -> Spread:
-    return Spread("normal", fraction, lowest)
+def _normal(fraction: float, lowest: float) -> RandomizationRange:
+    return RandomizationRange("normal", fraction, lowest)
 
 
-def _uniform(fraction: float, lowest: float = -math.inf, highest: float = math.inf) -> Spread:
-    return Spread("uniform", fraction, lowest, highest)
+def _uniform(fraction: float, lowest: float = -math.inf, highest: float = math.inf) -> RandomizationRange:
+    return RandomizationRange("uniform", fraction, lowest, highest)
 
 
-def _within(halfspan: float) -> Spread:
-    return Spread("uniform", halfspan, absolute=True)
+def _within(halfspan: float) -> RandomizationRange:
+    return RandomizationRange("uniform", halfspan, absolute=True)
 
 
-DEFAULT_SPREADS: dict[str, dict[str, Spread | DomainParam]] = {
+DEFAULT_SPREADS: dict[str, dict[str, RandomizationRange | DomainParam]] = {
     "one mass oscillator": {
         "mass": _normal(1 / 3, 1e-3),
         "stiffness": _normal(1 / 3, 1e-3),
@@ -110,7 +110,7 @@ A system may lack some of the parameters: a catapult has either a planet or the 
 """
 
 
-def spreads_of(model: SimModel | None) -> Mapping[str, Spread | DomainParam] | None:
+def spreads_of(model: SimModel | None) -> Mapping[str, RandomizationRange | DomainParam] | None:
     """Those of the parameters that ``model`` has; ``None`` for a system that is not in the table."""
     spreads = DEFAULT_SPREADS.get(str(getattr(model, "name", None)))
     if model is None or spreads is None:

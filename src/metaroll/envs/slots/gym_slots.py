@@ -61,7 +61,7 @@ class GymSlots:
             raise ValueError(f"num_slots must be a whole number of at least 1, got {num_slots!r}")
         self.num_slots = int(num_slots)
         self._fleet = _Fleet(source, self.num_slots, share)
-        env = self._fleet.pristine(0)
+        env = self._fleet.fresh(0)
         self.env_spec = EnvSpec.from_env(env)
         self.name = env_name(env)
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
@@ -93,7 +93,7 @@ class GymSlots:
 
     def build(self) -> list[Any]:
         """The environments, those included that had to be made for it."""
-        return [self._fleet.pristine(i) if env is None else env for i, env in enumerate(self._fleet.envs)]
+        return [self._fleet.fresh(i) if env is None else env for i, env in enumerate(self._fleet.envs)]
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
         """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
@@ -252,7 +252,7 @@ class _Fleet:
     def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
         """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
         if update is None or type(update) is EnvUpdate:
-            return self.pristine(slot)
+            return self.fresh(slot)
         if getattr(update, "builds_env", False):
             self._drop(slot)
             env = update(None)
@@ -265,7 +265,7 @@ class _Fleet:
                 may_stay = self._unpark(slot, update)
                 if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again
                     return self._install(slot, update(None), update)
-            old = self.envs[slot] if may_stay else self.pristine(slot)
+            old = self.envs[slot] if may_stay else self.fresh(slot)
             self._keep_template()
             if isinstance(update, SetTaskUpdate) and not update.reuses(old):
                 self._foreign.add(update.origin)
@@ -274,7 +274,7 @@ class _Fleet:
             env = update(old)
         return self._install(slot, env, update)
 
-    def pristine(self, slot: int) -> Any:
+    def fresh(self, slot: int) -> Any:
         """The environment of ``slot`` as the source makes it."""
         if self.envs[slot] is not None and self._carried[slot] is None:
             return self.envs[slot]

@@ -48,7 +48,7 @@ class DomainRandWrapper(ChainWrapper):
     Args:
         env: Any Gymnasium environment whose domain parameters ``DomainParamUpdate`` can set.
         randomizer: What they are drawn from.
-        in_evaluation: Randomise evaluations, too.
+        in_evaluation: Randomize evaluations, too.
     """
 
     own_domain_params: tuple[str, ...] = ()
@@ -177,7 +177,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
         env: See ``DomainRandWrapper``.
         randomizer: What ``fill_buffer`` draws from.
         selection: ``"cyclic"``, or ``"random"``: an entry chosen by the seed of the reset.
-        in_evaluation: Randomise evaluations, too.
+        in_evaluation: Randomize evaluations, too.
     """
 
     def __init__(
@@ -206,8 +206,8 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
             raise TypeError(f"ring_idx must be a whole number, got {ring_idx!r}")
         num_entries = len(self._buffer or ())
         if not 0 <= ring_idx < max(num_entries, 1):
-            cure = "" if num_entries else ": fill the buffer first, with fill_buffer(num_domains)"
-            raise ValueError(f"ring_idx must be an entry of the buffer, which has {num_entries}, got {ring_idx}{cure}")
+            hint = "" if num_entries else ": fill the buffer first, with fill_buffer(num_domains)"
+            raise ValueError(f"ring_idx must be an entry of the buffer, which has {num_entries}, got {ring_idx}{hint}")
         self._ring_idx = int(ring_idx)
 
     @property
@@ -261,7 +261,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
 
 
 class MetaDomainRandWrapper(ChainWrapper):
-    """Around an environment that is randomised: lets an optimiser adapt the distributions.
+    """Around an environment that is randomized: lets an optimizer adapt the distributions.
 
     Args:
         env: An environment with a ``DomainRandWrapper``.
@@ -326,7 +326,7 @@ def outermost_dr_wrapper(env: Any) -> Any:
 
 
 def remove_all_dr_wrappers(env: Any) -> Any:
-    """``env`` without the wrappers that randomise it; it gets the domain parameters back that it was wrapped with.
+    """``env`` without the wrappers that randomize it; it gets the domain parameters back that it was wrapped with.
 
     Wrappers outside of them are copied, the environment itself is the same one.
     """

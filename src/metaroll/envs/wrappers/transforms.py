@@ -21,7 +21,7 @@ _SCALES = ("log", "sqrt")
 class DomainParamTransformWrapper(ChainWrapper):
     """Some domain parameters are set and told as their logarithm or square root, which keeps them positive.
 
-    All that is outside (randomisers, samplers, ``rollout_info["domain_param"]``) sees the transformed values.
+    All that is outside (randomizers, samplers, ``rollout_info["domain_param"]``) sees the transformed values.
 
     Args:
         env: Environment whose domain parameters ``DomainParamUpdate`` can set.

@@ -150,7 +150,7 @@ class RolloutEngine:
         if self._pool.is_serial:
             self._local.set_env(source)
         else:
-            self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", way_out=_HERE)
+            self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
         # All of it, or nothing where it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
 
@@ -327,13 +327,13 @@ class RolloutEngine:
 
     def _send_policy(self, parameters: np.ndarray) -> None:
         # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
-        # and one with buffers (statistics of a normalisation) whenever these have.
+        # and one with buffers (statistics of a normalization) whenever these have.
         buffers = _buffers_of(self.policy)
         if self._sent_policy is None or not parameters.size or buffers != self._sent_buffers:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
                 what = f"policy {type(self.policy).__name__}"
-                self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, way_out=_HERE)
+                self._pool.keep(f"{self._key}/policy", set_policy, self._key, self.policy, what=what, hint=_HERE)
                 self._sent_policy, self._sent_buffers = cloudpickle.dumps(self.policy), buffers
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)

@@ -187,7 +187,7 @@ class Recorder:
 
 
 def as_slice(slots: list[int]) -> slice | list[int]:
-    """Neighbours in order as a slice, which is many times as fast as a list; others as they are."""
+    """Neighbors in order as a slice, which is many times as fast as a list; others as they are."""
     first, last = slots[0], slots[-1]
     return slice(first, last + 1) if slots == list(range(first, last + 1)) else slots
 

@@ -1,4 +1,4 @@
-"""The domains that a sampler rolls out in: drawn by what randomises an environment, which itself is taken away."""
+"""The domains that a sampler rolls out in: drawn by what randomizes an environment, which itself is taken away."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def given_params(name: str, params: Iterable[Any]) -> list[DomainParamUpdate]:
 
 
 class Domains:
-    """An environment without its randomisation, and what can be drawn for it: domains, and initial states in them.
+    """An environment without its randomization, and what can be drawn for it: domains, and initial states in them.
 
     Args:
         env: As for ``RolloutEngine``; not changed.
 
     Attributes:
-        source: The environment without wrappers that randomise it, for ``RolloutEngine``.
+        source: The environment without wrappers that randomize it, for ``RolloutEngine``.
         draws_states: Whether initial states can be drawn; they can where the environment says by ``init_space`` that it
             can be started in any state.
     """
@@ -83,7 +83,7 @@ class Domains:
             close_made(env, instance)
 
     def draw(self, num_domains: int, generator: np.random.Generator) -> list[EnvUpdate | None]:
-        """Domains of the outermost wrapper that randomises; ``None`` for each where there is none."""
+        """Domains of the outermost wrapper that randomizes; ``None`` for each where there is none."""
         if self._wrapper is None:
             return [None] * num_domains
         buffer = getattr(self._wrapper, "buffer", None)

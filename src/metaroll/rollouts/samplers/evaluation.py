@@ -15,7 +15,7 @@ from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains, given_params, given_states
 from metaroll.rollouts.samplers.sampler_options import LAST_SEED, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import SamplerPool
-from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.types import RolloutPlan
@@ -40,7 +40,7 @@ def eval_domain_params(
 
     Args:
         pool: Workers; the pool stays usable.
-        env: As for ``RolloutEngine``; wrappers that randomise it take no part.
+        env: As for ``RolloutEngine``; wrappers that randomize it take no part.
         policy: As for ``RolloutEngine``; acts as in evaluations: the mean action, dropout off.
         params: Dicts of domain parameters, at least one.
         init_state: Where every rollout starts, ``(S,)``; ``None`` leaves that to the environment.
@@ -98,7 +98,7 @@ def eval_randomized_domain(
         raise TypeError(f"randomizer must be a DomainRandomizer, got {type(randomizer).__name__}")
     states = given_states("init_states", init_states, allow_none=True)
     number = _seed(seed)
-    drawn = randomizer.draw(len(states), np.random.default_rng(mix_seed("evaluated domains", number)))
+    drawn = randomizer.draw(len(states), np.random.default_rng(derive_seed("evaluated domains", number)))
     base = RolloutPlan(eval=True)
     plans = [
         base.with_(init_state=state, env_update=DomainParamUpdate(domain))

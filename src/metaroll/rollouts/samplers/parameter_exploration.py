@@ -19,7 +19,7 @@ from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
 from metaroll.rollouts.samplers.sampler_options import check_env_fits, chosen_seed, make_pool, positive_int
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
-from metaroll.seeding import fresh_seed, get_base_seed, mix_seed
+from metaroll.seeding import derive_seed, fresh_seed, get_base_seed
 from metaroll.types import RolloutPlan
 
 __all__ = ["ParameterExplorationSampler"]
@@ -29,7 +29,7 @@ class ParameterExplorationSampler:
     """Rolls out many sets of policy parameters; what comes out does not depend on the number of workers.
 
     Each set acts in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state, drawn
-    anew for each call of ``sample``. Domains are drawn by the outermost wrapper that randomises ``env`` (at random
+    anew for each call of ``sample``. Domains are drawn by the outermost wrapper that randomizes ``env`` (at random
     from its buffer, if that is filled); no such wrapper takes part in the rollouts. In the batched simulators the whole
     population runs as one simulation per worker.
 
@@ -123,7 +123,7 @@ class ParameterExplorationSampler:
     def reinit(self, env: Any = None, policy: Any = None) -> None:
         """Take over changes that were made to the environment or the policy, or replace one of them.
 
-        Domains then come from what randomises the new environment. Seed and counter stay. Not needed when only the
+        Domains then come from what randomizes the new environment. Seed and counter stay. Not needed when only the
         policy's parameters or buffers have changed.
 
         Args:
@@ -248,7 +248,7 @@ class ParameterExplorationSampler:
 
     def _plans(self, sets: torch.Tensor, states: list[np.ndarray | None] | None, eval: bool) -> list[RolloutPlan]:
         seed = fresh_seed() if self.seed is None else self.seed
-        generator = np.random.default_rng(mix_seed("domains and initial states", seed, self._count))
+        generator = np.random.default_rng(derive_seed("domains and initial states", seed, self._count))
         updates = self._domains.draw(self.num_domains, generator)
         each, common = self.num_init_states_per_domain, self.common_noise
         starts: Sequence[np.ndarray | None]

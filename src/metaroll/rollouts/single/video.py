@@ -117,7 +117,7 @@ def _made(source: Any, update: EnvUpdate | None) -> Any:
 
 
 def _try_out(env: Any, name: str) -> None:
-    """Draw one picture; an error that says where the cure is if that does not work on this machine."""
+    """Draw one picture; an error that says where to look if that does not work on this machine."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a driver's first complaint, before another one is tried

@@ -17,7 +17,7 @@ _LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
 def worker_lost(
-    what: str, tries: int, reason: str, cure: str, plans: Sequence[RolloutPlan], workers: str
+    what: str, tries: int, reason: str, hint: str, plans: Sequence[RolloutPlan], workers: str
 ) -> WorkerLost:
     """The error for work that was tried as often as is allowed.
 
@@ -25,7 +25,7 @@ def worker_lost(
         what: The work.
         tries: How often it was tried.
         reason: Why the worker was lost the last time.
-        cure: What helps against that.
+        hint: What helps against that.
         plans: The rollouts that it is made of, if it is.
         workers: Table of what all workers did at that time.
     """
@@ -38,7 +38,7 @@ def worker_lost(
     if plans and can_run_again(plans[0]):
         which = "it" if len(plans) == 1 else "the first of them"
         again = f"\nRun {which} again here (this process may be lost by it, too): {replay_line(plans[0])}"
-    return WorkerLost(f"{what} {verb} {how_often}. {cure}{again}\nThe workers at that time:\n{workers}", plans)
+    return WorkerLost(f"{what} {verb} {how_often}. {hint}{again}\nThe workers at that time:\n{workers}", plans)
 
 
 def cure_of_end(reason: str) -> str:

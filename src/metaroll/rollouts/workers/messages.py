@@ -85,7 +85,7 @@ class BeatReader:
 
 
 def encode_command(
-    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], what: str, way_out: str = ""
+    func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], what: str, hint: str = ""
 ) -> bytes:
     """A command as bytes.
 
@@ -94,10 +94,10 @@ def encode_command(
         args: Arguments.
         kwargs: More arguments.
         what: What an error names.
-        way_out: What else an error may advise.
+        hint: What else an error may advise.
 
     Raises:
-        NotPicklableError: Something in it cannot be sent; names ``what`` and the cure.
+        NotPicklableError: Something in it cannot be sent; names ``what`` and the hint.
     """
     try:
         return cloudpickle.dumps((func, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
@@ -105,7 +105,7 @@ def encode_command(
         raise NotPicklableError(
             f"{what} cannot be sent to a worker: {type(error).__name__}: {error}. Pass a function that builds it (an "
             "environment's constructor instead of an instance, say), and keep open files, locks and viewers out of it"
-            f"{way_out}"
+            f"{hint}"
         ) from error
 
 

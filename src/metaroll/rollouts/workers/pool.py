@@ -19,7 +19,7 @@ from metaroll.rollouts.workers.messages import encode_command, seed_worker
 from metaroll.rollouts.workers.namespace import GlobalNamespace
 from metaroll.rollouts.workers.ray_session import require_ray
 from metaroll.rollouts.workers.ray_transport import RayTransport
-from metaroll.rollouts.workers.schedule import Crew, Job, PoolTimeouts, RemoteError, Schedule, describe_worker
+from metaroll.rollouts.workers.schedule import Job, PoolState, PoolTimeouts, RemoteError, Schedule, describe_worker
 from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
 from metaroll.rollouts.workers.worker_status import WorkerStatus
 
@@ -200,13 +200,13 @@ class SamplerPool:
 
     # -- what every worker knows ---------------------------------------------------------------------------------------
 
-    def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None, way_out: str = "") -> None:
+    def keep(self, key: str, func: Callable[..., Any], *args: Any, what: str | None = None, hint: str = "") -> None:
         """Run ``func(G, *args)`` in every worker now, and first of all in every worker that replaces one.
 
         What was kept under the same key before is forgotten, in its place in the order.
         """
         what = what or f"function {_name(func)} or its arguments"
-        blob = encode_command(func, args, {}, what, way_out)
+        blob = encode_command(func, args, {}, what, hint)
         before = self._kept.get(key)
         self._kept[key] = (blob, _name(func))
         try:
@@ -313,7 +313,7 @@ class SamplerPool:
                 "wait for that one to end, or use a SamplerPool per thread"
             )
         try:
-            crew = Crew(self._connect(), self.timeouts, self.max_retries, self._duties, self._fresh)
+            crew = PoolState(self._connect(), self.timeouts, self.max_retries, self._duties, self._fresh)
             self._schedule = schedule = Schedule(crew, jobs, done, more)
             try:
                 schedule.run()

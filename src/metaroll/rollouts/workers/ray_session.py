@@ -87,10 +87,10 @@ class RaySession:
         own = self.ray.util.get_node_ip_address()
         if address != "local" and _resolved(address or "", own) == _resolved(connected, own):
             return
-        cure = "stop the pools that use it" if self._ours else "call ray.shutdown()"
+        hint = "stop the pools that use it" if self._ours else "call ray.shutdown()"
         raise ValueError(
             f"address={address!r} is not the Ray cluster that this process is connected to ({connected}), which all "
-            f"its pools share: leave address out, or {cure} first"
+            f"its pools share: leave address out, or {hint} first"
         )
 
     def leave(self) -> None:
@@ -229,7 +229,7 @@ def _target(address: str | None) -> str | None:
 
 
 def require_ray() -> None:
-    """An ``ImportError`` with the cure if Ray is not installed."""
+    """An ``ImportError`` with the hint if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise ImportError("transport='ray' needs Ray, which is not installed: pip install 'metaroll[ray]'")
 

@@ -15,7 +15,7 @@ from metaroll.rollouts.workers.transports import Health, Transport
 from metaroll.rollouts.workers.worker_status import WorkerStatus, format_workers
 from metaroll.types import RolloutPlan
 
-__all__ = ["Crew", "Job", "PoolTimeouts", "RemoteError", "Schedule", "describe_worker"]
+__all__ = ["Job", "PoolState", "PoolTimeouts", "RemoteError", "Schedule", "describe_worker"]
 
 _TICK_S = 0.5
 
@@ -70,7 +70,7 @@ class Job:
 
 
 @dataclass
-class Crew:
+class PoolState:
     """What a schedule needs to know of its pool."""
 
     transport: Transport
@@ -98,7 +98,7 @@ class Schedule:
 
     def __init__(
         self,
-        crew: Crew,
+        crew: PoolState,
         jobs: Sequence[Job],
         done: Callable[[Job, Any], None] | None = None,
         more: Callable[[], Job | None] | None = None,
@@ -214,10 +214,10 @@ class Schedule:
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
-                cure = cure_of_silence(health.phase, health.stopped)
-                self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", cure)
+                hint = cure_of_silence(health.phase, health.stopped)
+                self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
-    def _replace(self, worker: int, reason: str, cure: str) -> None:
+    def _replace(self, worker: int, reason: str, hint: str) -> None:
         table = format_workers(self.status())
         job = self.running.pop(worker, None)
         self.restoring.pop(worker, None)
@@ -230,7 +230,7 @@ class Schedule:
             self.failed_starts[worker] += 1
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
         if tries > self.crew.max_retries:
-            self.failures[job.index] = worker_lost(job.what, tries, reason, cure, job.plans, table)
+            self.failures[job.index] = worker_lost(job.what, tries, reason, hint, job.plans, table)
         elif job.worker is not None and job.index >= 0:
             self.pinned[worker].appendleft(job)
         elif job.index >= 0:

@@ -12,7 +12,7 @@ import numpy as np
 from metaroll.functional.robust_statistics import wilson_interval
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, layer_with
 from metaroll.training.evaluation.cell_policies import adapt_policies, fresh_policies
 from metaroll.training.evaluation.evaluation_metrics import Interval, interval_of_mean, intervals_of_means
@@ -199,7 +199,7 @@ def oracle_of(update: EnvUpdate) -> Oracle | None:
 
 def _other_tasks(count: int, seed: int) -> np.ndarray:
     """For each task another one: a round trip through all tasks in random order."""
-    order = np.random.default_rng(mix_seed("random context", seed)).permutation(count)
+    order = np.random.default_rng(derive_seed("random context", seed)).permutation(count)
     others = np.empty(count, dtype=int)
     others[order] = np.roll(order, 1)
     return others

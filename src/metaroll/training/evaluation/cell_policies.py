@@ -7,7 +7,7 @@ from typing import Any
 
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.seeding import isolated_rng, mix_seed
+from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.training.evaluation.held_out_tasks import env_spec_of
 from metaroll.types import EnvUpdate
 
@@ -16,7 +16,7 @@ __all__ = ["adapt_policies", "fresh_policies"]
 
 def fresh_policies(algo: Any, count: int, seed: int) -> list[Any]:
     """``count`` exploration policies, the same ones for the same algorithm and seed."""
-    with isolated_rng(mix_seed("explore", seed)):  # foreign algorithms may draw from global generators
+    with isolated_rng(derive_seed("explore", seed)):  # foreign algorithms may draw from global generators
         return [algo.get_exploration_policy() for _ in range(count)]
 
 
@@ -40,7 +40,7 @@ def adapt_policies(
         fresh: Adapt new exploration policies in place of ``policies``.
     """
     spec = env_spec_of(algo, update)
-    with isolated_rng(mix_seed("adapt", seed, len(history[0]))):
+    with isolated_rng(derive_seed("adapt", seed, len(history[0]))):
         if fresh:
             policies = [algo.get_exploration_policy() for _ in policies]
         pairs = zip(policies, history, strict=True)

@@ -18,11 +18,11 @@ __all__ = [
     "episode_outcomes",
     "episode_returns",
     "interval_of_mean",
-    "interval_of_normalised_score",
+    "interval_of_normalized_score",
     "intervals_of_means",
     "log_multitask_performance",
     "log_performance",
-    "normalised_score",
+    "normalized_score",
     "provenance_of",
 ]
 
@@ -222,7 +222,7 @@ def intervals_of_means(
     return interval_bounds(values.mean(axis=0), np.concatenate([b.mean(axis=1) for b in blocks]), tail, method)
 
 
-def normalised_score(after: Any, floor: Any, oracle: Any) -> float:
+def normalized_score(after: Any, floor: Any, oracle: Any) -> float:
     """``(mean after - mean floor) / (mean oracle - mean floor)`` of returns per task, shape ``(M,)`` each.
 
     0 is as good as the floor, 1 as good as the oracle; NaN where these two are equal.
@@ -230,7 +230,7 @@ def normalised_score(after: Any, floor: Any, oracle: Any) -> float:
     return float(_score(*_per_task(after, floor, oracle), axis=-1))
 
 
-def interval_of_normalised_score(
+def interval_of_normalized_score(
     after: Any,
     floor: Any,
     oracle: Any,
@@ -240,7 +240,7 @@ def interval_of_normalised_score(
     method: str = "basic",
     seed: int = 0,
 ) -> Interval:
-    """Bootstrap interval of ``normalised_score``; the three returns of a task are resampled together."""
+    """Bootstrap interval of ``normalized_score``; the three returns of a task are resampled together."""
     samples = np.stack(_per_task(after, floor, oracle), axis=1)
     estimate = _score(*samples.T, axis=-1)
     if len(samples) == 1 or math.isnan(estimate):

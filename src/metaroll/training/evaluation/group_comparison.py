@@ -19,7 +19,7 @@ from metaroll.functional.robust_statistics import (
 )
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
 
-__all__ = ["GroupComparison", "GroupSummary", "compare_groups", "summarise_group"]
+__all__ = ["GroupComparison", "GroupSummary", "compare_groups", "summarize_group"]
 
 _NUM_REPS, _TAIL = 10_000, 0.025
 # Of few runs the basic bootstrap gives bounds beyond all of them, and shares beyond 0 and 1; Agarwal et al. (2021)
@@ -63,7 +63,7 @@ class GroupComparison:
     improvement_interval: Interval
 
 
-def summarise_group(scores: Any) -> GroupSummary:
+def summarize_group(scores: Any) -> GroupSummary:
     """Summary of ``scores (runs, tasks)``, or of one score per run, ``(runs,)``."""
     runs = _runs(scores)
     mean = runs.mean(axis=1)

@@ -52,7 +52,7 @@ class MetaEvaluator(EvaluatorState):
         n_test_rollouts: Adapted episodes per task (episodes are counted, not steps).
         prefix: First part of the names of metrics.
         test_task_names: Names of the tasks, in the order of the sampler; tasks of one name are reported together.
-        worker_class: Accepted for code written for garage: ``DefaultWorker`` or ``PEARLWorker``, whose behaviour the
+        worker_class: Accepted for code written for garage: ``DefaultWorker`` or ``PEARLWorker``, whose behavior the
             engine has.
         worker_args: Of these ``deterministic`` replaces the argument below.
         repetitions: Independent repetitions of the whole procedure per task.

@@ -144,12 +144,12 @@ def robustness_map(
 
     Args:
         policy: As for ``RolloutEngine``.
-        env: As for ``RolloutEngine``, with parameters that ``DomainParamUpdate`` can set; wrappers that randomise it
+        env: As for ``RolloutEngine``, with parameters that ``DomainParamUpdate`` can set; wrappers that randomize it
             take no part.
         grid: Name -> values, of one or two parameters.
         num_episodes: Episodes at each point.
         max_steps: Truncate episodes after so many steps; ``None`` means the environment's own limit.
-        training: What the policy was trained with, to be drawn in: a randomiser (the middle 95 % of its draws), or name
+        training: What the policy was trained with, to be drawn in: a randomizer (the middle 95 % of its draws), or name
             -> (lowest, highest value).
         confidence: Level of the intervals.
         seed: Seed of the episodes, the same at each point; ``None`` means fresh entropy.

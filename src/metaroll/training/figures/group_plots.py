@@ -12,7 +12,7 @@ from metaroll.training.figures.plots import finish_figure, require_matplotlib, s
 
 __all__ = ["plot_groups"]
 
-_COLOURS = ("#1b6ca8", "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#16a085", "#555555")
+_COLORS = ("#1b6ca8", "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#16a085", "#555555")
 
 
 def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *, adapts: bool = False) -> Path:
@@ -33,16 +33,16 @@ def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *,
     figure, panels = stacked_figure(1)
     axes = panels[0]
     for number, (label, runs) in enumerate(curves.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
+        color = _COLORS[number % len(_COLORS)]
         for curve in runs if len(runs) > 1 else ():
-            axes.plot(curve[:, 0], curve[:, 1], color=colour, linewidth=0.7, alpha=0.35)
+            axes.plot(curve[:, 0], curve[:, 1], color=color, linewidth=0.7, alpha=0.35)
         steps, returns = _common(runs)
         count = f"{len(runs)} seed" + ("" if len(runs) == 1 else "s")
         mark = "o" if len(steps) == 1 else ""  # of runs that were evaluated once there is no line to see
-        axes.plot(steps, returns.mean(axis=0), color=colour, linewidth=1.9, marker=mark, label=f"{label} ({count})")
+        axes.plot(steps, returns.mean(axis=0), color=color, linewidth=1.9, marker=mark, label=f"{label} ({count})")
         if len(runs) > 1 and steps.size:
             low, high = intervals_of_means(returns, method="percentile")
-            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
     axes.set_xlabel("environment steps of training")
     axes.set_ylabel("return after adaptation" if adapts else "return in evaluations")
     axes.set_xlim(left=0)

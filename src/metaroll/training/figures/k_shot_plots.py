@@ -11,7 +11,7 @@ import numpy as np
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.figures.plots import (
     BLUE,
-    GREY,
+    GRAY,
     ORANGE,
     finish_figure,
     require_matplotlib,
@@ -23,7 +23,7 @@ __all__ = ["plot_k_shot_curve"]
 
 _BASELINES = {
     "random context": ("adapted to another task's data", ORANGE, "--"),
-    "task oracle": ("told the task", GREY, ":"),
+    "task oracle": ("told the task", GRAY, ":"),
 }
 
 
@@ -51,10 +51,10 @@ def plot_k_shot_curve(study: AdaptationStudy | Mapping[str, Any], path: str | Pa
     label = "adapted to the task's own data"
     axes.errorbar(shots, mean, yerr=errors, fmt="o-", color=BLUE, capsize=3.5, markersize=6, linewidth=1.6, label=label)
     names = []
-    for name, (text, colour, style) in _BASELINES.items():
+    for name, (text, color, style) in _BASELINES.items():
         if name in values["baselines"]:
             level = values["baselines"][name]["return"]
-            axes.axhline(level, color=colour, linestyle=style, linewidth=1.4, label=text, zorder=1)
+            axes.axhline(level, color=color, linestyle=style, linewidth=1.4, label=text, zorder=1)
             names.append(text)
     axes.set_xlabel("exploration episodes seen (0: nothing is known about the task)")
     axes.set_ylabel(f"return (sum of {values.get('reward_key') or 'rewards'} in an episode)")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLUE",
-    "GREY",
+    "GRAY",
     "ORANGE",
     "PICTURE_KINDS",
     "finish_figure",
@@ -32,14 +32,14 @@ __all__ = [
     "stacked_figure",
 ]
 
-ORANGE, BLUE, GREY = "#d95f02", "#1b6ca8", "#555555"
+ORANGE, BLUE, GRAY = "#d95f02", "#1b6ca8", "#555555"
 _STYLES = ("--", ":", "-.")
 PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 """What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
 
 
 def require_matplotlib() -> None:
-    """An ``ImportError`` with the cure if matplotlib is not installed."""
+    """An ``ImportError`` with the hint if matplotlib is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ImportError("pictures need matplotlib, which is not installed: pip install 'metaroll[plot]'")
 
@@ -78,7 +78,7 @@ def plot_learning_curve(
     count = len({row["task"] for row in everything} - {None})
     rows = [row for row in everything if row["task"] is None]
     figure, axes = _figure()
-    for name, label, colour in (
+    for name, label, color in (
         ("return_before", "before adaptation", ORANGE),
         ("return_after", "after adaptation", BLUE),
         ("return_mean", "policy without noise", BLUE),
@@ -87,15 +87,15 @@ def plot_learning_curve(
         if not steps.size:
             continue
         low, high = _series(rows, f"{name}_ci_low")[1], _series(rows, f"{name}_ci_high")[1]
-        axes.plot(steps, mean, color=colour, label=label, marker="o", markersize=3.5, linewidth=1.8)
+        axes.plot(steps, mean, color=color, label=label, marker="o", markersize=3.5, linewidth=1.8)
         if not len(low) == len(high) == len(mean):
             continue
         if len(steps) > 1:
-            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
         else:  # a band without width would not be seen
-            axes.errorbar(steps, mean, yerr=_errors(mean, low, high), color=colour, capsize=3.5, linewidth=1.6)
+            axes.errorbar(steps, mean, yerr=_errors(mean, low, high), color=color, capsize=3.5, linewidth=1.6)
     if not axes.lines:
-        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GREY)
+        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GRAY)
     _draw_references(axes, references)
     axes.set_xlabel("environment steps in training tasks" if adapts else "environment steps of training")
     axes.set_ylabel(_return_label(None))
@@ -131,9 +131,9 @@ def plot_adaptation_curve(
     mean, low, high = (np.array(curve[k], dtype=float) for k in ("mean", "low", "high"))  # None becomes NaN
     explored = int(curve.get("num_exploration", 0))
     figure, axes = _figure()
-    axes.plot(episodes, mean, color=GREY, linewidth=1.4, zorder=2)
+    axes.plot(episodes, mean, color=GRAY, linewidth=1.4, zorder=2)
     errors = _errors(mean, low, high)
-    for part, label, colour in (
+    for part, label, color in (
         (slice(0, explored), "exploration episodes", ORANGE),
         (slice(explored, None), "adapted episodes", BLUE),
     ):
@@ -143,7 +143,7 @@ def plot_adaptation_curve(
                 mean[part],
                 yerr=errors[:, part],
                 fmt="o",
-                color=colour,
+                color=color,
                 capsize=3.5,
                 markersize=6,
                 linewidth=1.6,
@@ -185,7 +185,7 @@ def plot_rollout(
     seconds = np.asarray(rollout.time) if "time" in rollout.data_names else None
     spec = (rollout.rollout_info or {}).get("env_spec")
     for axes, (name, columns) in zip(rows, panels.items(), strict=True):
-        for label, values in _labelled(name, columns, spec, index):
+        for label, values in _labeled(name, columns, spec, index):
             at = np.arange(len(values)) if seconds is None else seconds[: len(values)]
             axes.plot(
                 at, values, label=label, linewidth=1.4, drawstyle="steps-post" if name == "actions" else "default"
@@ -212,8 +212,8 @@ def _panels_of(rollout: StepSequence, kind: str) -> list[str]:
     if kind not in (*_PANELS, "dts"):
         raise ValueError(f"kind must be 'all', 'dts' or one of {_PANELS}, got {kind!r}")
     if (_DTS[0] if kind == "dts" else kind) not in rollout.data_names:
-        cure = "; record them with rollout(..., record_dts=True)" if kind == "dts" else ""
-        raise ValueError(f"the rollout has no {kind}{cure}")
+        hint = "; record them with rollout(..., record_dts=True)" if kind == "dts" else ""
+        raise ValueError(f"the rollout has no {kind}{hint}")
     return [kind]
 
 
@@ -232,7 +232,7 @@ def _columns(rollout: StepSequence, name: str, index: int | None) -> np.ndarray:
     return columns[:, index : index + 1]
 
 
-def _labelled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> list[tuple[str, np.ndarray]]:
+def _labeled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> list[tuple[str, np.ndarray]]:
     labels = getattr(spec, f"{name.removesuffix('s')}_labels", None)
     if name == "dts":
         labels = tuple(part.removeprefix("dts_") for part in _DTS)
@@ -260,7 +260,7 @@ def set_title(axes: Axes, title: str, explanation: str) -> None:
     """A title, and below it what is drawn."""
     if explanation:
         text = axes.annotate(
-            explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GREY
+            explanation, (0, 1), (0, 6), xycoords="axes fraction", textcoords="offset points", fontsize=9, color=GRAY
         )
         text.set_in_layout(False)  # the title leaves room for its height; its length must not make the panel narrower
     axes.set_title(title, loc="left", pad=20 if explanation else None)
@@ -309,9 +309,9 @@ def _draw_references(axes: Axes, references: Mapping[str, Any] | None) -> None:
     for (name, value), style in zip((references or {}).items(), _STYLES * 8, strict=False):
         level = np.asarray(value, dtype=float)
         if level.ndim == 0:
-            axes.axhline(float(level), color=GREY, linestyle=style, linewidth=1.3, label=name, zorder=1)
+            axes.axhline(float(level), color=GRAY, linestyle=style, linewidth=1.3, label=name, zorder=1)
         else:
-            axes.plot(np.arange(1, len(level) + 1), level, color=GREY, linestyle=style, linewidth=1.3, label=name)
+            axes.plot(np.arange(1, len(level) + 1), level, color=GRAY, linestyle=style, linewidth=1.3, label=name)
 
 
 def _thousands(value: float, position: float) -> str:

@@ -13,18 +13,18 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.figures.video import Panel
 
-__all__ = ["film_agent", "tasks_to_film"]
+__all__ = ["record_video", "tasks_to_film"]
 
 
 def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tuple[int, str]:
-    """How many tasks ``film_agent`` can choose from, and what they are: held-out tasks, or episodes without any."""
+    """How many tasks ``record_video`` can choose from, and what they are: held-out tasks, or episodes without any."""
     updates = evaluator.prepare(algo)
     if updates or isinstance(evaluator, MetaEvaluator):
         return len(updates), "held-out tasks"
     return evaluator.num_episodes, "episodes"
 
 
-def film_agent(
+def record_video(
     algo: Any, evaluator: MetaEvaluator | PolicyEvaluator, env: Any, tasks: Sequence[int] = (0,)
 ) -> list[list[Panel]]:
     """One row of panels per held-out task, of the very episodes that the evaluation consists of.

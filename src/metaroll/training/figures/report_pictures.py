@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BLUE", "GREY", "ORANGE", "Curve", "heat_map", "legend", "line_chart", "number_text"]
+__all__ = ["BLUE", "GRAY", "ORANGE", "Curve", "heat_map", "legend", "line_chart", "number_text"]
 
-ORANGE, BLUE, GREY = "#b84e00", "#1b6ca8", "#555f6b"
+ORANGE, BLUE, GRAY = "#b84e00", "#1b6ca8", "#555f6b"
 _WIDTH, _HEIGHT = 480, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 12, 46
 _DASHES = ("7 5", "2 4", "9 4 2 4")
 _MOST_POINTS = 400
 _MOST_NUMBERS = 9
-# From dark to bright in equal steps of lightness, also for those who do not see colours well.
+# From dark to bright in equal steps of lightness, also for those who do not see colors well.
 _SHADES = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 
 
@@ -30,7 +30,7 @@ class Curve:
         x: Where, ``(N,)``, rising.
         y: Values ``(N,)``; there is a gap where one is not finite.
         low, high: Bounds of an interval around each value, ``(N,)``.
-        colour: As CSS has it.
+        color: As CSS has it.
         marks: Draw each point with a bar as its interval, instead of a line with a band.
     """
 
@@ -39,7 +39,7 @@ class Curve:
     y: np.ndarray
     low: np.ndarray | None = None
     high: np.ndarray | None = None
-    colour: str = BLUE
+    color: str = BLUE
     marks: bool = False
 
     def thinned(self) -> Curve:
@@ -48,7 +48,7 @@ class Curve:
             return self
         keep = np.unique(np.linspace(0, len(self.x) - 1, _MOST_POINTS).round().astype(int))
         low, high = (None if bound is None else bound[keep] for bound in (self.low, self.high))
-        return Curve(self.label, self.x[keep], self.y[keep], low, high, self.colour, self.marks)
+        return Curve(self.label, self.x[keep], self.y[keep], low, high, self.color, self.marks)
 
 
 def number_text(value: float) -> str:
@@ -62,13 +62,13 @@ def number_text(value: float) -> str:
 
 
 def legend(curves: Sequence[Curve], references: Iterable[str] = (), spans: Iterable[str] = ()) -> str:
-    """What the colours of a chart mean, as a list in HTML."""
+    """What the colors of a chart mean, as a list in HTML."""
     entries = [
-        (curve.label, f'<line x1="1" y1="6" x2="23" y2="6" stroke="{curve.colour}" stroke-width="3"/>')
+        (curve.label, f'<line x1="1" y1="6" x2="23" y2="6" stroke="{curve.color}" stroke-width="3"/>')
         for curve in curves
     ]
     entries += [
-        (name, f'<line x1="1" y1="6" x2="23" y2="6" stroke="{GREY}" stroke-width="2" stroke-dasharray="{dash}"/>')
+        (name, f'<line x1="1" y1="6" x2="23" y2="6" stroke="{GRAY}" stroke-width="2" stroke-dasharray="{dash}"/>')
         for name, dash in zip(references, _DASHES * 8, strict=False)
     ]
     entries += [(name, f'<rect width="24" height="12" fill="{ORANGE}" fill-opacity="0.18"/>') for name in spans]
@@ -126,7 +126,7 @@ def line_chart(
 
 
 def heat_map(x_label: str, x: Sequence[float], y_label: str, y: Sequence[float], values: np.ndarray, name: str) -> str:
-    """Values ``(len(x), len(y))`` as coloured fields, with numbers where there is room."""
+    """Values ``(len(x), len(y))`` as colored fields, with numbers where there is room."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     width, height = (_WIDTH - _LEFT - _RIGHT) / len(x), (_HEIGHT - _TOP - _BOTTOM) / len(y)
@@ -136,10 +136,10 @@ def heat_map(x_label: str, x: Sequence[float], y_label: str, y: Sequence[float],
         for j in range(len(y)):
             share = (float(values[i, j]) - low) / ((high - low) or 1.0)
             left, top = _LEFT + i * width, _HEIGHT - _BOTTOM - (j + 1) * height
-            colour = _shade(share) if math.isfinite(share) else "#dddddd"
+            color = _shade(share) if math.isfinite(share) else "#dddddd"
             parts.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
-                f'fill="{colour}"/>'
+                f'fill="{color}"/>'
             )
             if numbered:
                 ink = "#000" if share > 0.6 else "#fff"
@@ -200,14 +200,14 @@ def _text(x: float, y: float, text: str, anchor: str) -> str:
 
 def _dashed(x1: float, y1: float, x2: float, y2: float, dash: str) -> str:
     ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="{GREY}" stroke-width="1.6" stroke-dasharray="{dash}"/>'
+    return f'<line {ends} stroke="{GRAY}" stroke-width="1.6" stroke-dasharray="{dash}"/>'
 
 
 def _stroke(frame: _Frame, curve: Curve) -> str:
     points = [(frame.x(x), frame.y(y)) if math.isfinite(y) else None for x, y in zip(curve.x, curve.y, strict=True)]
     dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>' for x, y in filter(None, points))
     if curve.marks:
-        return f'<g fill="{curve.colour}">{dots}</g>'
+        return f'<g fill="{curve.color}">{dots}</g>'
     pieces: list[list[str]] = [[]]
     for point in points:
         if point is None:
@@ -216,8 +216,8 @@ def _stroke(frame: _Frame, curve: Curve) -> str:
             pieces[-1].append(f"{point[0]:.1f},{point[1]:.1f}")
     lines = "".join(f'<polyline points="{" ".join(piece)}"/>' for piece in pieces if len(piece) > 1)
     alone = dots if len(points) <= 25 or all(len(piece) < 2 for piece in pieces) else ""
-    style = f'fill="none" stroke="{curve.colour}" stroke-width="2.2" stroke-linejoin="round"'
-    return f'<g {style}>{lines}</g><g fill="{curve.colour}">{alone.replace("4.5", "2.8")}</g>'
+    style = f'fill="none" stroke="{curve.color}" stroke-width="2.2" stroke-linejoin="round"'
+    return f'<g {style}>{lines}</g><g fill="{curve.color}">{alone.replace("4.5", "2.8")}</g>'
 
 
 def _band(frame: _Frame, curve: Curve) -> str:
@@ -232,12 +232,12 @@ def _band(frame: _Frame, curve: Curve) -> str:
             place, bottom, top = frame.x(at), frame.y(below), frame.y(above)
             ends = f"M{place - 5:.1f},{top:.1f}h10M{place - 5:.1f},{bottom:.1f}h10"
             bars.append(f"M{place:.1f},{bottom:.1f}V{top:.1f}{ends}")
-        return f'<path d="{"".join(bars)}" fill="none" stroke="{curve.colour}" stroke-width="1.8"/>' if bars else ""
+        return f'<path d="{"".join(bars)}" fill="none" stroke="{curve.color}" stroke-width="1.8"/>' if bars else ""
     if len(x) < 2:
         return ""
     there = [f"{frame.x(at):.1f},{frame.y(value):.1f}" for at, value in zip(x, high, strict=True)]
     back = [f"{frame.x(at):.1f},{frame.y(value):.1f}" for at, value in zip(x[::-1], low[::-1], strict=True)]
-    return f'<polygon points="{" ".join(there + back)}" fill="{curve.colour}" fill-opacity="0.18"/>'
+    return f'<polygon points="{" ".join(there + back)}" fill="{curve.color}" fill-opacity="0.18"/>'
 
 
 def _range(arrays: Sequence[np.ndarray], margin: float, flat: float) -> tuple[float, float]:

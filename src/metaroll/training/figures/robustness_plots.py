@@ -11,7 +11,7 @@ import numpy as np
 from metaroll.training.evaluation.robustness import RobustnessMap
 from metaroll.training.figures.plots import (
     BLUE,
-    GREY,
+    GRAY,
     ORANGE,
     finish_figure,
     require_matplotlib,
@@ -84,7 +84,7 @@ def _draw_curve(axes: Axes, result: RobustnessMap) -> str:
         begin, end = result.training_range[name]
         axes.axvspan(begin, end, color=ORANGE, alpha=0.12, linewidth=0, label="range in training", zorder=1)
     if name in result.nominal:
-        axes.axvline(result.nominal[name], color=GREY, linestyle="--", linewidth=1.3, label="nominal value", zorder=1)
+        axes.axvline(result.nominal[name], color=GRAY, linestyle="--", linewidth=1.3, label="nominal value", zorder=1)
     axes.set_xlabel(name)
     axes.set_ylabel("return (sum of rewards in an episode)")
     return shown
@@ -143,9 +143,9 @@ def _write_texts(axes: Axes, result: RobustnessMap, mesh: Any, way: Callable[...
     texts = []
     for i, j in np.ndindex(*result.mean.shape):
         begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
-        colour = mesh.cmap(mesh.norm(result.mean[i, j]))
+        color = mesh.cmap(mesh.norm(result.mean[i, j]))
         text = axes.text(0, 0, way(result.mean[i, j], low[i, j], high[i, j]), ha="center", va="center", fontsize=size)
-        text.set_color("black" if np.dot(colour[:3], _LIGHTNESS) > 0.45 else "white")
+        text.set_color("black" if np.dot(color[:3], _LIGHTNESS) > 0.45 else "white")
         text.set(zorder=5, in_layout=False)
         texts.append(text)
         extent = text.get_window_extent()
@@ -157,7 +157,7 @@ def _write_texts(axes: Axes, result: RobustnessMap, mesh: Any, way: Callable[...
         place, is_clear = _clearest_place(axes, result, (begin + end) / 2, room / 2, extent)
         text.set_position(place)
         if not is_clear:  # the line is hidden behind it
-            text.set_bbox({"facecolor": colour, "edgecolor": "none", "pad": 1.0})
+            text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})
     return True
 
 

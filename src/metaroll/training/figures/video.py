@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from metaroll.data.atomic_files import temporary_path, write_atomic
-from metaroll.envs.base.canvas import GREY, INK, PAPER, Canvas, gif_bytes, resized
+from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
 from metaroll.rollouts.single.video import Film
 
 __all__ = ["KINDS", "Panel", "default_kind", "moments", "write_video"]
@@ -108,7 +108,7 @@ def _cell(panel: Panel, step: int, tallest: int) -> np.ndarray:
     over = ", over" if step > own else ""
     head = Canvas(picture.shape[1], _HEAD)
     head.text((6, 27), panel.title, INK, 14)
-    head.text((6, 9), f"step {own}{over}   return {float(np.sum(panel.rewards[:own])):.1f}", GREY, 12)
+    head.text((6, 9), f"step {own}{over}   return {float(np.sum(panel.rewards[:own])):.1f}", GRAY, 12)
     return np.concatenate([head.pixels(), picture])
 
 

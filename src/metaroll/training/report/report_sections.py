@@ -11,7 +11,7 @@ import numpy as np
 
 from metaroll.training.figures.report_pictures import (
     BLUE,
-    GREY,
+    GRAY,
     ORANGE,
     Curve,
     heat_map,
@@ -59,8 +59,8 @@ def key_numbers(facts: RunFacts) -> str:
         if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
             cells.append((label, _percent(values[name]), _interval(values, name, bounds, _percent)))
-    if "normalised_score" in values:
-        cells.append(("score between floor and oracle", number_text(number_of(values["normalised_score"])), ""))
+    if "normalized_score" in values:
+        cells.append(("score between floor and oracle", number_text(number_of(values["normalized_score"])), ""))
     items = "".join(
         f"<div><dt>{html.escape(label)}</dt><dd>{number}<small>{more}</small></dd></div>"
         for label, number, more in cells
@@ -74,8 +74,8 @@ def learning_curve(facts: RunFacts) -> str:
     curves = []
     if not facts.adapts:
         steps, returns = _series([row for row in facts.metrics if row["phase"] == "train"], "return")
-        curves += [Curve("in training, with noise", steps, returns, colour="#8a939d")] if steps.size else []
-    for name, label, colour in (
+        curves += [Curve("in training, with noise", steps, returns, color="#8a939d")] if steps.size else []
+    for name, label, color in (
         ("return_before", "before adaptation", ORANGE),
         ("return_after", "after adaptation", BLUE),
         ("return_mean", "policy without noise", BLUE),
@@ -84,7 +84,7 @@ def learning_curve(facts: RunFacts) -> str:
         if steps.size:
             low, high = (_series(rows, f"{name}_ci_{bound}")[1] for bound in ("low", "high"))
             whole = len(low) == len(high) == len(mean)
-            curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, colour))
+            curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
     if not curves:
         return ""
     references = _references(facts)
@@ -111,15 +111,15 @@ def adaptation_curve(facts: RunFacts) -> str:
     if not mean.size:
         return ""
     curves = []
-    for part, label, colour in (
+    for part, label, color in (
         (slice(0, explored), "exploration episodes", ORANGE),
         (slice(explored, None), "adapted episodes", BLUE),
     ):
         if episodes[part].size:
             bounds = (None, None) if low is None or high is None else (low[part], high[part])
-            curves.append(Curve(label, episodes[part], mean[part], *bounds, colour=colour, marks=True))
+            curves.append(Curve(label, episodes[part], mean[part], *bounds, color=color, marks=True))
     references = _references(facts)
-    path = Curve("", episodes, mean, colour="#b3bac2")
+    path = Curve("", episodes, mean, color="#b3bac2")
     name = "return of each episode in a new task"
     chart = line_chart([path, *curves], "episode in the new task", name, references=references, whole=True)
     tasks = facts.evaluation.get("n_test_tasks")
@@ -182,7 +182,7 @@ def training_curves(facts: RunFacts) -> list[str]:
     for name in list(dict.fromkeys(row["metric"] for row in rows))[:_MOST_TRAINING_CURVES]:
         steps, values = _series(rows, name)
         if np.isfinite(values).any():
-            curve = Curve(name, steps, values, colour=GREY)
+            curve = Curve(name, steps, values, color=GRAY)
             figures.append(_figure(name, "", line_chart([curve], "environment steps", name), ""))
     return figures
 

@@ -13,7 +13,7 @@ from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
-from metaroll.seeding import mix_seed
+from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.engine_policy import context_of, use_policy
 from metaroll.types import Context, EnvUpdate
 
@@ -273,7 +273,9 @@ class RolloutSource:
                 "LocalSampler, and with worker_class DefaultWorker or PEARLWorker"
             )
         if self._sampler is None:
-            seed = mix_seed("sampler", seed, counter)  # one that is built after a resume must not repeat its rollouts
+            seed = derive_seed(
+                "sampler", seed, counter
+            )  # one that is built after a resume must not repeat its rollouts
             self._sampler = self._choice.build(self._algo, self._env, self.agent, seed, self._num_workers)
         if agent_update is None:
             tell = getattr(self.agent, "get_param_values", None)

@@ -88,14 +88,14 @@ def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: Any
     here = plain_train_tasks(algo)
     if saved is None or here is None:
         return
-    cure = "build it with the same tasks (give the task sampler a seed: SetTaskSampler(..., generator=seed))"
+    hint = "build it with the same tasks (give the task sampler a seed: SetTaskSampler(..., generator=seed))"
     if len(saved) != len(here):
         raise SnapshotError(
-            f"{snapshot.path} was written with {len(saved)} training tasks, here are {len(here)}: {cure}"
+            f"{snapshot.path} was written with {len(saved)} training tasks, here are {len(here)}: {hint}"
         )
     for position, (old, new) in enumerate(zip(saved, here, strict=True)):
         if task_key(old) != task_key(new):
-            raise SnapshotError(f"training task {position} is {new!r}, in {snapshot.path} it is {old!r}: {cure}")
+            raise SnapshotError(f"training task {position} is {new!r}, in {snapshot.path} it is {old!r}: {hint}")
 
 
 def load_algorithm(snapshot: Snapshot, algo: Any, fingerprint: str, train_tasks: Sequence[Any] | None = None) -> None:

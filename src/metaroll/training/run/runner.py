@@ -12,7 +12,7 @@ from typing import Any
 
 from metaroll.errors import NotSetupError
 from metaroll.rollouts.workers.pool import PoolTimeouts
-from metaroll.seeding import fresh_seed, mix_seed
+from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.figures.plots import plot_learning_curve, require_matplotlib
@@ -325,4 +325,4 @@ def _make_store(
 def _make_evaluator(evaluator: Evaluator | Mapping[str, Any] | None, seed: int) -> Evaluator:
     if isinstance(evaluator, Evaluator):
         return evaluator
-    return MetaEvaluator(**{"seed": mix_seed("evaluation", seed), **dict(evaluator or {})})
+    return MetaEvaluator(**{"seed": derive_seed("evaluation", seed), **dict(evaluator or {})})

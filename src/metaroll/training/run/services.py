@@ -140,7 +140,7 @@ class RunnerServices(ABC):
         """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists.
 
         See ``ParameterExplorationSampler``: all sets act in the same domains and initial states; domains come from
-        what randomises the environment that was set up. Seeds come from the runner's own counter.
+        what randomizes the environment that was set up. Seeds come from the runner's own counter.
 
         Args:
             param_sets: Flat parameters of the policy, ``(n, P)``.

@@ -76,13 +76,13 @@ def write_json(path: str | Path, value: Any) -> None:
     write_atomic(path, (text + "\n").encode())
 
 
-def read_json(path: str | Path, cure: str = "restore it from a copy, or write it anew") -> Any:
-    """Content of a JSON file; ``SnapshotError`` with ``cure`` if it is damaged."""
+def read_json(path: str | Path, hint: str = "restore it from a copy, or write it anew") -> Any:
+    """Content of a JSON file; ``SnapshotError`` with ``hint`` if it is damaged."""
     data = Path(path).read_bytes()
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
-        raise SnapshotError(f"{path} is damaged ({error}); {cure}") from error
+        raise SnapshotError(f"{path} is damaged ({error}); {hint}") from error
 
 
 def checksum(path: str | Path) -> dict[str, int]:
@@ -98,7 +98,7 @@ def checksum(path: str | Path) -> dict[str, int]:
 def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, int]]:
     """Write a state tree as ``<name>.safetensors`` (arrays) and ``<name>.json`` (all else); file name -> checksum.
 
-    The JSON comes last and holds the checksum of the arrays, so that a half-written pair is recognised.
+    The JSON comes last and holds the checksum of the arrays, so that a half-written pair is recognized.
 
     Args:
         folder: Existing folder.
@@ -131,23 +131,23 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     return sums
 
 
-def load_tree(folder: str | Path, name: str, cure: str = _CURE) -> Any:
-    """The tree that ``save_tree`` wrote, bit for bit; ``SnapshotError`` with ``cure`` if it is damaged."""
+def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
+    """The tree that ``save_tree`` wrote, bit for bit; ``SnapshotError`` with ``hint`` if it is damaged."""
     arrays_path, json_path = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.json"
     for path in (json_path, arrays_path):
         if not path.is_file():
-            raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {cure}")
-    document = read_json(json_path, cure)
+            raise SnapshotError(f"{path} is missing: the snapshot is incomplete; {hint}")
+    document = read_json(json_path, hint)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
     found = checksum(arrays_path)
     if found != document["arrays"]:
-        raise SnapshotError(f"{arrays_path} is damaged ({_difference(document['arrays'], found)}); {cure}")
+        raise SnapshotError(f"{arrays_path} is damaged ({_difference(document['arrays'], found)}); {hint}")
     try:
         return _decode(document["tree"], load_file(arrays_path))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {cure}") from error
+        raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {hint}") from error
 
 
 def is_tree(value: Any) -> bool:
@@ -194,7 +194,7 @@ def _encode_mapping(node: Mapping[Any, Any], path: str, arrays: dict[str, np.nda
     items = [(key, _encode(child, f"{path}/{key}", arrays)) for key, child in node.items()]
     if all(isinstance(key, str) and not key.startswith("$") for key in node):
         return dict(items)
-    return {"$dict": [list(item) for item in items]}  # optimiser states have integer keys
+    return {"$dict": [list(item) for item in items]}  # optimizer states have integer keys
 
 
 def _encode_tensor(tensor: torch.Tensor, path: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -81,12 +81,12 @@ class Snapshot:
     iteration: int
     path: Path
     manifest: Mapping[str, Any]
-    cure: str
+    hint: str
 
     def tree(self, name: str) -> Any:
         """The state tree called ``name``; ``SnapshotError`` if it is damaged."""
         try:
-            return load_tree(self.path, name, self.cure)
+            return load_tree(self.path, name, self.hint)
         except SnapshotError as error:
             raise SnapshotError(f"snapshot {self.iteration} cannot be used: {error}") from error
 
@@ -104,7 +104,7 @@ class Snapshot:
         """Error if half of the buffers is gone from the newest snapshot (an older one may be losing them just now)."""
         path = self.path / f"{BUFFERS}.json"
         if self.manifest["buffers"] and not path.is_file() and (self.path / f"{BUFFERS}.safetensors").exists():
-            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} is missing; {self.cure}")
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} is missing; {self.hint}")
 
     def check_files(self) -> None:
         """Error unless all files are there with the right size, the small ones intact (``tree`` checks the rest)."""
@@ -119,7 +119,7 @@ class Snapshot:
                 problem = "is damaged (its checksum differs from the manifest's)"
             else:
                 continue
-            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} {problem}; {self.cure}")
+            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} {problem}; {self.hint}")
 
 
 def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapshot:
@@ -139,18 +139,18 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         other = older[-1] if older else newer[0]
         which = f"an older one: from_epoch={other}" if older else f"another one: from_epoch={other}"
         known = ", ".join(map(str, found))
-        cure = f"choose {which} (--from-epoch {other} on the command line; there are: {known})"
+        hint = f"choose {which} (--from-epoch {other} on the command line; there are: {known})"
     else:
-        cure = "there is no other snapshot: restore it from a copy, or train anew with --out"
+        hint = "there is no other snapshot: restore it from a copy, or train anew with --out"
     path = found[chosen]
     if not (path / _MANIFEST).is_file():
-        raise SnapshotError(f"snapshot {chosen} cannot be used: {path / _MANIFEST} is missing; {cure}")
+        raise SnapshotError(f"snapshot {chosen} cannot be used: {path / _MANIFEST} is missing; {hint}")
     try:
-        manifest = read_json(path / _MANIFEST, cure)
+        manifest = read_json(path / _MANIFEST, hint)
     except SnapshotError as error:
         raise SnapshotError(f"snapshot {chosen} cannot be used: {error}") from error
-    _check_manifest(manifest, chosen, path, cure)
-    snapshot = Snapshot(chosen, path, manifest, cure)
+    _check_manifest(manifest, chosen, path, hint)
+    snapshot = Snapshot(chosen, path, manifest, hint)
     if not newer:
         snapshot.check_buffers()
     snapshot.check_files()
@@ -187,7 +187,7 @@ def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path
     return int(iteration)
 
 
-def _check_manifest(manifest: Any, iteration: int, path: Path, cure: str) -> None:
+def _check_manifest(manifest: Any, iteration: int, path: Path, hint: str) -> None:
     version = manifest.get("format") if isinstance(manifest, dict) else None
     if version != _FORMAT:
         writer = manifest.get("metaroll", "an unknown version") if isinstance(manifest, dict) else "something else"
@@ -204,7 +204,7 @@ def _check_manifest(manifest: Any, iteration: int, path: Path, cure: str) -> Non
     elif manifest["iteration"] != iteration:
         problem = f"belongs to snapshot {manifest['iteration']}: its folder was renamed or copied"
     if problem:
-        raise SnapshotError(f"snapshot {iteration} cannot be used: {path / _MANIFEST} {problem}; {cure}")
+        raise SnapshotError(f"snapshot {iteration} cannot be used: {path / _MANIFEST} {problem}; {hint}")
 
 
 def _checksum_of(manifest: Mapping[str, Any]) -> int:

@@ -15,7 +15,7 @@ FOLDER = "tensorboard"
 
 
 def require_tensorboard() -> None:
-    """An ``ImportError`` with the cure if TensorBoard is not installed."""
+    """An ``ImportError`` with the hint if TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise ImportError(
             "the TensorBoard logger needs tensorboard, which is not installed: pip install 'metaroll[tensorboard]'"

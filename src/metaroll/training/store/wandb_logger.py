@@ -20,7 +20,7 @@ _STEPS = "env_steps"
 
 
 def require_wandb() -> None:
-    """An ``ImportError`` with the cure if wandb is not installed."""
+    """An ``ImportError`` with the hint if wandb is not installed."""
     if importlib.util.find_spec("wandb") is None:
         raise ImportError("the W&B logger needs wandb, which is not installed: pip install 'metaroll[wandb]'")
 
