@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from metaroll.functional.minibatches import Generator, check_count, gen_shuffled_batch_idcs
+from metaroll.checks import check_whole
+from metaroll.functional.minibatches import Generator, gen_shuffled_batch_idcs
 from metaroll.seeding import as_generator
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def sample_with_next(
     rollout: StepSequence, batch_size: int, generator: Generator = None
 ) -> tuple[StepSequence, StepSequence]:
     """Random steps, none of them twice, and the steps that follow them; see ``StepSequence.sample_w_next``."""
-    size = check_count("batch_size", batch_size)
+    size = check_whole("batch_size", batch_size)
     # The last step of a rollout is followed by an observation at most, never by a step.
     candidates = np.setdiff1d(np.arange(len(rollout)), rollout.rollout_bounds[1:] - 1)
     if size > len(candidates):
@@ -42,9 +43,9 @@ def ordered_batches(
         )
     length = len(rollout)
     if batch_size is not None:
-        edges = [*range(0, length, check_count("batch_size", batch_size)), length]
+        edges = [*range(0, length, check_whole("batch_size", batch_size)), length]
     else:
-        count = check_count("num_batches", num_batches)
+        count = check_whole("num_batches", num_batches)
         if count > length:
             raise ValueError(f"num_batches must not exceed the number of steps {length}, got {count}")
         short, longer = divmod(length, count)  # the first `longer` batches hold one step more
@@ -58,7 +59,7 @@ def shuffled_batches(
     rollout: StepSequence, batch_size: int, complete_rollouts: bool = False, generator: Generator = None
 ) -> Iterator[StepSequence]:
     """Batches of random steps or random rollouts; see ``StepSequence.split_shuffled_batches``."""
-    size = check_count("batch_size", batch_size)
+    size = check_whole("batch_size", batch_size)
     if complete_rollouts and not rollout.continuous:
         raise ValueError(
             "complete_rollouts needs a continuous sequence: a loose batch of steps (continuous=False) has no rollouts"

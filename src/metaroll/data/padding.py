@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
+from metaroll.checks import check_whole
 from metaroll.data.data_format import Array, map_leaves, to_format
 from metaroll.data.step_storage import FLAGS
 from metaroll.errors import ShapeError
-from metaroll.functional.minibatches import check_count
 
 if TYPE_CHECKING:
     from metaroll.data.step_sequence import StepSequence
@@ -25,7 +25,7 @@ def pad_steps(
     rollout: StepSequence, length: int, pad_value: float = 0, mode: Literal["constant", "edge"] = "constant"
 ) -> None:
     """Steps appended to one rollout, in place; see ``StepSequence.pad``."""
-    length = check_count("len_to_pad_to", length)
+    length = check_whole("len_to_pad_to", length)
     if isinstance(pad_value, bool | np.bool_) or not isinstance(pad_value, numbers.Real):
         raise TypeError(f"pad_value must be an int or a float, got {pad_value!r}")
     if mode not in ("constant", "edge"):

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import check_unit_interval
 from metaroll.errors import ShapeError
-from metaroll.functional.returns import check_bounds, check_unit_interval, reverse_scan
+from metaroll.functional.returns import check_bounds, reverse_scan
 
 __all__ = ["gae"]
 

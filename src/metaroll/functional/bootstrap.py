@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaroll.checks import check_fraction, check_whole
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.call_arguments import takes_arguments
-from metaroll.functional.minibatches import check_count
 from metaroll.seeding import as_generator
 
-__all__ = ["Interval", "bootstrap_ci", "check_level", "interval_bounds", "resample_blocks", "resamples"]
+__all__ = ["Interval", "bootstrap_ci", "interval_bounds", "resample_blocks", "resamples"]
 
 Generator = np.random.Generator | int | Sequence[int] | None
 Statistic = Callable[..., Any]
@@ -81,8 +81,8 @@ def bootstrap_ci(
     """
     columns = _columns(data)
     _check_statistic(stat_fcn, columns)
-    num_reps = check_count("num_reps", num_reps)
-    tail = check_level("alpha", alpha)
+    num_reps = check_whole("num_reps", num_reps)
+    tail = check_fraction("alpha", alpha)
     if isinstance(ci_sides, bool) or ci_sides not in (1, 2):
         raise ValueError(f"ci_sides must be 1 or 2, got {ci_sides!r}")
     tail = tail / 2.0 if ci_sides == 2 else tail
@@ -152,15 +152,6 @@ def interval_bounds(
         raise unknown_name("method", str(method), _METHODS)
     low, high = np.quantile(replications, [tail, 1.0 - tail], axis=0)
     return (low, high) if method == "percentile" else (2.0 * estimate - high, 2.0 * estimate - low)
-
-
-def check_level(name: str, value: Any) -> float:
-    """``value`` as a float, if it lies in (0, 1) (an alpha or a confidence)."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a number in (0, 1), got {value!r}")
-    if not 0.0 < value < 1.0:  # true for NaN too
-        raise ValueError(f"{name} must lie in (0, 1), got {value!r}")
-    return float(value)
 
 
 def _columns(data: Any) -> np.ndarray:

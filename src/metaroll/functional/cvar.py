@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.minibatches import check_count
 
 __all__ = [
     "check_epsilon",
@@ -39,7 +39,7 @@ def cvar_count(n: int, epsilon: float) -> int:
 
     specs/sampling.md 2.1.
     """
-    return max(1, math.ceil(check_count("n", n) * check_epsilon(epsilon) - _TOLERANCE))
+    return max(1, math.ceil(check_whole("n", n) * check_epsilon(epsilon) - _TOLERANCE))
 
 
 def least_count(min_count: int, epsilon: float) -> int:
@@ -48,7 +48,7 @@ def least_count(min_count: int, epsilon: float) -> int:
     ``ceil(min_count / epsilon)`` (specs/sampling.md 2.2). With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).
     """
-    number = math.ceil(check_count("min_count", min_count) / check_epsilon(epsilon) - _TOLERANCE)
+    number = math.ceil(check_whole("min_count", min_count) / check_epsilon(epsilon) - _TOLERANCE)
     while cvar_count(number, epsilon) < min_count:
         number += 1
     return number

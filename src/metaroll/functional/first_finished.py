@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.minibatches import check_count
 
 __all__ = ["first_finished_rates"]
 
@@ -34,7 +34,7 @@ def first_finished_rates(names: Sequence[str], lengths: Any, success: Any, num_e
         ValueError: E is so small that another episode might have been among the first.
     """
     steps, flags = np.asarray(lengths), np.asarray(success).astype(bool)
-    check_count("num_episodes", num_episodes)
+    check_whole("num_episodes", num_episodes)
     if steps.ndim != 2 or not steps.size or steps.shape != flags.shape or len(names) != len(steps):
         raise ShapeError(
             f"lengths and success must have shape (I, E) for I={len(names)} names, got {steps.shape}, {flags.shape}"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from metaroll.checks import check_whole
 from metaroll.errors import unknown_name
-from metaroll.functional.minibatches import check_count
 from metaroll.seeding import as_generator
 
 __all__ = ["sample_from_hyper_sphere_surface"]
@@ -42,8 +42,8 @@ def sample_from_hyper_sphere_surface(
     Returns:
         Tensor of the default dtype with L2-norm 1, shape ``(d,)``, or ``(num_samples, d)``.
     """
-    dim = check_count("num_dim", num_dim)
-    number = 1 if num_samples is None else check_count("num_samples", num_samples, least=0)
+    dim = check_whole("num_dim", num_dim)
+    number = 1 if num_samples is None else check_whole("num_samples", num_samples, low=0)
     if method not in _METHODS:
         raise unknown_name("method", str(method), _METHODS)
     if method == "Marsaglia" and dim not in (3, 4):

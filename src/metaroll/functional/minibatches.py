@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.seeding import as_generator
 
 __all__ = [
-    "check_count",
     "gen_ordered_batch_idcs",
     "gen_ordered_batches",
     "gen_shuffled_batch_idcs",
@@ -19,13 +19,6 @@ __all__ = [
 ]
 
 Generator = np.random.Generator | int | Sequence[int] | None
-
-
-def check_count(name: str, value: Any, least: int = 1) -> int:
-    """``value`` as an int, if it is an integer of at least ``least``."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    return int(value)
 
 
 def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Generator = None) -> Iterator[list[int]]:
@@ -39,7 +32,7 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
     Returns:
         Iterator of lists, e.g. ``[0, 3], [2, 1], [4]`` for 2 of 5.
     """
-    size, total = check_count("batch_size", batch_size), check_count("data_size", data_size, least=0)
+    size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
     order = as_generator(generator).permutation(total).tolist()
     return (order[start : start + size] for start in range(0, total, size))
 
@@ -58,7 +51,7 @@ def gen_ordered_batch_idcs(
     Returns:
         Iterator of lists: ``[0, 1], [2, 3], [4]`` for 2 of 5, and e.g. ``[2, 3], [0, 1], [4]`` if not ``sorted``.
     """
-    size, total = check_count("batch_size", batch_size), check_count("data_size", data_size, least=0)
+    size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
     starts = np.arange(0, total, size)
     if not sorted:
         starts = as_generator(generator).permutation(starts)
@@ -75,7 +68,7 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
     Returns:
         Iterator of lists.
     """
-    size = check_count("batch_size", batch_size)
+    size = check_whole("batch_size", batch_size)
     samples = iter(inp)
     return iter(lambda: list(islice(samples, size)), [])
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.hyper_sphere import sample_from_hyper_sphere_surface
-from metaroll.functional.minibatches import check_count
 from metaroll.seeding import as_generator
 
 __all__ = ["NOISES", "adapted_spread", "default_population", "noisy_sets"]
@@ -21,7 +21,7 @@ NOISES = ("normal", "sphere")
 
 def default_population(num_params: int) -> int:
     """``4 + int(3 ln P)``, the usual size of a population in P dimensions."""
-    return 4 + int(3.0 * math.log(check_count("num_params", num_params)))
+    return 4 + int(3.0 * math.log(check_whole("num_params", num_params)))
 
 
 def noisy_sets(
@@ -44,7 +44,7 @@ def noisy_sets(
     center = np.asarray(mean, dtype=np.float64)
     if center.ndim != 1 or not center.size:
         raise ShapeError(f"mean must have shape (P,) with at least one parameter, got {center.shape}")
-    count, drawn = check_count("num_sets", num_sets), as_generator(generator)
+    count, drawn = check_whole("num_sets", num_sets), as_generator(generator)
     if noise not in NOISES:
         raise unknown_name("noise", str(noise), NOISES)
     if noise == "normal":

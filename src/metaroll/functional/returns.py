@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import check_unit_interval
 from metaroll.errors import ShapeError
 
 __all__ = [
     "check_bounds",
-    "check_unit_interval",
     "discounted_reverse_cumsum",
     "discounted_reverse_cumsum_dense",
     "discounted_reverse_cumsum_ragged",
@@ -23,17 +23,6 @@ __all__ = [
 ]
 
 Array = np.ndarray | torch.Tensor
-
-
-def check_unit_interval(name: str, value: float) -> float:
-    """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda)."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}") from error
-    if not 0.0 <= number <= 1.0:  # false for NaN too
-        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
-    return number
 
 
 def check_bounds(bounds: Any, length: int) -> np.ndarray:

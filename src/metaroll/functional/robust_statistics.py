@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_fraction, check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.bootstrap import Generator, Interval, check_level, interval_bounds, resample_blocks
-from metaroll.functional.minibatches import check_count
+from metaroll.functional.bootstrap import Generator, Interval, interval_bounds, resample_blocks
 
 __all__ = [
     "interquartile_mean",
@@ -59,7 +59,7 @@ def interval_of_iqm(
         Bounds; NaN for a single run.
     """
     runs = _runs("scores", scores)
-    tail, num_reps = (1.0 - check_level("confidence", confidence)) / 2.0, check_count("num_reps", num_reps)
+    tail, num_reps = (1.0 - check_fraction("confidence", confidence)) / 2.0, check_whole("num_reps", num_reps)
     replications = [
         _iqm(_stratified(runs, size, drawn).reshape(size, -1))
         for size, drawn in resample_blocks(num_reps, runs.size, generator)
@@ -93,7 +93,7 @@ def interval_of_improvement(
     Arguments as of ``interval_of_iqm``; NaN where X or Y has a single run.
     """
     runs_x, runs_y = _pair(x, y)
-    tail, num_reps = (1.0 - check_level("confidence", confidence)) / 2.0, check_count("num_reps", num_reps)
+    tail, num_reps = (1.0 - check_fraction("confidence", confidence)) / 2.0, check_whole("num_reps", num_reps)
     comparisons = len(runs_x) * runs_y.size
     replications = [
         _improvement(_stratified(runs_x, size, drawn), _stratified(runs_y, size, drawn))
@@ -125,7 +125,7 @@ def wilson_interval(successes: Any, trials: Any, *, confidence: float = 0.95) ->
             "successes and trials must be whole numbers with 0 <= successes <= trials, "
             f"got {k[wrong][0]:g} successes in {n[wrong][0]:g} trials"
         )
-    z = NormalDist().inv_cdf(0.5 + check_level("confidence", confidence) / 2.0)
+    z = NormalDist().inv_cdf(0.5 + check_fraction("confidence", confidence) / 2.0)
     half = z * np.sqrt(k * (n - k) / np.maximum(n, 1.0) + z * z / 4.0)
     middle = k + z * z / 2.0
     # Exactly 0 for no success and 1 for all, where rounding would leave something of 1e-17.

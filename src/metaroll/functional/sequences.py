@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.minibatches import check_count
 
 __all__ = [
     "sequence",
@@ -46,7 +46,7 @@ def sequence(x_init: Start, iterations: int, iterator_function: Rule, dtype: typ
     """
     if not callable(iterator_function):
         raise TypeError(f"iterator_function must be callable as f(x_seq, i, x_init), got {iterator_function!r}")
-    return _sequence(x_init, check_count("iterations", iterations, least=0), iterator_function, dtype)
+    return _sequence(x_init, check_whole("iterations", iterations, low=0), iterator_function, dtype)
 
 
 def sequence_const(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
@@ -103,7 +103,7 @@ def sequence_nlog2(x_init: Start, iter: int, dtype: type = int) -> tuple[Element
 
 
 def _numbered(x_init: Start, iter: int, rule: Rule, dtype: type) -> tuple[Element, np.ndarray]:
-    return _sequence(x_init, check_count("iter", iter, least=0), rule, dtype)
+    return _sequence(x_init, check_whole("iter", iter, low=0), rule, dtype)
 
 
 def _sequence(x_init: Start, iterations: int, rule: Rule, dtype: type) -> tuple[Element, np.ndarray]:

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.distillation_data import LabeledRollouts
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.optimizer_state import load_optimizer_tree, optimizer_tree

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import SnapshotError
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo import PPO
 from metaroll.policies.normalized import NormalisedPolicy

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from metaroll.checks import check_number, check_whole
 from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.restoring import load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalisedPolicy

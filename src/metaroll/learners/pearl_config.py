@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.checks import check_number, check_whole
 from metaroll.errors import unknown_name
-from metaroll.learners.checks import check_number, check_whole
 from metaroll.types import EnvSpec, EnvUpdate, InOutSpec
 
 __all__ = [

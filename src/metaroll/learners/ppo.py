@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, unknown_name
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.checks import check_whole
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo_autograd import AutogradTrainer
 from metaroll.learners.ppo_config import PPOConfig

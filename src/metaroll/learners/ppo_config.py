@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from metaroll.learners.checks import check_number, check_whole
+from metaroll.checks import check_number, check_whole
 
 __all__ = ["PPOConfig"]
 

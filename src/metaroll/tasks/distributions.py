@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from metaroll.checks import plain_number
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.seeding import as_generator
-from metaroll.tasks.plain_numbers import number_of
 
 __all__ = [
     "BernoulliDomainParam",
@@ -49,9 +49,9 @@ class DomainParam(ABC):
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"name must be the name of a domain parameter, got {self.name!r}")
         for name in self._numbers:
-            setattr(self, name, number_of(f"{name} of {self.name!r}", getattr(self, name)))
+            setattr(self, name, plain_number(f"{name} of {self.name!r}", getattr(self, name)))
         for name in ("clip_lo", "clip_up"):
-            setattr(self, name, number_of(f"{name} of {self.name!r}", getattr(self, name), finite=False))
+            setattr(self, name, plain_number(f"{name} of {self.name!r}", getattr(self, name), finite=False))
         if self.clip_lo > self.clip_up:
             raise ValueError(
                 f"clip_lo of {self.name!r} must not be above clip_up, got {self.clip_lo} and {self.clip_up}"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from metaroll.checks import plain_number
 from metaroll.tasks.domain_access import domain_params_of, set_domain_params
-from metaroll.tasks.plain_numbers import number_of
 from metaroll.tasks.updates import task_key
 from metaroll.types import EnvUpdate
 
@@ -74,4 +74,4 @@ class DomainParamUpdate(EnvUpdate):
 def _as_number(name: str, value: Any) -> float:
     if type(value) is float and math.isfinite(value):
         return value
-    return number_of(f"domain parameter {name!r}", value)
+    return plain_number(f"domain parameter {name!r}", value)

@@ -9,8 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.seeding import as_generator
-from metaroll.tasks.task_sampler import TaskSampler, checked_count
+from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import EnvConstructor, ExistingEnvUpdate, NewEnvUpdate, env_layers
 from metaroll.types import EnvUpdate
 
@@ -33,7 +34,7 @@ def sample_indices(
         with_replacement: Whether draws are independent of one another.
         generator: Source of randomness; ``None`` means fresh entropy.
     """
-    count = checked_count(count)
+    count = check_whole("n_tasks", count, 0)
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}: there is nothing to draw from")
     draw = as_generator(generator)
@@ -118,7 +119,7 @@ class EnvPoolSampler(TaskSampler):
                 "with_replacement must be False: an environment of the pool cannot be used twice at a time; "
                 "grow_pool(new_size) makes copies"
             )
-        count = checked_count(n_tasks)
+        count = check_whole("n_tasks", n_tasks, 0)
         if count > len(self._envs):
             raise ValueError(
                 f"n_tasks must be at most {len(self._envs)}, the size of the pool, got {count}; "
@@ -133,7 +134,7 @@ class EnvPoolSampler(TaskSampler):
         A pool of that size, or a larger one, stays as it is. No environment is copied again before all others have
         been. Each copy is given generators of its own, seeded from the sampler's, or it would repeat its original.
         """
-        missing = checked_count(new_size, "new_size") - len(self._envs)
+        missing = check_whole("new_size", new_size, 0) - len(self._envs)
         if missing <= 0:
             return
         copies = []

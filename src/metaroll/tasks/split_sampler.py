@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.seeding import as_generator
 from metaroll.tasks.finite_samplers import sample_indices
 from metaroll.tasks.hashed_split import Side, check_test_share, task_side
-from metaroll.tasks.task_sampler import TaskSampler, checked_count
+from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.task_sources import Draw, TaskSource
 from metaroll.tasks.updates import task_key
 from metaroll.types import EnvUpdate
@@ -65,7 +66,7 @@ class SplitTaskSampler(TaskSampler):
             n_tasks: How many.
             with_replacement: Whether a task may come up again before all others of a list did, or twice in a call.
         """
-        count = checked_count(n_tasks)
+        count = check_whole("n_tasks", n_tasks, 0)
         if self._list is not None:
             chosen = sample_indices(count, len(self._list), with_replacement, self._generator)
             return [self._source.update(self._list[i]) for i in chosen]

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.seeding import as_generator, isolated_rng
 from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvUpdate
 
-__all__ = ["FixedTaskSampler", "SetTaskSampler", "TaskSampler", "checked_count", "draw_tasks"]
+__all__ = ["FixedTaskSampler", "SetTaskSampler", "TaskSampler", "draw_tasks"]
 
 
 class TaskSampler(ABC):
@@ -76,7 +77,7 @@ class SetTaskSampler(TaskSampler):
             n_tasks: How many.
             with_replacement: Has no effect: whether tasks repeat is up to the environment.
         """
-        tasks = draw_tasks(self._env, checked_count(n_tasks), self._generator)
+        tasks = draw_tasks(self._env, check_whole("n_tasks", n_tasks, 0), self._generator)
         return [SetTaskUpdate(self._env_constructor, task, self._wrapper, made_by=self._made_by) for task in tasks]
 
 
@@ -107,7 +108,7 @@ class FixedTaskSampler(TaskSampler):
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """The first ``n_tasks`` updates, or ``n_tasks`` draws from all of them ``with_replacement``."""
-        count = checked_count(n_tasks)
+        count = check_whole("n_tasks", n_tasks, 0)
         if with_replacement:
             return [self._updates[i] for i in self._generator.integers(len(self._updates), size=count)]
         if count > len(self._updates):
@@ -141,12 +142,3 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     if len(tasks) != num_tasks:
         raise ValueError(f"sample_tasks({num_tasks}) must return {num_tasks} tasks, got {len(tasks)}")
     return tasks
-
-
-def checked_count(n_tasks: int, name: str = "n_tasks") -> int:
-    """A number of tasks, or what is wrong with it."""
-    if isinstance(n_tasks, bool) or not isinstance(n_tasks, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {n_tasks!r}")
-    if n_tasks < 0:
-        raise ValueError(f"{name} must not be negative, got {n_tasks}")
-    return int(n_tasks)

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import gymnasium
 
+from metaroll.checks import check_number, check_whole
 from metaroll.cli.experiment.ppo_setup import build_epopt, build_ppo, own_arguments, spec_of, variations_of
 from metaroll.cli.runs.run_folder import find_run, read_config
-from metaroll.learners.checks import check_number, check_whole
 from metaroll.learners.distillation import Distillation
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.envs.metaworld.library import HORIZON, MW_TASKS_PER_ENV, metaworld_package, provenance_of
 from metaroll.envs.metaworld.sawyer import MetaWorldEnvMaker, checked_setting
 from metaroll.envs.metaworld.tasks import MetaWorldTask, as_task
 from metaroll.envs.metaworld.wrappers import TaskWrapper
 from metaroll.seeding import as_generator
-from metaroll.tasks.task_sampler import TaskSampler, checked_count
+from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvUpdate
 
@@ -98,7 +99,7 @@ class MetaWorldTaskSampler(TaskSampler):
             n_tasks: How many; a multiple of the number of classes.
             with_replacement: Draw all tasks independently.
         """
-        count = checked_count(n_tasks)
+        count = check_whole("n_tasks", n_tasks, 0)
         each, rest = divmod(count, len(self._tasks))
         if rest:
             below, above = count - rest, count - rest + len(self._tasks)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from metaroll.checks import plain_number
 from metaroll.envs.sims.initial_states import InitialStates
 from metaroll.envs.sims.model import Columns, SimModel
 from metaroll.envs.sims.tasks import SimTask
 from metaroll.errors import DataError, unknown_name
-from metaroll.tasks.plain_numbers import number_of
 from metaroll.types import EnvSpec
 
 __all__ = ["SimSetting", "check_order", "check_params"]
@@ -53,7 +53,7 @@ def _checked_param(model: SimModel, name: str, value: Any) -> float:
     if name not in model.nominal:
         raise DataError(str(unknown_name(f"domain parameter of the {model.name}", str(name), model.nominal)))
     if type(value) is not float:  # randomizers deliver arrays and tensors of one entry
-        value = number_of(f"domain parameter {name!r}", value)
+        value = plain_number(f"domain parameter {name!r}", value)
     low, high = model.ranges.get(name, (-math.inf, math.inf))
     if not math.isfinite(value):
         raise ValueError(f"domain parameter {name!r} must be finite, got {value}")

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from metaroll.checks import plain_number
 from metaroll.envs.wrappers.base import APPLIED, ChainWrapper, WrappedSlots, box_of, seed_of, with_applied
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.plain_numbers import number_of
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
 
 __all__ = ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"]
@@ -280,7 +280,7 @@ def checked_delay(delay: Any) -> int:
     """A number of steps from 0 to 10000."""
     if isinstance(delay, bool):
         raise TypeError(f"act_delay must be a number of steps, got {delay!r}")
-    steps = number_of("act_delay", delay)
+    steps = plain_number("act_delay", delay)
     if not steps.is_integer():
         raise ValueError(f"act_delay must be a whole number of steps, got {delay!r}; draw it with roundint=True")
     if not 0 <= steps <= _LONGEST_DELAY:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metaroll.checks import plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots
 from metaroll.errors import unknown_name
 from metaroll.tasks.domain_access import check_domain_params, domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.plain_numbers import number_of
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots
 
 __all__ = ["DomainParamTransformWrapper"]
@@ -96,7 +96,7 @@ class DomainParamTransformWrapper(ChainWrapper):
         scale = self.scales.get(name)
         if scale is None:
             return value
-        value = number_of(f"domain parameter {name!r}", value)
+        value = plain_number(f"domain parameter {name!r}", value)
         if scale == "log":
             try:
                 return math.exp(value)

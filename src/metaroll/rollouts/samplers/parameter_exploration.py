@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
-from metaroll.functional.minibatches import check_count
 from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains, given_states
@@ -177,7 +177,7 @@ class ParameterExplorationSampler:
         self._check_open()
         sets = self._checked_sets(param_sets)
         states = None if init_states is None else self._checked_states(init_states)
-        self._count = self._count + 1 if number is None else check_count("number", number, least=0)
+        self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
         with module_mode(self.policy, eval):
             if eval != self._mode:  # workers hold a torch module as it was when it was sent
                 self._engine.set_policy(self.policy)

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from metaroll.checks import check_whole
 from metaroll.data.space_batches import element_at
 from metaroll.envs.lookup.slot_factory import make_slots
 from metaroll.policies.adapters import ScriptedPolicy
@@ -56,9 +57,9 @@ class SlotsVectorEnv(VectorEnv):
         max_episode_steps: int | None = None,
     ) -> None:
         self.autoreset_mode = _mode(autoreset_mode)
-        _check_count("num_envs", num_envs)
+        check_whole("num_envs", num_envs)
         if max_episode_steps is not None:
-            _check_count("max_episode_steps", max_episode_steps)
+            check_whole("max_episode_steps", max_episode_steps)
         self._slots = make_slots(env, num_envs, reachable=True)
         spec = self._slots.env_spec
         self.num_envs = self._slots.num_slots
@@ -264,11 +265,6 @@ class SlotsVectorEnv(VectorEnv):
         for i in np.flatnonzero(ended).tolist():
             finals[i] = element_at(self.single_observation_space, last, i)
         return {"final_obs": finals, "_final_obs": ended.copy(), "_final_info": ended.copy()}
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
 
 
 def _attribute(env: Any, name: str) -> Any:

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from metaroll.checks import check_fraction, check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.bootstrap import Interval, check_level, interval_bounds, resamples
-from metaroll.functional.minibatches import check_count
+from metaroll.functional.bootstrap import Interval, interval_bounds, resamples
 
 __all__ = [
     "Interval",
@@ -217,8 +217,8 @@ def intervals_of_means(
     if len(values) == 1:
         nothing = np.full(values.shape[1], math.nan)
         return nothing, nothing.copy()
-    tail = (1.0 - check_level("confidence", confidence)) / 2.0
-    blocks = resamples(values, check_count("num_resamples", num_resamples), seed)
+    tail = (1.0 - check_fraction("confidence", confidence)) / 2.0
+    blocks = resamples(values, check_whole("num_resamples", num_resamples), seed)
     return interval_bounds(values.mean(axis=0), np.concatenate([b.mean(axis=1) for b in blocks]), tail, method)
 
 
@@ -245,8 +245,8 @@ def interval_of_normalized_score(
     estimate = _score(*samples.T, axis=-1)
     if len(samples) == 1 or math.isnan(estimate):
         return Interval(math.nan, math.nan)
-    tail = (1.0 - check_level("confidence", confidence)) / 2.0
-    blocks = resamples(samples, check_count("num_resamples", num_resamples), seed)
+    tail = (1.0 - check_fraction("confidence", confidence)) / 2.0
+    blocks = resamples(samples, check_whole("num_resamples", num_resamples), seed)
     scores = np.concatenate([_score(*np.moveaxis(block, 2, 0), axis=1) for block in blocks])
     low, high = interval_bounds(estimate, scores, tail, method)
     return Interval(float(low), float(high))

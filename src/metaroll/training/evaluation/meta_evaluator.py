@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
@@ -164,7 +165,7 @@ class MetaEvaluator(EvaluatorState):
             keep_rollouts: Keep all steps in the result.
         """
         num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
-        _check_count("test_rollouts_per_task", num_adapted)
+        check_whole("test_rollouts_per_task", num_adapted)
         updates = self.prepare(algo)
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
@@ -337,16 +338,11 @@ def _metrics_by_name(
 def _check_protocol(explore: Any, adapted: Any, tasks: Any, repetitions: Any, posterior: bool, prior: Any) -> None:
     counts = {"n_exploration_traj": explore, "n_test_rollouts": adapted, "repetitions": repetitions}
     for name, value in {**counts, "num_prior_episodes": prior}.items():
-        _check_count(name, value)
+        check_whole(name, value)
     if tasks is not None:
-        _check_count("n_test_tasks", tasks)
+        check_whole("n_test_tasks", tasks)
     if posterior and prior > explore:
         raise ValueError(f"num_prior_episodes must be at most n_exploration_traj={explore}, got {prior}")
-
-
-def _check_count(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
 
 
 def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, deterministic: bool) -> bool:

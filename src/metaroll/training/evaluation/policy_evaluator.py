@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.learners.checks import check_whole
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.engine_policy import use_policy

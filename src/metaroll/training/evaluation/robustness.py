@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_fraction, check_whole
 from metaroll.data.atomic_files import write_atomic
 from metaroll.envs.lookup.slot_factory import env_source, make_env
 from metaroll.envs.lookup.source import close_made
 from metaroll.errors import unknown_name
-from metaroll.functional.bootstrap import check_level
-from metaroll.learners.checks import check_whole
 from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import fresh_seed
@@ -156,7 +155,7 @@ def robustness_map(
         pool: Workers; ``None`` runs in this process.
     """
     check_whole("num_episodes", num_episodes, 1)
-    check_level("confidence", confidence)
+    check_fraction("confidence", confidence)
     if max_steps is not None:
         check_limit(max_steps)
     axes = _checked_grid(grid)

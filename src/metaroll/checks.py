@@ -1,0 +1,97 @@
+"""Checks of single values as users give them; each returns the value as plain Python. Inside, values are trusted."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["check_fraction", "check_number", "check_unit_interval", "check_whole", "plain_number"]
+
+
+def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
+    """``value`` as an int, if it is an integer of at least ``low`` (and at most ``high``).
+
+    Raises:
+        TypeError: It is no integer (booleans are none).
+        ValueError: It is too small or too large.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an integer of at least {low}, got {value!r} of type {type(value).__name__}")
+    if value < low:
+        raise ValueError(f"{name} must be an integer of at least {low}, got {value}")
+    if high is not None and value > high:
+        raise ValueError(f"{name} must be at most {high}, got {value}")
+    return int(value)
+
+
+def check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> float:
+    """``value`` as a float, if it is a finite number in [low, high], or (low, high] with ``above_low``.
+
+    Raises:
+        TypeError: It is no number (booleans are none).
+        ValueError: It lies outside, or is NaN or infinite.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
+    if not math.isfinite(value) or not low <= value <= high or (above_low and value == low):
+        opening = "(" if above_low or low == -math.inf else "["
+        closing = ")" if high == math.inf else "]"
+        raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {value}")
+    return float(value)
+
+
+def check_unit_interval(name: str, value: Any) -> float:
+    """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda); arrays of one entry will do.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It lies outside, or is NaN.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be a number in [0, 1], got {value!r}") from error
+    if not 0.0 <= number <= 1.0:  # false for NaN too
+        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+    return number
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """``value`` as a float, if it lies in (0, 1) (an alpha, a confidence, a share).
+
+    Raises:
+        TypeError: It is no number (booleans are none).
+        ValueError: It lies outside, or is NaN.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"{name} must be a number in (0, 1), got {value!r}")
+    if not 0.0 < value < 1.0:  # true for NaN too
+        raise ValueError(f"{name} must lie in (0, 1), got {value!r}")
+    return float(value)
+
+
+def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
+    """``value`` as a plain number.
+
+    Args:
+        name: How messages call it.
+        value: Number, or array or tensor of one entry (on any device, with or without gradient).
+        finite: Refuse infinity.
+
+    Raises:
+        TypeError: Not a number.
+        ValueError: NaN, or infinite.
+    """
+    try:
+        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.zeros(0)
+    if array.size != 1 or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    number = float(array.reshape(()))
+    if math.isnan(number) or (finite and not math.isfinite(number)):
+        raise ValueError(f"{name} must be {'finite' if finite else 'a number'}, got {number}")
+    return number
