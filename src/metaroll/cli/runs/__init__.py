@@ -1,0 +1,1 @@
+"""Runs, groups of runs, and their folders."""
