@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -22,6 +23,8 @@ __all__ = [
     "Runner",
     "SlotStep",
     "Slots",
+    "SlotsInfo",
+    "SlotsKind",
     "flat_dim",
 ]
 
@@ -204,31 +207,110 @@ class SlotStep(NamedTuple):
     ``observations (E, ...)``, ``rewards (E,)`` float64, ``terminated (E,)`` and ``truncated (E,)`` bool, and ``infos``:
     either name -> array ``(E, ...)`` (batched simulators) or a list of E dicts (lists of environments).
     The true last observation is in ``observations`` also where an episode ends: nothing resets itself.
+    ``states`` are those after the step, where ``Slots.attach`` asked for them and they are known: ``(E, S)``, or a list
+    of E arrays ``(S,)`` (``None`` where an environment does not tell its state).
     """
 
-    observations: np.ndarray
+    observations: Any
     rewards: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
     infos: Mapping[str, np.ndarray] | Sequence[Mapping[str, Any]]
+    states: np.ndarray | Sequence[np.ndarray | None] | None = None
 
 
-@runtime_checkable
-class Slots(Protocol):
-    """Many environments that are stepped together; a slot without a plan is frozen."""
+SlotsKind = Literal["list", "batched", "physics", "vector"]
+"""A list of environments, a cheap simulator of rows, an expensive one, a vector environment of others."""
+
+
+@dataclass(frozen=True)
+class SlotsInfo:
+    """What slots are.
+
+    Attributes:
+        name: What rollouts call the environment.
+        kind: Decides how many slots a unit of work has.
+        steps_past_end: A slot may be stepped after its rollout has ended, at no harm and little cost, and what it does
+            then is ignored: the loop looks for endings at the end of a block of lock-steps only. Otherwise a slot is
+            never stepped past an ending.
+        resets_together: Slots can only be reset all at once.
+        can_keep: ``keep`` is offered.
+    """
+
+    name: str
+    kind: SlotsKind = "list"
+    steps_past_end: bool = False
+    resets_together: bool = False
+    can_keep: bool = False
+
+
+class Slots(ABC):
+    """Many environments that are stepped together; a slot without a plan is frozen.
+
+    Attributes:
+        num_slots: How many (E).
+        env_spec: Spaces, labels and time limit, the same for all.
+        info: What these slots are.
+        record_states: Whether ``SlotStep.states`` are wanted (see ``attach``).
+        beat: Called with ``"reset"`` or ``"step"`` now and then where single environments are slow (see ``attach``).
+    """
 
     num_slots: int
     env_spec: EnvSpec
+    info: SlotsInfo
+    record_states: bool = False
+    beat: Callable[[str], None] | None = None
 
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> np.ndarray:
+    def attach(self, *, beat: Callable[[str], None] | None = None, record_states: bool = False) -> None:
+        """Say who watches that work goes on, and whether states are to be told with every step."""
+        self.beat, self.record_states = beat, record_states
+
+    @abstractmethod
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)`` (fresh memory)."""
-        ...
 
-    def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
+    @abstractmethod
+    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
         """Step the slots where ``active (E,)`` is true with their rows of ``actions``; results are fresh memory."""
-        ...
 
-    def close(self) -> None: ...
+    def keep(self, slots: np.ndarray) -> None:
+        """Go on with these slots only (``(k,)``, increasing): slot ``i`` is then what was ``slots[i]``, E is ``k``."""
+        raise NotImplementedError(f"{self.info.name} keeps all its slots")
+
+    def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
+        """States now, as in ``SlotStep.states``; ``None`` where they are not known."""
+        return None
+
+    def time_step(self, slot: int) -> float | None:
+        """Seconds per step in a slot, where they are known."""
+        return None
+
+    def domain_param(self, slot: int) -> dict[str, Any] | None:
+        """Domain parameters of the rollout in a slot, where its environment tells them."""
+        return None
+
+    def name_of(self, slot: int) -> str:
+        """What the environment in a slot is called."""
+        return self.info.name
+
+    def provenance(self, slot: int) -> dict[str, Any] | None:
+        """What the environment in a slot says of its versions and rules."""
+        return None
+
+    def reset_info(self, slot: int) -> Mapping[str, Any]:
+        """What the environment in a slot told at its last reset."""
+        return {}
+
+    def environments(self, *, make: bool = False) -> list[Any]:
+        """The environments of a list, one per slot (``None`` where it has not been made); empty for simulators.
+
+        Args:
+            make: Make those that have not been used yet.
+        """
+        return []
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to release)
+        """Free what the slots hold."""
 
 
 @runtime_checkable

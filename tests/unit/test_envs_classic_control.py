@@ -69,7 +69,7 @@ def test_episodes_are_gymnasiums(name: str) -> None:
     limit = gymnasium.spec(name).max_episode_steps
     assert limit is not None and limit == slots.env_spec.max_episode_length
     for step in range(limit + 20):
-        actions = eager_actions(name, slots.states, generator)
+        actions = eager_actions(name, slots.states(), generator)
         result = slots.step(actions, active)
         assert (result.observations.dtype, result.rewards.dtype) == (np.float32, np.float64)
         for i, env in enumerate(envs):
@@ -88,11 +88,11 @@ def test_episodes_are_gymnasiums(name: str) -> None:
 
 def compare(batched: Any, listed: Any, plans: list[RolloutPlan], num_steps: int) -> int:
     """Step both, also beyond endings, while slots stop in turn; how many endings there were."""
-    name, rows, ends = batched.name, list(range(len(plans))), 0
+    name, rows, ends = batched.info.name, list(range(len(plans))), 0
     np.testing.assert_array_equal(batched.reset(rows, plans), listed.reset(rows, plans))
     active, generator = np.arange(batched.num_slots) < len(plans), np.random.default_rng(1)
     for step in range(num_steps):
-        actions = eager_actions(name, batched.states, generator)
+        actions = eager_actions(name, batched.states(), generator)
         result, expected = batched.step(actions, active), listed.step(actions, active)
         for one, other in zip(result[:4], expected[:4], strict=True):
             np.testing.assert_array_equal(one[rows], other[rows])

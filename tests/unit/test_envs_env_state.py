@@ -121,7 +121,7 @@ def test_tap_keeps_rollouts_apart_and_passes_everything_on():
     ]
     first = tap.reset([0, 1], plans)
     result = tap.step(np.zeros((2, 1), np.float32), np.array([True, False]))
-    assert tap.name == "Oscillator" and tap.num_slots == 2
+    assert tap.info.name == "Oscillator" and tap.num_slots == 2
     again = tap.reset([0], plans[:1])
     one, two, three = (tap.take(position) for position in range(3))
     np.testing.assert_array_equal(one.states, [first[0], result.observations[0]])

@@ -80,8 +80,8 @@ def test_actions_are_copied() -> None:
     actions = np.full((1, 1), 0.25, dtype=np.float32)
     slots.step(actions, np.array([True]))
     actions[:] = 9
-    assert slots.envs[0].kept[0].tolist() == [0.25]
-    slots.envs[0].kept[0][:] = 5
+    assert slots.environments()[0].kept[0].tolist() == [0.25]
+    slots.environments()[0].kept[0][:] = 5
     assert actions[0, 0] == 9
 
 
@@ -146,11 +146,11 @@ def test_updates_leave_no_trace() -> None:
 def test_set_task_updates_reuse_the_environment() -> None:
     slots = GymSlots(Counter, 1)
     slots.reset([0], [plan(0, SetTaskUpdate(Counter, 2.0))])
-    env = slots.envs[0]
+    env = slots.environments()[0]
     assert slots.reset([0], [plan(0, SetTaskUpdate(Counter, 3.0))])[0, 0] == 3
-    assert slots.envs[0] is env
+    assert slots.environments()[0] is env
     slots.reset([0], [plan(0)])
-    assert slots.envs[0] is not env
+    assert slots.environments()[0] is not env
     assert env.closed
 
 
@@ -165,9 +165,9 @@ def test_existing_environments_are_used_as_they_are_and_not_closed() -> None:
     update = ExistingEnvUpdate(pooled)
     slots = GymSlots(Counter, 2)
     np.testing.assert_array_equal(slots.reset([0], [plan(0, update)]), [[6, 6]])
-    assert slots.envs[0] is pooled
+    assert slots.environments()[0] is pooled
     slots.reset([1], [plan(1, update)])
-    assert slots.envs[1] is not pooled  # two slots cannot step one environment
+    assert slots.environments()[1] is not pooled  # two slots cannot step one environment
     slots.close()
     assert not pooled.closed
 
@@ -176,7 +176,7 @@ def test_share_uses_the_given_environment_and_never_closes_it() -> None:
     env = Counter(start=1.0)
     slots = GymSlots(env, 1, share=True)
     assert slots.reset([0], [plan()])[0, 0] == 1
-    assert slots.envs[0] is env
+    assert slots.environments()[0] is env
     assert slots.reset([0], [plan(0, SetTaskUpdate(Counter, 2.0))])[0, 0] == 2
     assert slots.reset([0], [plan(0, NewEnvUpdate(lambda: Counter(start=3.0)))])[0, 0] == 3
     assert slots.reset([0], [plan()])[0, 0] == 1  # as it was given, although the task was changed in between
@@ -184,7 +184,7 @@ def test_share_uses_the_given_environment_and_never_closes_it() -> None:
     assert not env.closed
     copied = GymSlots(env, 2)
     copied.reset([0, 1], [plan(), plan(1)])
-    assert all(one is not env for one in copied.envs)
+    assert all(one is not env for one in copied.environments())
     with pytest.raises(ValueError, match="takes an environment and one slot"):
         GymSlots(env, 2, share=True)
 
@@ -192,7 +192,7 @@ def test_share_uses_the_given_environment_and_never_closes_it() -> None:
 def test_close_closes_what_was_built() -> None:
     slots = GymSlots(Counter, 2)
     slots.reset([0, 1], [plan(), plan(1)])
-    envs = slots.envs
+    envs = slots.environments()
     slots.close()
     assert all(env.closed for env in envs)
 
@@ -207,7 +207,7 @@ def test_exceptions_pass_with_the_number_of_the_slot() -> None:
     def broken(self: Any, **kwargs: Any) -> None:
         raise KeyError("no reset")
 
-    slots.envs[1].reset = broken.__get__(slots.envs[1])
+    slots.environments()[1].reset = broken.__get__(slots.environments()[1])
     with pytest.raises(KeyError) as in_reset:
         slots.reset([1], [plan()])
     assert in_reset.value._metaroll_slot == 1

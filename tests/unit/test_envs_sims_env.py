@@ -348,14 +348,14 @@ def test_wrong_plans_leave_the_slots_as_they_were() -> None:
     slots = SimSlots(2, PendulumEnv())
     good = [RolloutPlan(i, (0, 0, i), init_state=np.array([0.1 * i, 0.2])) for i in range(2)]
     slots.reset([0, 1], good)
-    states = slots.states
+    states = slots.states()
     for plan, error in (
         (good[0].with_(env_update=DomainParamUpdate({"pole_mass": -1.0})), ValueError),
         (good[0].with_(init_state=np.zeros(3)), ShapeError),
     ):
         with pytest.raises(error):
             slots.reset([1, 0], [good[1], plan])
-        np.testing.assert_array_equal(slots.states, states)
+        np.testing.assert_array_equal(slots.states(), states)
 
 
 def test_wrong_batches_are_refused() -> None:

@@ -74,7 +74,7 @@ def test_share_steps_the_given_environment() -> None:
     env = PointRobotEnv()
     slots = make_slots(env, 1, share=True)
     assert isinstance(slots, GymSlots)
-    assert slots.envs[0] is env
+    assert slots.environments()[0] is env
 
 
 def test_env_source_is_a_picklable_recipe() -> None:

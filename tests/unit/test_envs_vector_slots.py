@@ -90,7 +90,7 @@ class Together(gymnasium.vector.VectorWrapper):
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_environments_that_reset_only_as_a_whole(mode: AutoresetMode, expected: list[Any]) -> None:
     slots = VectorEnvSlots(Together(vector_of(mode)))
-    assert slots.resets_together
+    assert slots.info.resets_together
     with metaroll.RolloutEngine(lambda: Together(vector_of(mode)), policy_for(cart_pole)) as engine:
         same_bits(engine.run(plans()), expected)
 

@@ -186,8 +186,8 @@ def test_wrong_use_is_told() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"num_envs": 0}, ValueError, "num_envs must be a whole number of at least 1, got 0"),
-        ({"max_episode_steps": 0}, ValueError, "max_episode_steps must be a whole number of at least 1, got 0"),
+        ({"num_envs": 0}, ValueError, "num_envs must be an integer of at least 1, got 0"),
+        ({"max_episode_steps": 0}, ValueError, "max_episode_steps must be an integer of at least 1, got 0"),
         ({"env_updates": ["warm", None]}, TypeError, "env_updates must hold EnvUpdates or None, got 'warm'"),
     ],
 )

@@ -109,7 +109,7 @@ def test_slots_start_from_nominal_values_whatever_came_before():
     def after(params):
         update = None if params is None else DomainParamUpdate(params)
         slots.reset([0], [RolloutPlan(seed=(0, 0, 0), env_update=update)])
-        return domain_params_of(slots.envs[0])
+        return domain_params_of(slots.environments()[0])
 
     assert after({"mass": 5.0}) == {"mass": 5.0, "stiffness": 2.0}
     built = len(made)

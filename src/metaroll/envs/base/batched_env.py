@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["ArrayStep", "BatchedEnv", "BatchedSlots"]
 
@@ -174,7 +174,7 @@ class BatchedEnv(gymnasium.Env, ABC):
         )
 
 
-class BatchedSlots:
+class BatchedSlots(Slots):
     """Copies of a ``BatchedEnv`` stepped together: task and start of each slot come from its plan.
 
     Args:
@@ -187,7 +187,7 @@ class BatchedSlots:
             raise ValueError(f"num_slots must be at least 1, got {num_slots}")
         self.num_slots = num_slots
         self.env_spec = env.env_spec
-        self.name = type(env).__name__
+        self.info = SlotsInfo(type(env).__name__, "batched")
         self._env = env
         self._own_constants = env.constants_of(env.get_task())
         self._rows = _Rows(env, num_slots)
@@ -213,9 +213,6 @@ class BatchedSlots:
         reward, terminated, infos = self._rows.step(self._env, actions, np.asarray(active, dtype=bool))
         observations = self._env.observe(self._rows.state)
         return SlotStep(observations, reward, terminated, np.zeros(self.num_slots, dtype=bool), infos)
-
-    def close(self) -> None:
-        """Nothing to release."""
 
     def _constants_of(self, update: EnvUpdate | None) -> dict[str, np.ndarray]:
         if not self._env.accepts_update(update):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +26,7 @@ class Tapped(NamedTuple):
 
 def slot_domain_params(slots: Slots, slot: int, plan: RolloutPlan) -> dict[str, Any] | None:
     """Domain parameters of the environment in ``slot``, which has been reset for ``plan``, as far as they are known."""
-    tell = getattr(slots, "domain_param", None)
-    params = None if tell is None else tell(slot)
+    params = slots.domain_param(slot)
     if params is None:
         params = plan.task if isinstance(plan.env_update, DomainParamUpdate) else plan.extras.get("domain_param")
     return None if params is None else dict(params)
@@ -57,30 +56,48 @@ class _Tape:
         return Tapped(np.stack(known) if alike else None, self.dt, self.domain_params)
 
 
-class SlotsProxy:
+class SlotsProxy(Slots):
     """Passes everything on."""
 
     def __init__(self, slots: Slots) -> None:
-        self._slots: Any = slots
+        self._slots = slots
         self.num_slots = slots.num_slots
         self.env_spec = slots.env_spec
+        self.info = slots.info
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._slots, name)
-
-    @property
-    def beat(self) -> Callable[[str], None] | None:
-        return self._slots.beat
-
-    @beat.setter
-    def beat(self, beat: Callable[[str], None] | None) -> None:
-        self._slots.beat = beat
+    def attach(self, *, beat: Callable[[str], None] | None = None, record_states: bool = False) -> None:
+        self._slots.attach(beat=beat, record_states=record_states)
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         return self._slots.reset(slots, plans)
 
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
         return self._slots.step(actions, active)
+
+    def keep(self, slots: np.ndarray) -> None:
+        self._slots.keep(slots)
+        self.num_slots = self._slots.num_slots
+
+    def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
+        return self._slots.states()
+
+    def time_step(self, slot: int) -> float | None:
+        return self._slots.time_step(slot)
+
+    def domain_param(self, slot: int) -> dict[str, Any] | None:
+        return self._slots.domain_param(slot)
+
+    def name_of(self, slot: int) -> str:
+        return self._slots.name_of(slot)
+
+    def provenance(self, slot: int) -> dict[str, Any] | None:
+        return self._slots.provenance(slot)
+
+    def reset_info(self, slot: int) -> Mapping[str, Any]:
+        return self._slots.reset_info(slot)
+
+    def environments(self, *, make: bool = False) -> list[Any]:
+        return self._slots.environments(make=make)
 
     def close(self) -> None:
         self._slots.close()
@@ -97,18 +114,17 @@ class SlotTap(SlotsProxy):
         super().__init__(slots)
         self._tapes: list[_Tape] = []
         self._running: list[_Tape | None] = [None] * self.num_slots
-        self._log = StateLog(slots) if hasattr(slots, "states") else None
+        self._log = StateLog(slots) if isinstance(slots.states(), np.ndarray) else None
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         self._cut(slots)
         rows = super().reset(slots, plans)
         if self._log is not None:
             self._log.start(slots)
-        envs = getattr(self._slots, "envs", [None] * self.num_slots)  # a batched simulator has none
-        dt = getattr(self._slots, "dt", None)
+        envs = self._slots.environments() or [None] * self.num_slots  # a batched simulator has none
         for slot, plan in zip(slots, plans, strict=True):
-            own_dt = dt if dt is None or np.ndim(dt) == 0 else float(dt[slot])
-            self._running[slot] = tape = _Tape(envs[slot], own_dt, slot_domain_params(self._slots, slot, plan))
+            dt = self._slots.time_step(slot)
+            self._running[slot] = tape = _Tape(envs[slot], dt, slot_domain_params(self._slots, slot, plan))
             self._tapes.append(tape)
         return rows
 
@@ -134,7 +150,7 @@ class SlotTap(SlotsProxy):
         """Give the rollouts in ``slots`` of a batched simulator the states that they have passed."""
         if self._log is None:
             return
-        last = self._slots.states
+        last: Any = self._slots.states()
         for slot in slots:
             tape = self._running[slot]
             if tape is not None:

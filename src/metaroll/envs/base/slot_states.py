@@ -34,7 +34,7 @@ class StateLog:
     def before_step(self, active: np.ndarray) -> None:
         """The slots in ``active (E,)`` are about to be stepped."""
         number, row = divmod(self._step, _CHUNK)
-        states = self._slots.states
+        states = self._slots.states()
         if number == len(self._blocks):
             self._blocks.append(np.empty((_CHUNK, *states.shape), dtype=states.dtype))
         self._blocks[number][row] = states

@@ -13,7 +13,7 @@ from metaroll.envs.classic_control.formulas import Formula
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["ClassicControlSetting", "ClassicControlSlots"]
 
@@ -59,7 +59,7 @@ class ClassicControlSetting:
             return None
 
 
-class ClassicControlSlots:
+class ClassicControlSlots(Slots):
     """Many environments of one kind stepped as arrays; rollouts are those of the single environment, bit for bit.
 
     Args:
@@ -75,7 +75,7 @@ class ClassicControlSlots:
             raise ValueError(f"setting.values must be attributes of an environment that can be stepped, got {setting}")
         self.num_slots = num_slots
         self.env_spec = setting.env_spec
-        self.name = "ClassicControlSlots"
+        self.info = SlotsInfo("ClassicControlSlots", "batched")
         self._setting, self._formula = setting, setting.formula
         self._num_states = setting.formula.state_dim
         self._state = np.zeros((self._num_states + setting.formula.num_flags, num_slots))
@@ -88,15 +88,13 @@ class ClassicControlSlots:
         space = setting.env_spec.action_space
         self._num_choices = int(space.n) if isinstance(space, gymnasium.spaces.Discrete) else 0
 
-    @property
     def states(self) -> np.ndarray:
         """States ``(E, S)`` (a copy)."""
         return self._state[: self._num_states].T.copy()
 
-    @property
-    def dt(self) -> np.ndarray | None:
-        """Seconds per step of each slot ``(E,)``, where the environment tells."""
-        return self._constants[-1].copy() if "dt" in self._setting.values else None
+    def time_step(self, slot: int) -> float | None:
+        """Seconds per step in a slot, where the environment tells."""
+        return float(self._constants[-1][slot]) if "dt" in self._setting.values else None
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> np.ndarray:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), O)``."""
@@ -128,23 +126,20 @@ class ClassicControlSlots:
             self._state[:, rows], observations[rows], rewards[rows], terminated[rows] = moved
         self._last = observations.copy()
         self._elapsed += active
-        return SlotStep(observations, rewards, terminated, active & (self._elapsed >= self._limit), {})
-
-    def close(self) -> None:
-        """Nothing to release."""
+        return SlotStep(observations, rewards, terminated, active & (self._elapsed >= self._limit), {}, self.states())
 
     def _start(self, slot: int, plan: RolloutPlan) -> np.ndarray:
         if plan.seed is None:
             raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
         if plan.init_state is not None:
             raise ValueError(
-                f"init_state must be None: {self.name} does not read reset(options={{'init_state': ...}}), got "
+                f"init_state must be None: {self.info.name} does not read reset(options={{'init_state': ...}}), got "
                 f"{plan.init_state}"
             )
         constants = self._setting.constants(plan.env_update)
         if constants is None:
             raise TypeError(
-                f"batched {self.name} takes DomainParamUpdate of {', '.join(self._setting.values)}, got "
+                f"batched {self.info.name} takes DomainParamUpdate of {', '.join(self._setting.values)}, got "
                 f"{plan.env_update!r}; step a list of environments: make_slots(..., plans=plans)"
             )
         generator = np.random.Generator(np.random.PCG64(plan_env_seed(plan.seed)))  # as Gymnasium seeds

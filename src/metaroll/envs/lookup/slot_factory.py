@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import gymnasium
@@ -69,7 +70,7 @@ def make_slots(
     env = make_env(source)
     if kind == "vector":
         return VectorEnvSlots(env, owned=env is not source)
-    slots: Any
+    slots: Slots
     if (robot := gymnasium_setting(env)) is not None:
         slots = MujocoSlots(int(num_slots), robot)
     elif (classic := classic_setting(env)) is not None:
@@ -78,7 +79,7 @@ def make_slots(
         slots = ClassicControlSlots(int(num_slots), classic)
     else:
         slots = unguarded(env).batched_slots(int(num_slots))
-    slots.name = env_name(env)  # as in a list
+    slots.info = replace(slots.info, name=env_name(env))  # as in a list
     return slots
 
 

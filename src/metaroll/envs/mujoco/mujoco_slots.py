@@ -16,7 +16,7 @@ from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["MujocoSetting", "MujocoSlots"]
 
@@ -64,7 +64,7 @@ class MujocoSetting:
         )
 
 
-class MujocoSlots:
+class MujocoSlots(Slots):
     """Many simulations of one MuJoCo environment, stepped in a few threads; all else is done on arrays.
 
     Rollouts are those of the single environment, bit for bit. A simulation whose numbers are no longer finite (MuJoCo
@@ -81,7 +81,7 @@ class MujocoSlots:
             raise ValueError(f"num_slots must be at least 1, got {num_slots}")
         self.num_slots = num_slots
         self.env_spec = setting.env_spec
-        self.name = setting.name
+        self.info = SlotsInfo(setting.name, "physics")
         self._setting, self._rules = setting, setting.rules
         self._simulations = Simulations(num_slots, setting.model, setting.rules, threads)
         self._limit = _NEVER if setting.limit is None else setting.limit
@@ -93,10 +93,9 @@ class MujocoSlots:
         self._params: list[dict[str, float] | None] = [None] * num_slots
         self._last = setting.rules.observe(self._simulations.now, self._task)
 
-    @property
-    def dt(self) -> np.ndarray:
-        """Seconds per step of each slot ``(E,)``."""
-        return self._simulations.constants["dt"].copy()
+    def time_step(self, slot: int) -> float:
+        """Seconds per step in a slot."""
+        return float(self._simulations.constants["dt"][slot])
 
     def domain_param(self, slot: int) -> dict[str, float] | None:
         """What is set in the model of a slot."""
@@ -163,8 +162,9 @@ class MujocoSlots:
     def _apply(self, slot: int, update: EnvUpdate | None) -> None:
         if not self._setting.accepts_update(update):
             raise TypeError(
-                f"batched {self.name} takes DomainParamUpdate of entries of the MuJoCo model, and tasks of its own "
-                f"class without a wrapper, got {update!r}; step a list of environments: make_slots(..., plans=plans)"
+                f"batched {self.info.name} takes DomainParamUpdate of entries of the MuJoCo model, and tasks of its "
+                f"own class without a wrapper, got {update!r}; "
+                "step a list of environments: make_slots(..., plans=plans)"
             )
         simulations, row = self._simulations, self._own_task
         self._params[slot] = None

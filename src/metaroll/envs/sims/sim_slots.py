@@ -13,7 +13,7 @@ from metaroll.envs.sims.model import Columns, Constants
 from metaroll.envs.sims.setting import SimSetting, check_order, check_params
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["SimSlots", "applicable", "place_of"]
 
@@ -27,7 +27,7 @@ def applicable(update: EnvUpdate | None) -> bool:
     return update is None or type(update) in (EnvUpdate, DomainParamUpdate)
 
 
-class SimSlots:
+class SimSlots(Slots):
     """Simulations stepped as columns; domain parameters and initial states come from the plans.
 
     In float64 a row is bit-equal to the single environment.
@@ -46,16 +46,18 @@ class SimSlots:
         self._batch = SimBatch(self._setting, num_slots, dtype=dtype, generator=0)
         self.num_slots = num_slots
         self.env_spec = self._setting.spec(self._batch.dtype)
-        self.name = type(setting).__name__ if name is None else name
-        self.dt = self._setting.dt
+        self.info = SlotsInfo(type(setting).__name__ if name is None else name, "batched")
         self._param_index = {name: i for i, name in enumerate(self._setting.params)}
         self._own_params = np.array(list(self._setting.params.values()), dtype=np.float64)
         self._params = np.tile(self._own_params, (num_slots, 1))
 
-    @property
     def states(self) -> np.ndarray:
         """States ``(E, S)`` (a copy)."""
         return self._batch.state
+
+    def time_step(self, slot: int) -> float:
+        """Seconds per step."""
+        return self._setting.dt
 
     def domain_param(self, slot: int) -> dict[str, float]:
         """The domain parameters of a slot."""
@@ -102,10 +104,8 @@ class SimSlots:
             rewards[~active] = 0.0
             terminated, truncated = terminated & active, truncated & active
         infos = {"act_applied": batch.rows(outcome.applied)}
-        return SlotStep(batch.observe(), rewards, terminated, truncated, infos)
-
-    def close(self) -> None:
-        """Nothing to release."""
+        states = batch.state if self.record_states else None
+        return SlotStep(batch.observe(), rewards, terminated, truncated, infos, states)
 
     def _params_of(self, plan: RolloutPlan) -> np.ndarray:
         update = plan.env_update

@@ -21,7 +21,7 @@ from metaroll.data.space_batches import (
     to_box_type,
     write_element,
 )
-from metaroll.envs.base.env_state import check_init_state
+from metaroll.envs.base.env_state import check_init_state, read_state, state_owner, time_step_of
 from metaroll.envs.base.reset_options import plan_options, wanted_options
 from metaroll.envs.base.step_results import explained, truth_value
 from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
@@ -30,7 +30,7 @@ from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_access import domain_params_of
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["GymSlots"]
 
@@ -39,7 +39,7 @@ _MOST_PARKED = 2
 """Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
 
-class GymSlots:
+class GymSlots(Slots):
     """A list of environments behind the ``Slots`` protocol.
 
     What a rollout does depends on its plan alone: every reset is seeded from the plan, and an environment that carries
@@ -63,7 +63,7 @@ class GymSlots:
         self._fleet = _Fleet(source, self.num_slots, share)
         env = self._fleet.fresh(0)
         self.env_spec = EnvSpec.from_env(env)
-        self.name = env_name(env)
+        self.info = SlotsInfo(env_name(env))
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
         # Whether observations need a closer look than their shape: parts, or numbers that may not fit.
         self._structured = is_structured(env.observation_space)
@@ -76,24 +76,36 @@ class GymSlots:
         self._elapsed = np.zeros(self.num_slots, dtype=np.int64)
         self._limits = np.full(self.num_slots, _NEVER)
         """Time limits of the wrappers that ``_steps`` leaves out."""
-        self.reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
-        """What each environment told at its last reset."""
-        self.names = [self.name] * self.num_slots
-        """``name`` of the environment in each slot, which an update may have replaced by another."""
+        self._reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
+        self._names = [self.info.name] * self.num_slots
+        """Of the environment in each slot, which an update may have replaced by another."""
+        self._owners: list[Any] = [None] * self.num_slots
+        """The layer of each environment that has a state."""
         self._domain_params: list[dict[str, Any] | None] = [None] * self.num_slots
         self._wanted: list[frozenset[str]] = [frozenset()] * self.num_slots
         """Which entries of plans the environments want to hear."""
-        self.beat: Callable[[str], None] | None = None
-        """Called with ``"reset"`` or ``"step"`` now and then, so that a watcher sees that slow environments move on."""
 
-    @property
-    def envs(self) -> list[Any]:
-        """The environments as they are now; ``None`` where a slot has not been used."""
-        return list(self._fleet.envs)
+    def environments(self, *, make: bool = False) -> list[Any]:
+        """The environments as they are now; ``None`` where a slot has not been used, unless they are to be made."""
+        envs = list(self._fleet.envs)
+        return [self._fleet.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 
-    def build(self) -> list[Any]:
-        """The environments, those included that had to be made for it."""
-        return [self._fleet.fresh(i) if env is None else env for i, env in enumerate(self._fleet.envs)]
+    def name_of(self, slot: int) -> str:
+        """What the environment in a slot is called."""
+        return self._names[slot]
+
+    def reset_info(self, slot: int) -> Mapping[str, Any]:
+        """What the environment in a slot told at its last reset."""
+        return self._reset_infos[slot]
+
+    def states(self) -> list[np.ndarray | None]:
+        """``state`` of each environment that tells it as numbers."""
+        return [None if owner is None else read_state(owner) for owner in self._owners]
+
+    def time_step(self, slot: int) -> float | None:
+        """Seconds per step, where the environment in a slot tells (``dt``)."""
+        env = self._fleet.envs[slot]
+        return None if env is None else time_step_of(env)
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
         """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
@@ -180,7 +192,8 @@ class GymSlots:
         self._last = take_rows(observations, slice(None))
         self._elapsed += active
         truncated |= active & (self._elapsed >= self._limits)
-        return SlotStep(observations, rewards, terminated, truncated, infos)
+        states = self.states() if self.record_states else None
+        return SlotStep(observations, rewards, terminated, truncated, infos, states)
 
     def close(self) -> None:
         """Close the environments, except those that the caller owns."""
@@ -205,7 +218,7 @@ class GymSlots:
             self._steps[slot] = checked_step(env, step)
             self._limits[slot] = _NEVER if limit is None else limit
             self._wanted[slot] = wanted_options(env)
-            self.names[slot] = env_name(env)
+            self._names[slot] = env_name(env)
         self._elapsed[slot] = 0
         seed = plan_env_seed(plan.seed)
         options = plan_options(plan, self._wanted[slot])
@@ -222,7 +235,8 @@ class GymSlots:
             observation_there = placed(env, plan.init_state)
             observation = observation if observation_there is None else observation_there
             check_init_state(env, np.asarray(plan.init_state))
-        self.reset_infos[slot] = dict(result[1] or {})
+        self._owners[slot] = state_owner(env)
+        self._reset_infos[slot] = dict(result[1] or {})
         self._domain_params[slot] = domain_params_of(env)
         return observation
 

@@ -14,19 +14,19 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import action_element, check_elements, empty_batch, take_rows, write_element
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
-from metaroll.types import EnvSpec, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["VectorEnvSlots"]
 
 
-class VectorEnvSlots:
+class VectorEnvSlots(Slots):
     """A vector environment behind the ``Slots`` protocol; the trajectories are the same in all autoreset modes.
 
     What the environment does by itself after an ending (resetting in the same or in the next step) never reaches a
     rollout: its last observation is the true one, and the next rollout starts with a reset that is seeded by its plan.
     ``SyncVectorEnv`` and ``AsyncVectorEnv``, and any other one whose mode is DISABLED, reset single sub-environments.
-    The others can only be reset as a whole, so their slots all start together (``resets_together``), and a slot whose
-    rollout ends early waits.
+    The others can only be reset as a whole, so their slots all start together
+    (``SlotsInfo.resets_together``), and a slot whose rollout ends early waits.
 
     ``SyncVectorEnv`` in its SAME_STEP mode hands out the last observation uncopied: a sub-environment that shows the
     same memory at every step has overwritten it by then. The other modes are safe.
@@ -46,17 +46,20 @@ class VectorEnvSlots:
         self.num_slots = env.num_envs
         self.env_spec = EnvSpec.from_env(env)
         registered = getattr(env.spec, "id", None)
-        self.name = registered or type(env.unwrapped).__name__
         self.mode = _autoreset_mode(env)
         self._masked = self.mode is AutoresetMode.DISABLED or isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
-        self.resets_together = not self._masked
-        """Whether slots can only be reset all at once: the loop then waits until all are free."""
+        name = registered or type(env.unwrapped).__name__
+        self.info = SlotsInfo(name, "vector", resets_together=not self._masked)
         self._one_seed = False
         self._space, self._actions = env.single_observation_space, env.single_action_space
         self._last: Any = empty_batch(self._space, self.num_slots)
         self._idle = _some_action(self._actions)
         self._ended = np.ones(self.num_slots, dtype=bool)
         """Sub-environments that must not be stepped before a reset (DISABLED)."""
+
+    def environments(self, *, make: bool = False) -> list[Any]:
+        """The vector environment, once per slot."""
+        return [self.env] * self.num_slots
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``."""
@@ -105,7 +108,7 @@ class VectorEnvSlots:
                 "engine a function that makes one environment"
             )
         if plan.init_state is not None and not self._masked:
-            raise ValueError(f"{self.name} cannot reset one sub-environment, so init_state must be None")
+            raise ValueError(f"{self.info.name} cannot reset one sub-environment, so init_state must be None")
 
     def _reset_masked(self, slots: Sequence[int], plans: Sequence[RolloutPlan], seeds: list[int]) -> None:
         plain = [slot for slot, plan in zip(slots, plans, strict=True) if plan.init_state is None]
@@ -131,8 +134,8 @@ class VectorEnvSlots:
             except (TypeError, ValueError, gymnasium.error.Error):
                 self._one_seed = True
                 warnings.warn(
-                    f"{self.name} takes one seed for all its sub-environments: a rollout in it depends on all rollouts "
-                    "that start together with it, not on its plan alone",
+                    f"{self.info.name} takes one seed for all its sub-environments: a rollout in it depends on all "
+                    "rollouts that start together with it, not on its plan alone",
                     stacklevel=4,
                 )
         return self.env.reset(seed=int(np.random.SeedSequence(seeds).generate_state(1)[0]))
@@ -172,7 +175,7 @@ class VectorEnvSlots:
         finals = infos.get("final_obs", infos.get("final_observation"))
         if finals is None:
             raise ValueError(
-                f"{self.name} resets in the same step but does not tell the last observation in infos['final_obs']"
+                f"{self.info.name} resets in the same step but does not tell the last observation in infos['final_obs']"
             )
         final_infos = infos.get("final_info")
         told = _info_dicts(final_infos, self.num_slots) if isinstance(final_infos, Mapping) else final_infos
@@ -180,7 +183,7 @@ class VectorEnvSlots:
         for slot in ended.tolist():
             if shown is not None and finals[slot] is shown[slot]:
                 raise ValueError(
-                    f"the sub-environments of {self.name} show the same memory at every step, which the reset of "
+                    f"the sub-environments of {self.info.name} show the same memory at every step, which the reset of "
                     "autoreset mode SAME_STEP has overwritten: let them return copies, or use another autoreset mode"
                 )
             write_element(self._space, self._last, slot, finals[slot], "the final observation")

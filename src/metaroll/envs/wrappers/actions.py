@@ -171,8 +171,7 @@ class _DelaySlots(WrappedSlots):
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot."""
-        tell = getattr(self._slots, "domain_param", None)
-        return {**((None if tell is None else tell(slot)) or {}), "act_delay": int(self._delays[slot])}
+        return {**((self._slots.domain_param(slot)) or {}), "act_delay": int(self._delays[slot])}
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]`` with zeros on their way."""

@@ -346,8 +346,7 @@ class _DomainRandSlots(WrappedSlots):
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot."""
-        tell = getattr(self._slots, "domain_param", None)
-        return {**self._values[slot], **((None if tell is None else tell(slot)) or {})}
+        return {**self._values[slot], **(self._slots.domain_param(slot) or {})}
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]`` with domain parameters of its own."""

@@ -114,8 +114,7 @@ class _TransformSlots(WrappedSlots):
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot, transformed."""
-        tell = getattr(self._slots, "domain_param", None)
-        params = None if tell is None else tell(slot)
+        params = self._slots.domain_param(slot)
         return None if params is None else self._wrapper.forward(params)
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:

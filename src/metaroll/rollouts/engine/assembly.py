@@ -22,14 +22,11 @@ _PREFIXES = tuple(f"{group}/" for group in _GROUPS)
 
 def rollout_info(slots: Slots, slot: int, plan: RolloutPlan) -> dict[str, Any]:
     """What is told of a rollout beside its steps: environment, plan, domain parameters, provenance."""
-    names = getattr(slots, "names", None)
-    name = getattr(slots, "name", type(slots).__name__) if names is None else names[slot]
-    info: dict[str, Any] = {"env_name": name, "plan": _plan_summary(plan)}
+    info: dict[str, Any] = {"env_name": slots.name_of(slot), "plan": _plan_summary(plan)}
     params = slot_domain_params(slots, slot, plan)
     if params is not None:
         info["domain_param"] = params
-    tell = getattr(slots, "provenance", None)
-    provenance = None if tell is None else tell(slot)
+    provenance = slots.provenance(slot)
     if provenance is not None:
         info["provenance"] = provenance
     return info

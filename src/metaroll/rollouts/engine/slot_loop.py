@@ -79,8 +79,8 @@ class SlotLoop:
         self._on_invalid = on_invalid
         self._record_infos, self._records, self._record_hidden = record_infos, record, record_hidden
         self._beat = beat
-        if beat is not None and hasattr(slots, "beat"):
-            slots.beat = beat  # type: ignore[attr-defined]  # a list of slow environments tells of each
+        if beat is not None:
+            slots.attach(beat=beat)  # a list of slow environments tells of each
         self._slot_plans: list[RolloutPlan | None] = [None] * slots.num_slots
         self._slot_positions = [-1] * slots.num_slots
         self._num_taken = 0
@@ -241,7 +241,7 @@ class SlotLoop:
 
     def _fill(self) -> None:
         """Give free slots their next plans; a rollout whose first observation is invalid makes room for the next."""
-        if self._num_active and getattr(self.slots, "resets_together", False):
+        if self._num_active and self.slots.info.resets_together:
             return  # until all rollouts have ended
         while not self._exhausted and self._num_active < self.num_slots:
             slots: list[int] = []

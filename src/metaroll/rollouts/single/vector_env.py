@@ -143,8 +143,8 @@ class SlotsVectorEnv(VectorEnv):
 
     def render(self) -> tuple[Any, ...] | None:
         """Frames of the sub-environments, where these are a list of environments that render."""
-        envs = getattr(self._slots, "envs", None)
-        return None if envs is None else tuple(env.render() for env in envs)
+        envs = self._slots.environments()
+        return tuple(env.render() for env in envs) if envs and self._slots.info.kind == "list" else None
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """The attribute ``name`` of each sub-environment or of a wrapper of it."""
@@ -177,19 +177,17 @@ class SlotsVectorEnv(VectorEnv):
 
     def _example(self) -> Any:
         """One sub-environment, or the vector environment that is stepped; ``None`` for a batched simulator."""
-        envs = getattr(self._slots, "envs", None)
-        return getattr(self._slots, "env", None) if envs is None else envs[0]
+        return next(iter(self._slots.environments()), None)
 
     def _envs(self, name: str) -> Sequence[Any]:
         """The sub-environments, made where they have not been used yet."""
         self._check_open()
-        build = getattr(self._slots, "build", None)
-        if build is None:
+        if self._slots.info.kind != "list":
             raise AttributeError(
                 f"{name!r} cannot be asked of, or set in, single sub-environments: {type(self._slots).__name__} steps "
                 "them as one; gymnasium.vector.SyncVectorEnv has sub-environments"
             )
-        return build()
+        return self._slots.environments(make=True)
 
     def _checked_updates(self, updates: Sequence[EnvUpdate | None] | None) -> list[EnvUpdate | None]:
         if updates is None:
@@ -254,8 +252,7 @@ class SlotsVectorEnv(VectorEnv):
     def _reset_infos(self, infos: dict[str, Any], rows: list[int]) -> dict[str, Any]:
         """``infos`` with what sub-environments told at their reset, where these are a list of environments."""
         for i in rows:
-            told = getattr(self._slots, "reset_infos", None)
-            infos = self._add_info(infos, dict(told[i]), i) if told is not None else infos
+            infos = self._add_info(infos, dict(self._slots.reset_info(i)), i)
         return infos
 
     def _finals(self, ended: np.ndarray) -> dict[str, Any]:
