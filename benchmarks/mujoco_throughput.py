@@ -72,7 +72,7 @@ def ours(env: str, slots: int, pool: Any, args: argparse.Namespace, own_models: 
 def recorded(env: str, slots: int, args: argparse.Namespace) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Positions and velocities at the start, and actions ``(T, A)``, of rollouts of ours."""
     from metaroll.rollouts.engine.engine import RolloutEngine
-    from metaroll.seeding import plan_env_seed
+    from metaroll.tasks.plan_table import plan_env_seed
     from metaroll.types import RolloutPlan
 
     plans = [RolloutPlan(i, (1, 0, i), max_steps=args.max_steps) for i in range(slots)]

@@ -20,7 +20,6 @@ __all__ = [
     "fresh_seed",
     "get_base_seed",
     "isolated_rng",
-    "plan_env_seed",
     "plan_generator",
     "seed_sequence",
     "set_seed",
@@ -178,11 +177,6 @@ def plan_generator(seed: tuple[int, int, int], role: str) -> np.random.Generator
     other.
     """
     return np.random.Generator(np.random.PCG64(_role_sequence(seed, role)))
-
-
-def plan_env_seed(seed: tuple[int, int, int]) -> int:
-    """The integer that seeds a Gymnasium environment's ``reset`` for the rollout seeded with ``seed``."""
-    return int(_role_sequence(seed, "env").generate_state(1)[0]) >> 1
 
 
 def _role_sequence(seed: tuple[int, int, int], role: str) -> np.random.SeedSequence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ __all__ = [
     "EnvUpdate",
     "InOutSpec",
     "Policy",
+    "PolicyInfo",
     "PolicyState",
     "RenderMode",
     "RolloutPlan",
@@ -313,47 +314,110 @@ class Slots(ABC):
         """Free what the slots hold."""
 
 
-@runtime_checkable
-class Policy(Protocol):
-    """What acts. All that differs between slots lives in ``state`` (one row per slot), never in the policy.
+@dataclass(frozen=True)
+class PolicyInfo:
+    """What a policy is, for those who run it.
 
-    ``noise_dim`` numbers per slot and step are drawn for the policy from the generator of the rollout's plan: standard
-    normal or uniform on [0, 1), as ``noise_kind`` says; none for rollouts that act deterministically, whose rows are
-    zeros. ``width_independent`` promises that a row of the result does
-    not depend on how many rows there are; otherwise the engine calls the policy with blocks of fixed width. A policy
-    with a true attribute ``parameter_blocks`` also takes parameters ``(N / 8, P)``, one set for every eight consecutive
-    rows; the engine then sorts rows by their parameters.
+    Attributes:
+        noise_dim: Random numbers per row and step. They come from the generator of the rollout's plan; rollouts that
+            act deterministically get none, their rows are zeros.
+        noise_kind: Distribution of these numbers: standard normal, or uniform on [0, 1).
+        width_independent: A row of the result does not depend on how many rows there are. Other policies are called
+            with blocks of fixed width.
+        parameter_blocks: ``act`` also takes parameters ``(N / 8, P)``, one set for every eight consecutive rows; rows
+            are then sorted by their parameters.
+        structured: ``act`` sees observations as the environment's own batch (dicts, images in uint8), not as flat rows.
+        row_by_row: ``act`` is called with the rows of running rollouts only.
+        recurrent: Actions depend on earlier observations, through the state rows.
+        slow: The policy runs row by row in Python.
+        takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
+        draws: ``initial_state`` may draw from its generators; if not, none need to be made.
     """
 
-    noise_dim: int
-    noise_kind: Literal["normal", "uniform"]
-    width_independent: bool
+    noise_dim: int = 0
+    noise_kind: Literal["normal", "uniform"] = "normal"
+    width_independent: bool = True
+    parameter_blocks: bool = False
+    structured: bool = False
+    row_by_row: bool = False
+    recurrent: bool = False
+    slow: bool = False
+    takes_domain_params: bool = False
+    draws: bool = True
 
-    def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
-    ) -> PolicyState:
-        """State rows of slots that start a rollout; draws (a latent z, say) come from that rollout's generator."""
-        ...
 
+class Policy(ABC):
+    """What acts. All that differs between slots lives in ``state`` (one row per slot), never in the policy.
+
+    Objects of other libraries and functions become policies by ``as_policy``.
+    """
+
+    @property
+    @abstractmethod
+    def info(self) -> PolicyInfo:
+        """What the policy is; the same as long as it lives."""
+
+    @abstractmethod
     def act(
         self,
-        obs: np.ndarray,
+        obs: Any,
         state: PolicyState,
         noise: np.ndarray,
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``.
+    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+        """Actions of N rows; neither ``state`` nor any other argument is changed.
 
-        ``obs (N, obs_dim)`` is flat; ``noise (N, noise_dim)``; ``deterministic`` one flag or ``(N,)``; ``parameters``
-        flat ``(P,)``, stacked ``(N, P)`` (a different policy in every slot), or ``None`` for the policy's own.
-        Neither ``state`` nor any other argument is changed.
+        Args:
+            obs: Flat observations ``(N, obs_dim)``, or the environment's own batch for a ``structured`` policy.
+            state: What ``initial_state`` and the last call returned, name -> ``(N, ...)``.
+            noise: Random numbers ``(N, noise_dim)``, see ``PolicyInfo``.
+            deterministic: One flag, or one per row ``(N,)``.
+            parameters: Flat ``(P,)``, stacked ``(N, P)`` (a different policy in every row), blocks ``(N / 8, P)`` (see
+                ``PolicyInfo.parameter_blocks``), or ``None`` for the policy's own.
+
+        Returns:
+            Actions ``(N, act_dim)`` (``(N,)`` integers for Discrete), next state, and infos ``(N, ...)``.
         """
-        ...
 
+    @abstractmethod
     def acting_parameters(self) -> np.ndarray:
-        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in memory of their own."""
-        ...
+        """The flat parameters ``(P,)`` that ``act`` uses, on the CPU, in memory of their own; ``(0,)`` without any."""
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """State rows of N rollouts that start; by default nothing is remembered.
+
+        Args:
+            contexts: Context of each rollout, or ``None``.
+            generators: Source of each rollout's draws (a latent z, say).
+            domain_params: Domain parameters of each rollout's environment (``None`` where they are not known), for
+                policies with ``info.takes_domain_params``.
+        """
+        return {}
+
+    def plan_context(self) -> Context | None:
+        """What the policy believes about its task: the context of rollouts whose plans bring none."""
+        return None
+
+    @property
+    def noise_dim(self) -> int:
+        """Random numbers per row and step: ``info.noise_dim``."""
+        return self.info.noise_dim
+
+    @property
+    def noise_kind(self) -> Literal["normal", "uniform"]:
+        """Distribution of these numbers: ``info.noise_kind``."""
+        return self.info.noise_kind
+
+    @property
+    def width_independent(self) -> bool:
+        """Whether a row of the result does not depend on the number of rows: ``info.width_independent``."""
+        return self.info.width_independent
 
 
 class Baseline(Protocol):

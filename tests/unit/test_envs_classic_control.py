@@ -28,8 +28,9 @@ from metaroll.envs.lookup.slot_factory import env_kind
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import RolloutError, ShapeError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.seeding import plan_env_seed, torch_generator
+from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import NewEnvUpdate
 from metaroll.types import EnvSpec, RolloutPlan
 

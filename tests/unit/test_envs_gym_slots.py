@@ -13,7 +13,7 @@ from metaroll.envs.base.checks import check_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from metaroll.types import EnvUpdate, RolloutPlan
 

@@ -20,8 +20,9 @@ from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import InvalidValueError, ShapeError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.seeding import plan_env_seed, torch_generator
+from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec, RolloutPlan
 
 ROBOTS = (

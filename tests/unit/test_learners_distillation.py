@@ -26,7 +26,7 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
-from metaroll.types import EnvSpec, RolloutPlan
+from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan
 
 HORIZON = 12
 
@@ -55,14 +55,11 @@ class Rudder(gymnasium.Env):
         return np.array([self._x], dtype=np.float32)
 
 
-class Helmsman:
+class Helmsman(Policy):
     """Knows the gain, and brings the point to 0 in steps of at most 2."""
 
     domain_params = ("gain",)
-    takes_domain_params = True
-    noise_dim = 0
-    noise_kind = "normal"
-    width_independent = True
+    info = PolicyInfo(takes_domain_params=True, draws=False)
 
     def initial_state(self, contexts, generators, domain_params=None):
         return {"domain": np.array([[told["gain"]] for told in domain_params])}

@@ -29,7 +29,7 @@ from metaroll.rollouts.single.invariance import assert_worker_invariant
 from metaroll.rollouts.single.replay import replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
-from metaroll.types import EnvSpec, RolloutPlan
+from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan
 
 SPEC = EnvSpec.from_env(Drift())
 
@@ -59,15 +59,10 @@ def nap(G, x):
     return "nap", x
 
 
-class Plain:
+class Plain(Policy):
     """A policy without parameters that stands still."""
 
-    noise_dim = 0
-    noise_kind = "normal"
-    width_independent = True
-
-    def initial_state(self, contexts, generators):
-        return {}
+    info = PolicyInfo()
 
     def act(self, obs, state, noise, deterministic=False, parameters=None):
         return np.zeros((len(obs), 2), np.float32), state, {}
@@ -359,7 +354,7 @@ def test_contexts_of_different_kinds_are_refused_rather_than_mixed_up():
 
 def test_dropped_rollouts_leave_no_nan_to_the_policy():
     class Strict(Plain):
-        def initial_state(self, contexts, generators):
+        def initial_state(self, contexts, generators, domain_params=None):
             return {"sum": np.zeros((len(contexts), 3))}
 
         def act(self, obs, state, noise, deterministic=False, parameters=None):
@@ -374,9 +369,9 @@ def test_dropped_rollouts_leave_no_nan_to_the_policy():
 
 def test_noise_that_a_policy_keeps_stays_as_it_was():
     class Keeper(Plain):
-        noise_dim = 1
+        info = PolicyInfo(noise_dim=1)
 
-        def initial_state(self, contexts, generators):
+        def initial_state(self, contexts, generators, domain_params=None):
             return {"last": np.zeros((len(contexts), 1), np.float32)}
 
         def act(self, obs, state, noise, deterministic=False, parameters=None):

@@ -15,8 +15,8 @@ import metaroll
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.errors import RolloutError
 from metaroll.rollouts.single.vector_env import SlotsVectorEnv
-from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import plan_env_seed
 
 MODES = list(AutoresetMode)
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.seeding import as_generator, derive_seed, isolated_rng, plan_env_seed, plan_generator, seed_sequence
+from metaroll.seeding import as_generator, derive_seed, isolated_rng, plan_generator, seed_sequence
+from metaroll.tasks.plan_table import plan_env_seed
 
 
 def test_none_sub_seeds_count_as_zero():

@@ -11,6 +11,7 @@ import numpy as np
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.types import Policy, PolicyInfo
 
 HORIZON = 3
 
@@ -49,18 +50,18 @@ class GoalEnv(gymnasium.Env):
         return self.np_random.uniform(-1, 1, 1).astype(np.float32)
 
 
-class GuessPolicy:
+class GuessPolicy(Policy):
     """Acts ``weight + guess (+ 0.1 * noise)``; the guess about the task is in the state."""
 
-    noise_dim = 1
-    noise_kind = "normal"
-    width_independent = True
+    info = PolicyInfo(noise_dim=1, draws=False)
 
     def __init__(self, weight: float = 0.0, guess: float | None = None) -> None:
         self.weight = np.array([weight], dtype=np.float32)
         self.guess = guess
 
-    def initial_state(self, contexts: Sequence[Any], generators: Sequence[Any]) -> dict[str, np.ndarray]:
+    def initial_state(
+        self, contexts: Sequence[Any], generators: Sequence[Any], domain_params: Any = None
+    ) -> dict[str, np.ndarray]:
         rows = [[0.0] if c is None else c["guess"] for c in contexts]
         return {"guess": np.array(rows, dtype=np.float32)}
 

@@ -28,7 +28,7 @@ from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.types import EnvSpec, Runner
+from metaroll.types import EnvSpec, Policy, Runner
 
 __all__ = ["Distillation"]
 
@@ -294,7 +294,7 @@ def _weights_of(teacher: Any) -> dict[str, Any]:
 
 
 def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
-    if not callable(getattr(teacher, "act", None)) or not callable(getattr(teacher, "initial_state", None)):
+    if not isinstance(teacher, Policy):
         raise TypeError(f"teacher must be a policy of metaroll (see as_policy), got {type(teacher).__name__}")
     spec = getattr(teacher, "env_spec", env_spec)
     if (spec.obs_dim, spec.act_dim) != (env_spec.obs_dim, env_spec.act_dim):

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from metaroll.learners.optimizer_state import load_optimizer_tree, optimizer_tree
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_trainer import PPOData, StepReport, Trainer
+from metaroll.policies.acting import ActingPolicy
 from metaroll.processing.on_policy import pad_rollouts, rollout_groups
 
 __all__ = ["AutogradTrainer", "surrogate_loss", "value_loss"]
@@ -42,17 +43,17 @@ class AutogradTrainer(Trainer):
     many as have about ``batch_size`` steps together.
 
     Args:
-        policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one (attribute ``recurrent``)
+        policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one
             takes sequences ``(N, T, ...)``.
         critic: Called as ``critic(inputs (..., D)) -> (..., 1)``.
         config: The weights of the losses.
         device: Where the modules live.
     """
 
-    def __init__(self, policy: nn.Module, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
+    def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         super().__init__(config)
         self._policy, self._critic, self._device = policy, critic, device
-        self._recurrent = bool(getattr(policy, "recurrent", False))
+        self._recurrent = policy.info.recurrent
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,7 @@ from metaroll.errors import ShapeError
 from metaroll.functional.linear import BLOCK, block_rows, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout
 from metaroll.seeding import as_generator
-from metaroll.types import Context, EnvSpec, PolicyState
+from metaroll.types import EnvSpec, Policy, PolicyInfo
 
 __all__ = [
     "NUMPY_ACTIVATIONS",
@@ -87,27 +87,21 @@ def choose_action(sampled: np.ndarray, mean: np.ndarray, deterministic: np.ndarr
     return np.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
 
 
-class ActingPolicy(FlatParameters, nn.Module, ABC):
-    """Base of own policies: a torch module for training that acts through NumPy (``types.Policy``).
+class ActingPolicy(Policy, FlatParameters, nn.Module):
+    """Base of own policies: a torch module for training that acts through NumPy.
 
     Subclasses say how weights are laid out (``_arrange``) and how rows become actions (``act``).
 
     Args:
         env_spec: Spaces of the environment.
-        noise_dim: Random numbers per row and step.
+        info: What the policy is.
     """
 
-    noise_kind: Literal["normal", "uniform"] = "normal"
-    width_independent = True
-    parameter_blocks = False
-    """Whether ``act`` takes a set of parameters per block of eight rows, ``(N / 8, P)``."""
-    recurrent = False
-
-    def __init__(self, env_spec: EnvSpec, noise_dim: int) -> None:
+    def __init__(self, env_spec: EnvSpec, info: PolicyInfo) -> None:
         super().__init__()
+        self._info = info
         self.env_spec = EnvSpec.from_env(env_spec)
         self.obs_dim, self.act_dim = self.env_spec.obs_dim, self.env_spec.act_dim
-        self.noise_dim = noise_dim
         self._layout: ParameterLayout | None = None
         self._sources: list[tuple[dict[str, Any], str]] = []
         self._flat_cache: tuple[np.ndarray | None, Any] = (None, None)
@@ -115,23 +109,10 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
 
     # -- types.Policy ----------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def act(
-        self,
-        obs: np.ndarray,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``."""
-        raise NotImplementedError
-
-    def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
-    ) -> PolicyState:
-        """No state."""
-        return {}
+    @property
+    def info(self) -> PolicyInfo:
+        """What the policy is."""
+        return self._info
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that ``act`` uses, in the order of the flat vector."""
@@ -166,7 +147,7 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
         generator: np.random.Generator | None = None,
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Actions and infos for observations ``(N, obs_dim)``."""
-        if self.recurrent:
+        if self.info.recurrent:
             raise TypeError(f"{type(self).__name__} remembers: call act, which takes and returns its state")
         obs = np.asarray(observations).reshape(len(observations), -1)
         drawn = as_generator(generator)
@@ -219,7 +200,7 @@ class ActingPolicy(FlatParameters, nn.Module, ABC):
         obs = np.ascontiguousarray(obs, dtype=np.float32)
         if parameters is None or parameters.ndim == 1:
             return block_rows(obs)
-        if self.parameter_blocks and BLOCK * len(parameters) == len(obs):
+        if self._info.parameter_blocks and BLOCK * len(parameters) == len(obs):
             return obs.reshape(-1, BLOCK, self.obs_dim)
         if len(parameters) != len(obs):
             raise ShapeError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import fields
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,28 +15,32 @@ from torch import nn
 
 from metaroll.data.data_format import map_leaves
 from metaroll.data.space_batches import action_row, check_elements, element_at, flat_actions
+from metaroll.policies.parameter_free import ParameterFreePolicy
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import isolated_rng
-from metaroll.types import Context, EnvSpec, Policy, PolicyState
+from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
-__all__ = ["INFO_ROWS", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
+__all__ = ["INFO_ROWS", "DuckTypedPolicy", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
 
 INFO_ROWS = "rows"
 """Name of the infos of a foreign policy: an object array of dicts."""
 
 
 def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
-    """``policy`` as ``types.Policy``: itself if it is one, else wrapped in a ``ForeignPolicy``.
+    """``policy`` as ``types.Policy``: itself if it is one, else wrapped in one. Nothing else asks what objects can do.
 
     Args:
-        policy: A ``Policy``; an object with ``get_action(obs) -> (action, infos)``; a torch module or callable
-            ``obs -> action``.
+        policy: A ``Policy``; an object that has ``noise_dim``, ``noise_kind``, ``width_independent``,
+            ``initial_state``, ``act`` and ``acting_parameters`` without being one; an object with
+            ``get_action(obs) -> (action, infos)``; a torch module or callable ``obs -> action``.
         env_spec: Spaces of the environment.
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an instance, got the class {policy.__name__}; construct it first")
     if isinstance(policy, Policy):
         return policy
+    if all(hasattr(policy, name) for name in _DUCK_MEMBERS):
+        return DuckTypedPolicy(policy)
     if hasattr(policy, "get_action") or callable(policy):
         return ForeignPolicy(policy, env_spec)
     raise TypeError(
@@ -43,7 +48,58 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     )
 
 
-class ForeignPolicy:
+_DUCK_MEMBERS = ("noise_dim", "noise_kind", "width_independent", "initial_state", "act", "acting_parameters")
+
+
+class DuckTypedPolicy(Policy):
+    """An object with the members of a policy that does not say that it is one.
+
+    Args:
+        policy: The object. What ``PolicyInfo`` holds may be attributes of it, too.
+    """
+
+    def __init__(self, policy: Any) -> None:
+        self.policy = policy
+        known = {field.name: getattr(policy, field.name) for field in fields(PolicyInfo) if hasattr(policy, field.name)}
+        self._info = PolicyInfo(**known)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """What the object's attributes say."""
+        return self._info
+
+    def initial_state(
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
+    ) -> PolicyState:
+        """What the object's own method returns; it gets ``domain_params`` only if it takes them."""
+        told = (domain_params,) if self._info.takes_domain_params else ()
+        return self.policy.initial_state(contexts, generators, *told)
+
+    def act(
+        self,
+        obs: Any,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+        """What the object's own method returns."""
+        return self.policy.act(obs, state, noise, deterministic, parameters)
+
+    def acting_parameters(self) -> np.ndarray:
+        """What the object's own method returns."""
+        return self.policy.acting_parameters()
+
+    def plan_context(self) -> Context | None:
+        """What the object's own method returns, if it has one."""
+        own: Any = getattr(self.policy, "plan_context", None)
+        return own() if callable(own) else None
+
+
+class ForeignPolicy(Policy):
     """Runs a foreign policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.
 
     So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
@@ -56,14 +112,6 @@ class ForeignPolicy:
         env_spec: Spaces of the environment.
     """
 
-    # Two, since one float32 holds 24 random bits, too few to seed each of a million steps differently.
-    noise_dim = 2
-    noise_kind: Literal["normal", "uniform"] = "uniform"
-    width_independent = True
-    slow = True
-    row_by_row = True
-    structured = True
-
     def __init__(self, policy: Any, env_spec: EnvSpec) -> None:
         self.policy = policy
         self.env_spec = EnvSpec.from_env(env_spec)
@@ -71,9 +119,23 @@ class ForeignPolicy:
         self._takes_deterministic = _has_parameter(call, "deterministic")
         reset = getattr(policy, "reset", None)
         self._remembers = callable(reset)
-        self.takes_domain_params = callable(reset) and _takes_by_name(reset, "domain_param")
+        # Two numbers, since one float32 holds 24 random bits, too few to seed each of a million steps differently.
+        self._info = PolicyInfo(
+            2,
+            "uniform",
+            structured=True,
+            row_by_row=True,
+            slow=True,
+            takes_domain_params=callable(reset) and _takes_by_name(reset, "domain_param"),
+            draws=callable(reset),
+        )
         self._layout = ParameterLayout.of(policy) if isinstance(policy, nn.Module) else None
         self._twin: tuple[np.ndarray | None, Any] = (None, None)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Slow, row by row, on observations as the environment gives them."""
+        return self._info
 
     def initial_state(
         self,
@@ -197,7 +259,7 @@ class ForeignPolicy:
         return {**self.__dict__, "_twin": (None, None)}
 
 
-class ScriptedPolicy:
+class ScriptedPolicy(ParameterFreePolicy):
     """Acts by a function of observations and contexts: oracles, floors, experts.
 
     Args:
@@ -209,10 +271,6 @@ class ScriptedPolicy:
             of the space, dicts and tuples of such) in place of flat rows.
     """
 
-    noise_dim = 0
-    noise_kind: Literal["normal", "uniform"] = "normal"
-    width_independent = True
-
     def __init__(
         self,
         function: Callable[[np.ndarray, dict[str, np.ndarray]], np.ndarray],
@@ -223,11 +281,19 @@ class ScriptedPolicy:
         if not callable(function):
             raise TypeError(f"function must be callable as function(obs, contexts), got {type(function).__name__}")
         self.function = function
-        self.structured = structured
+        self._structured = structured
         self.env_spec = None if env_spec is None else EnvSpec.from_env(env_spec)
 
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise; ``structured`` as asked for."""
+        return PolicyInfo(structured=self._structured, draws=False)
+
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """The contexts, stacked by name."""
         names = set(contexts[0] or {})
@@ -253,10 +319,6 @@ class ScriptedPolicy:
             actions = check_elements("the function's actions", self.env_spec.action_space, actions, len(noise))
         # A constant action may be one row broadcast, or the observations themselves.
         return map_leaves(lambda leaf, path: np.array(leaf), actions), state, {}
-
-    def acting_parameters(self) -> np.ndarray:
-        """None: ``(0,)``."""
-        return np.zeros(0, dtype=np.float32)
 
 
 def _as_batch(leaf: Any, reference: torch.Tensor | None) -> torch.Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +12,14 @@ from torch import nn
 
 from metaroll.errors import ShapeError
 from metaroll.policies.belief import TaskBelief
-from metaroll.types import Context, PolicyState
+from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
 __all__ = ["ContextConditionedPolicy"]
 
 _INNER = "policy/"
 
 
-class ContextConditionedPolicy(TaskBelief):
+class ContextConditionedPolicy(TaskBelief, Policy):
     """Inner policy that sees ``(obs, z)``; ``z`` is drawn from a belief, which an encoder infers from context rows.
 
     A context row is ``[obs, action, reward(, next_obs)]``, C numbers. The belief is a product of one Gaussian per row
@@ -28,7 +29,7 @@ class ContextConditionedPolicy(TaskBelief):
     Args:
         latent_dim: Length L of z.
         context_encoder: Module ``(X, N, C) -> (X, N, 2 L)``, or ``(X, N, L)`` without bottleneck; may have ``reset()``.
-        policy: Policy on observations ``(obs, z)``, O + L numbers.
+        policy: ``types.Policy`` and torch module on observations ``(obs, z)``, O + L numbers.
         use_information_bottleneck: Whether z is random with a variance of its own; otherwise z is the mean embedding.
         use_next_obs: Whether context rows end with the next observation.
         seed: Seed of the generator that draws where a method gets none; ``None`` means fresh entropy.
@@ -96,27 +97,15 @@ class ContextConditionedPolicy(TaskBelief):
     # -- acting ------------------------------------------------------------------------------------------------------
 
     @property
-    def noise_dim(self) -> int:
-        """Random numbers per row and step."""
-        return self.policy.noise_dim
-
-    @property
-    def noise_kind(self) -> Literal["normal", "uniform"]:
-        """Kind of those numbers."""
-        return self.policy.noise_kind
-
-    @property
-    def width_independent(self) -> bool:
-        """As the inner policy promises."""
-        return self.policy.width_independent
-
-    @property
-    def parameter_blocks(self) -> bool:
-        """As the inner policy."""
-        return bool(getattr(self.policy, "parameter_blocks", False))
+    def info(self) -> PolicyInfo:
+        """As the inner policy, and z is drawn."""
+        return replace(self.policy.info, draws=True)
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """One z per rollout, ``{"z": (N, L)}`` and the inner policy's state.
 
@@ -126,7 +115,7 @@ class ContextConditionedPolicy(TaskBelief):
         z = np.empty((len(contexts), self.latent_dim), dtype=np.float32)
         for row, context, generator in zip(z, contexts, generators, strict=True):
             row[...] = self._draw_z(context, generator)
-        inner = self.policy.initial_state(contexts, generators)
+        inner = self.policy.initial_state(contexts, generators, domain_params)
         return {"z": z, **{_INNER + name: value for name, value in inner.items()}}
 
     def act(
@@ -176,7 +165,7 @@ class ContextConditionedPolicy(TaskBelief):
             raise ValueError(
                 f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()"
             )
-        if getattr(self.policy, "recurrent", False):
+        if self.info.recurrent:
             raise TypeError("the inner policy remembers: call act, which takes and returns its state")
         generator = self._generator if generator is None else generator
         shape = (1, self.noise_dim)

@@ -11,7 +11,7 @@ import numpy as np
 
 from metaroll.errors import DataError, ShapeError
 from metaroll.policies.parameter_free import ParameterFreePolicy
-from metaroll.types import Context, PolicyState
+from metaroll.types import Context, PolicyInfo, PolicyState
 
 __all__ = ["BallBalancerController", "CartPoleController", "Controller", "QubeController"]
 
@@ -34,9 +34,9 @@ class Controller(ParameterFreePolicy):
         self._believed = None if domain_param is None else self._row(domain_param)
 
     @property
-    def takes_domain_params(self) -> bool:
-        """Whether ``initial_state`` is to be told those of the rollouts' environments."""
-        return self._believed is None
+    def info(self) -> PolicyInfo:
+        """It is told the domain parameters of the rollouts' environments unless it believes in some."""
+        return PolicyInfo(takes_domain_params=self._believed is None, draws=False)
 
     @abstractmethod
     def actions(self, obs: np.ndarray, params: Params) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from metaroll.policies.acting import (
 from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.networks import MLP
 from metaroll.seeding import fresh_seed, torch_generator
-from metaroll.types import EnvSpec, PolicyState
+from metaroll.types import EnvSpec, PolicyInfo, PolicyState
 
 __all__ = [
     "CategoricalMLPPolicy",
@@ -81,8 +81,6 @@ class GaussianMLPPolicy(ActingPolicy):
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
-    parameter_blocks = True
-
     def __init__(
         self,
         env_spec: EnvSpec,
@@ -100,7 +98,7 @@ class GaussianMLPPolicy(ActingPolicy):
         check_box(spec, type(self).__name__)
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
-        super().__init__(spec, noise_dim=spec.act_dim)
+        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False))
         self.net = MLP(
             spec.obs_dim,
             spec.act_dim,
@@ -195,8 +193,6 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
-    parameter_blocks = True
-
     def __init__(
         self,
         env_spec: EnvSpec,
@@ -212,7 +208,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         low, high = log_std_bounds
         if not low < high:
             raise ValueError(f"log_std_bounds must be (low, high) with low < high, got {log_std_bounds}")
-        super().__init__(spec, noise_dim=spec.act_dim)
+        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False))
         self.net = MLP(
             spec.obs_dim,
             2 * spec.act_dim,
@@ -293,9 +289,6 @@ class CategoricalMLPPolicy(ActingPolicy):
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
-    noise_kind: Literal["normal", "uniform"] = "uniform"
-    parameter_blocks = True
-
     def __init__(
         self,
         env_spec: EnvSpec,
@@ -307,7 +300,7 @@ class CategoricalMLPPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         choices = CategoricalHead(spec, type(self).__name__, "GaussianMLPPolicy")
-        super().__init__(spec, noise_dim=len(choices))
+        super().__init__(spec, PolicyInfo(len(choices), "uniform", parameter_blocks=True, draws=False))
         self._choices = choices
         self.net = MLP(
             spec.obs_dim,

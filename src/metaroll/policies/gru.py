@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.gaussian import LAST_GAIN
 from metaroll.policies.networks import empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
-from metaroll.types import Context, EnvSpec, PolicyState
+from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
 __all__ = ["CategoricalGRUOutput", "CategoricalGRUPolicy", "GRUCell", "GRUGaussianPolicy", "GRUOutput"]
 
@@ -106,9 +106,6 @@ class GRUGaussianPolicy(ActingPolicy):
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
-    recurrent = True
-    parameter_blocks = True
-
     def __init__(
         self,
         env_spec: EnvSpec,
@@ -124,7 +121,7 @@ class GRUGaussianPolicy(ActingPolicy):
         check_box(spec, type(self).__name__)
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
-        super().__init__(spec, noise_dim=spec.act_dim)
+        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, recurrent=True, draws=False))
         self.hidden_size = _checked_size(hidden_size)
         self.cell, self.head = _networks(spec, self.hidden_size, init, generator)
         self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
@@ -148,7 +145,10 @@ class GRUGaussianPolicy(ActingPolicy):
         return gaussian_log_prob(action, mean, log_std), gaussian_entropy(log_std)
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """An empty memory: ``{"hidden": zeros (N, H)}``."""
         return {"hidden": np.zeros((len(contexts), self.hidden_size), dtype=np.float32)}
@@ -195,10 +195,6 @@ class CategoricalGRUPolicy(ActingPolicy):
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
 
-    noise_kind: Literal["normal", "uniform"] = "uniform"
-    recurrent = True
-    parameter_blocks = True
-
     def __init__(
         self,
         env_spec: EnvSpec,
@@ -209,7 +205,7 @@ class CategoricalGRUPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         choices = CategoricalHead(spec, type(self).__name__, "GRUGaussianPolicy")
-        super().__init__(spec, noise_dim=len(choices))
+        super().__init__(spec, PolicyInfo(len(choices), "uniform", parameter_blocks=True, recurrent=True, draws=False))
         self._choices = choices
         self.hidden_size = _checked_size(hidden_size)
         self.cell, self.head = _networks(spec, self.hidden_size, init, generator)
@@ -228,7 +224,10 @@ class CategoricalGRUPolicy(ActingPolicy):
         return self._choices.evaluate(self._choices.log_probs(self.head(self.cell.sequence(obs))), action)
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """An empty memory: ``{"hidden": zeros (N, H)}``."""
         return {"hidden": np.zeros((len(contexts), self.hidden_size), dtype=np.float32)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,17 +28,13 @@ class LastActionPolicy(ActingPolicy):
     def __init__(self, policy: ActingPolicy, env_spec: Any) -> None:
         spec = EnvSpec.from_env(env_spec)
         check_box(spec, type(self).__name__)
-        super().__init__(spec, noise_dim=policy.noise_dim)
+        super().__init__(spec, policy.info)
         if policy.obs_dim != self.obs_dim + self.act_dim:
             raise ValueError(
                 f"policy must be built for rows of {self.obs_dim + self.act_dim} numbers (observation, last action), "
                 f"got {policy.obs_dim}"
             )
         self.policy = policy
-        self.noise_kind = policy.noise_kind
-        self.width_independent = policy.width_independent
-        self.parameter_blocks = policy.parameter_blocks
-        self.recurrent = policy.recurrent
 
     def with_last_actions(self, obs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
         """What ``policy`` sees along whole rollouts, ``(N, T, obs_dim + act_dim)``.
@@ -60,11 +56,14 @@ class LastActionPolicy(ActingPolicy):
         return evaluate(self.with_last_actions(obs, action), action)
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """State rows of ``policy``, and no action yet: ``{"last_action": zeros (N, act_dim)}``."""
         nothing = np.zeros((len(contexts), self.act_dim), dtype=np.float32)
-        return {**self.policy.initial_state(contexts, generators), _STATE: nothing}
+        return {**self.policy.initial_state(contexts, generators, domain_params), _STATE: nothing}
 
     def act(
         self,

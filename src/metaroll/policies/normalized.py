@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -70,7 +71,7 @@ class NormalisedPolicy(ActingPolicy):
         if domain_params and env_spec is None:
             raise ValueError("env_spec is missing: a policy that is told domain_params is built for wider observations")
         spec = EnvSpec.from_env(policy.env_spec if env_spec is None else env_spec)
-        super().__init__(spec, noise_dim=policy.noise_dim)
+        super().__init__(spec, replace(policy.info, takes_domain_params=bool(domain_params)))
         self.domain_params = tuple(domain_params)
         self.input_dim = self.obs_dim + len(self.domain_params)
         """Numbers that ``policy`` sees: those of an observation, and the domain parameters."""
@@ -80,10 +81,6 @@ class NormalisedPolicy(ActingPolicy):
                 f"{policy.obs_dim}: see widened_spec"
             )
         self.policy = policy
-        self.noise_kind = policy.noise_kind
-        self.width_independent = policy.width_independent
-        self.parameter_blocks = policy.parameter_blocks
-        self.recurrent = policy.recurrent
         self.normalize_observations = bool(normalize_observations)
         self.clip_observations = float(clip_observations)
         if self.normalize_observations:
@@ -128,11 +125,6 @@ class NormalisedPolicy(ActingPolicy):
         """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""
         rows = np.asarray(actions, dtype=np.float32)
         return rows if self.action_bounds is None else (rows - self._center) / np.maximum(self._half_range, _TINY)
-
-    @property
-    def takes_domain_params(self) -> bool:
-        """Whether rollouts tell their domain parameters to ``initial_state``."""
-        return bool(self.domain_params)
 
     def initial_state(
         self,

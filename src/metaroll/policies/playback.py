@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.policies.parameter_free import ParameterFreePolicy
-from metaroll.types import Context, EnvSpec, PolicyState
+from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
 __all__ = ["DummyPolicy", "IdlePolicy", "PlaybackPolicy", "TimePolicy"]
 
@@ -77,7 +77,10 @@ class PlaybackPolicy(ParameterFreePolicy):
             self._curr_rec, self._curr_step = (self._curr_rec + 1) % len(self._recordings), 0
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """Where rollouts begin, ``recording`` and ``step (N,)``, and whether ``curr_step`` follows: ``own (N,)``."""
         if len(contexts) > 1 and (self.no_reset or len(self._recordings) > 1) and not all(contexts):
@@ -156,15 +159,18 @@ class DummyPolicy(ParameterFreePolicy):
         env_spec: Spaces of the environment; a Box must be bounded.
     """
 
-    noise_kind: Literal["normal", "uniform"] = "uniform"
-
     def __init__(self, env_spec: EnvSpec) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         blank = _blank_action(self.env_spec)
         space = self.env_spec.action_space
         if isinstance(space, Box) and not space.is_bounded():
             raise ValueError(f"env_spec must have bounded actions to draw them uniformly, got {space}")
-        self.noise_dim = blank.size
+        self._num_numbers = blank.size
+
+    @property
+    def info(self) -> PolicyInfo:
+        """One uniform number per entry of an action."""
+        return PolicyInfo(self._num_numbers, "uniform", draws=False)
 
     def act(
         self,
@@ -202,7 +208,10 @@ class TimePolicy(ParameterFreePolicy):
         self._blank = _blank_action(self.env_spec)
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """Steps since the beginning, ``{"step": (N,)}``."""
         return {"step": np.zeros(len(contexts), dtype=np.int64)}

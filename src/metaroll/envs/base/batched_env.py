@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from metaroll.envs.classic_control.formulas import Formula
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["ClassicControlSetting", "ClassicControlSlots"]

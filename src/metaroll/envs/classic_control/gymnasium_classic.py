@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Discrete
 from metaroll.envs.base.batching import bare, is_as_defined
 from metaroll.envs.classic_control.classic_slots import ClassicControlSetting, ClassicControlSlots
 from metaroll.envs.classic_control.formulas import FORMULAS, Formula
-from metaroll.seeding import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["classic_setting", "is_classic"]

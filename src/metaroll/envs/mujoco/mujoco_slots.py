@@ -13,8 +13,8 @@ from metaroll.envs.mujoco.model_params import BoundModelParams
 from metaroll.envs.mujoco.rules import Rules, Step, split_state
 from metaroll.envs.mujoco.simulations import Simulations
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 

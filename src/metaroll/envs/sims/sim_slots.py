@@ -11,8 +11,8 @@ from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.initial_states import checked_init, states_of_inits
 from metaroll.envs.sims.model import Columns, Constants
 from metaroll.envs.sims.setting import SimSetting, check_order, check_params
-from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["SimSlots", "applicable", "place_of"]

@@ -27,8 +27,8 @@ from metaroll.envs.base.step_results import explained, truth_value
 from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
 from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_access import domain_params_of
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import action_element, check_elements, empty_batch, take_rows, write_element
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["VectorEnvSlots"]

@@ -15,10 +15,10 @@ from metaroll.envs.base.batching import is_batched, unguarded
 from metaroll.envs.base.reset_options import inner_options
 from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, remove_envs, seed_of, typed_env
 from metaroll.errors import ShapeError
-from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots
 

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 
 from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, box_of, seed_of, spec_of
 from metaroll.errors import ShapeError, unknown_name
-from metaroll.seeding import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotStep
 

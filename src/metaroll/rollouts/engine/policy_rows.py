@@ -41,8 +41,7 @@ class PolicyRows:
     def __init__(self, policy: Policy, num_slots: int, parameters: np.ndarray | None = None) -> None:
         self.policy = policy
         self._num_slots = num_slots
-        self._width_independent = bool(policy.width_independent)
-        self._only_active = bool(getattr(policy, "row_by_row", False))
+        self._info = policy.info
         self._parameters: np.ndarray | None = None
         self._stacked = False
         self._own_parameters = False
@@ -54,7 +53,7 @@ class PolicyRows:
         self._flag: bool | None = False
         """What all slots have in ``_deterministic``, or ``None`` if they differ."""
         self._generators: list[np.random.Generator | None] = [None] * num_slots
-        self._noise = np.zeros((NOISE_BLOCK, num_slots, policy.noise_dim), dtype=np.float32)
+        self._noise = np.zeros((NOISE_BLOCK, num_slots, self._info.noise_dim), dtype=np.float32)
         self._next_draw = np.full(num_slots, -1, dtype=np.int64)
         self._first_draw = 0
         """No slot is due before this lock-step."""
@@ -79,12 +78,10 @@ class PolicyRows:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
         seeds = [_seed_of(plan) for plan in plans]
         contexts = [plan.context for plan in plans]
-        if getattr(self.policy, "takes_domain_params", False):
+        params = None
+        if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots, plans, strict=True)]
-            start: Any = self.policy.initial_state  # that of a ForeignPolicy
-            rows = start(contexts, _PolicyGenerators(seeds), params)
-        else:
-            rows = self.policy.initial_state(contexts, _PolicyGenerators(seeds))
+        rows = self.policy.initial_state(contexts, _PolicyGenerators(seeds), params)
         self._write_state(slots, rows)
         for slot, plan, seed in zip(slots, plans, seeds, strict=True):
             self._deterministic[slot] = quiet = plan.acts_deterministically
@@ -102,15 +99,15 @@ class PolicyRows:
 
         ``obs`` are flat observations ``(E, obs_dim)``, or the environment's own batch for a ``structured`` policy.
         """
-        if step >= self._first_draw and self.policy.noise_dim:
+        if step >= self._first_draw and self._info.noise_dim:
             self._refill(active, step)
         noise = self._noise[step % NOISE_BLOCK].copy()  # a policy may keep it, and the ring is written again
         deterministic: bool | np.ndarray = self._deterministic if self._flag is None else self._flag
         if self._blocks is not None:
             return self._act_with_own_sets(self._blocks, active, obs, noise, deterministic)
-        if self._only_active and not active.all():
+        if self._info.row_by_row and not active.all():
             return self._act_on(np.flatnonzero(active), obs, noise, deterministic)
-        if self._width_independent:
+        if self._info.width_independent:
             action, self._state, info = self.policy.act(obs, self._state, noise, deterministic, self._parameters)
             return action, info
         return self._act_in_blocks(obs, noise, deterministic)
@@ -141,12 +138,12 @@ class PolicyRows:
 
     def _draw_blocks(self, slots: list[int]) -> None:
         """The next block of noise of slots that are due at the same lock-step."""
-        blocks = np.empty((len(slots), NOISE_BLOCK, self.policy.noise_dim), dtype=np.float32)
+        blocks = np.empty((len(slots), NOISE_BLOCK, self._info.noise_dim), dtype=np.float32)
         for slot, block in zip(slots, blocks, strict=True):
             generator = self._generators[slot]
             if generator is None:
                 raise RuntimeError(f"slot {slot} is active without a plan")
-            if self.policy.noise_kind == "uniform":
+            if self._info.noise_kind == "uniform":
                 generator.random(dtype=np.float32, out=block)
             else:
                 generator.standard_normal(dtype=np.float32, out=block)
@@ -179,7 +176,7 @@ class PolicyRows:
             # A shared and a stacked call differ in the last bit, so one loop runs either kind.
             raise ValueError("either every plan of a unit brings parameters, or none and they are given to the loop")
         self._own_parameters = True
-        if getattr(self.policy, "parameter_blocks", False):
+        if self._info.parameter_blocks:
             self._blocks = ParameterBlocks(self._num_slots) if self._blocks is None else self._blocks
             self._blocks.start(slots, plans)
             return

@@ -72,7 +72,7 @@ class SlotLoop:
         self._spec = slots.env_spec
         self._plans: Iterator[RolloutPlan] = iter(plans)
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
-        self._sees_structure = bool(getattr(policy, "structured", False))
+        self._sees_structure = policy.info.structured
         self._action_tree: Any = None
         self._recorder = Recorder(slots.num_slots)
         self._recorder.start[:] = _NEVER

@@ -193,7 +193,7 @@ def _runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
 def _one_torch_thread(policy: Policy) -> Iterator[None]:
     """One torch thread for policies that act through torch, as in workers: with more the last bits may differ."""
     threads = torch.get_num_threads()
-    if policy.width_independent or threads == 1:
+    if policy.info.width_independent or threads == 1:
         yield
         return
     torch.set_num_threads(1)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from metaroll.types import Policy
+import numpy as np
+
+from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
 __all__ = ["TimedPolicy"]
 
 
-class TimedPolicy:
+class TimedPolicy(Policy):
     """Measures how long the policy takes to act."""
 
     def __init__(self, policy: Policy) -> None:
@@ -24,5 +26,15 @@ class TimedPolicy:
         self.seconds = time.perf_counter() - begun
         return result
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
+    @property
+    def info(self) -> PolicyInfo:
+        return self._policy.info
+
+    def initial_state(self, *args: Any, **kwargs: Any) -> PolicyState:
+        return self._policy.initial_state(*args, **kwargs)
+
+    def acting_parameters(self) -> np.ndarray:
+        return self._policy.acting_parameters()
+
+    def plan_context(self) -> Context | None:
+        return self._policy.plan_context()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -16,7 +16,7 @@ __all__ = ["acting_key", "context_of", "run_with_policies", "use_policy"]
 
 def acting_key(policy: Any) -> Hashable | None:
     """Equal for policies that differ in parameters and context only; ``None`` for those of which that is unknown."""
-    if not isinstance(policy, Policy) or getattr(policy, "slow", False):
+    if not isinstance(policy, Policy) or policy.info.slow:
         return None  # a foreign object may keep anything in itself
     size = policy.acting_parameters().size
     return (type(policy), type(getattr(policy, "policy", None)), size, _build_of(policy)) if size else None
@@ -42,10 +42,7 @@ def _is_setting(key: str, value: Any) -> bool:
 
 def context_of(policy: Any) -> Context | None:
     """What ``policy`` believes about its task, as the context of a plan."""
-    tell = getattr(policy, "plan_context", None)
-    if not isinstance(policy, Policy) or not callable(tell):
-        return None
-    return cast("Context | None", tell())
+    return policy.plan_context() if isinstance(policy, Policy) else None
 
 
 def use_policy(engine: Any, policy: Any) -> np.ndarray | None:

@@ -1,0 +1,188 @@
+"""Plans as columns, and the randomness that belongs to a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from metaroll.functional.philox import integers32, stream_keys
+from metaroll.types import Context, EnvUpdate, RolloutPlan
+
+__all__ = [
+    "ENV_NOISE",
+    "ENV_SEED",
+    "INITIAL_STATE",
+    "NO_LIMIT",
+    "POLICY_NOISE",
+    "PlanTable",
+    "env_keys",
+    "plan_env_seed",
+    "plan_env_seeds",
+]
+
+# Roles of the streams of a rollout (see functional.philox): a number for each kind of number that is drawn.
+ENV_SEED, POLICY_NOISE = 0, 1  # under the keys of the plan
+INITIAL_STATE, ENV_NOISE = 2, 3  # under ``env_keys`` of the environment's integer seed
+
+NO_LIMIT = np.iinfo(np.int64).max
+"""``max_steps`` of plans without a limit."""
+
+
+class PlanTable(Sequence[RolloutPlan]):
+    """N plans as columns; an entry is a ``RolloutPlan``, made when it is asked for.
+
+    Attributes:
+        index: Position of each rollout in its batch, ``(N,)``.
+        seeds: Seed triples ``(N, 3)``, as ``stream_keys`` takes them.
+        max_steps: ``(N,)``, ``NO_LIMIT`` where there is none.
+        stop_on_done: bool ``(N,)``.
+        eval: bool ``(N,)``.
+        deterministic: Whether the rollout acts deterministically, bool ``(N,)``.
+        updates: The distinct environment updates; ``None`` stands for the environment as it was given.
+        update_of: Which of them each rollout has, ``(N,)``.
+        parameter_sets: The distinct arrays of policy parameters ``(P,)`` that plans bring.
+        set_of: Which of them each rollout has, ``(N,)``; -1 for those that bring none.
+        contexts: Context of each plan, or ``None`` where no plan has any.
+        init_states: Initial state of each plan, or ``None`` where no plan has any.
+    """
+
+    def __init__(self, plans: Iterable[RolloutPlan]) -> None:
+        self._plans = list(plans)
+        plans = self._plans
+        self.index = np.array([plan.index for plan in plans], dtype=np.int64)
+        self.seeds = _seed_table(plans)
+        limits = [plan.max_steps for plan in plans]
+        self.max_steps = np.array([_limit(limit) for limit in limits], dtype=np.int64)
+        self.stop_on_done = np.array([plan.stop_on_done for plan in plans], dtype=bool)
+        self.eval = np.array([plan.eval for plan in plans], dtype=bool)
+        self.deterministic = np.array([plan.acts_deterministically for plan in plans], dtype=bool)
+        self.updates: list[EnvUpdate | None]
+        self.parameter_sets: list[np.ndarray]
+        self.updates, self.update_of = _distinct([plan.env_update for plan in plans])
+        sets, set_of = _distinct([plan.parameters for plan in plans])
+        if any(found is None for found in sets):
+            none = sets.index(None)
+            order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
+            sets, set_of = [found for found in sets if found is not None], order[set_of]
+        self.parameter_sets, self.set_of = sets, set_of
+        self.contexts: list[Context | None] | None = _column([plan.context for plan in plans])
+        self.init_states: list[np.ndarray | None] | None = _column([plan.init_state for plan in plans])
+        self._keys: np.ndarray | None = None
+        self._env_seeds: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, plans: Sequence[RolloutPlan]) -> PlanTable:
+        """``plans`` themselves if they are a table, else a table of them."""
+        return plans if isinstance(plans, PlanTable) else cls(plans)
+
+    @property
+    def keys(self) -> np.ndarray:
+        """Keys of the rollouts' streams, uint32 ``(N, 4)``."""
+        if self._keys is None:
+            self._keys = stream_keys(self.seeds)
+        return self._keys
+
+    @property
+    def env_seeds(self) -> np.ndarray:
+        """The integers of 31 bits that seed the environments' ``reset``, int64 ``(N,)``."""
+        if self._env_seeds is None:
+            self._env_seeds = _env_seeds(self.keys)
+        return self._env_seeds
+
+    def take(self, rows: np.ndarray | Sequence[int] | slice) -> PlanTable:
+        """The plans of ``rows``."""
+        rows = np.arange(len(self))[rows] if isinstance(rows, slice) else np.asarray(rows, dtype=np.int64)
+        part = object.__new__(PlanTable)
+        listed = rows.tolist()
+        part._plans = [self._plans[i] for i in listed]
+        for name in ("index", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "update_of", "set_of"):
+            part.__dict__[name] = self.__dict__[name][rows]
+        part.updates, part.parameter_sets = self.updates, self.parameter_sets
+        part.contexts = None if self.contexts is None else [self.contexts[i] for i in listed]
+        part.init_states = None if self.init_states is None else [self.init_states[i] for i in listed]
+        part._keys = None if self._keys is None else self._keys[rows]
+        part._env_seeds = None if self._env_seeds is None else self._env_seeds[rows]
+        return part
+
+    def __len__(self) -> int:
+        return len(self._plans)
+
+    @overload
+    def __getitem__(self, index: int) -> RolloutPlan: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[RolloutPlan]: ...
+    def __getitem__(self, index: int | slice) -> RolloutPlan | list[RolloutPlan]:
+        return self._plans[index]
+
+
+def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:
+    """The integers of 31 bits that seed the environments' ``reset``, int64 ``(N,)``.
+
+    Raises:
+        ValueError: A plan has no seed.
+    """
+    return plans.env_seeds if isinstance(plans, PlanTable) else _env_seeds(stream_keys(_seed_table(plans)))
+
+
+def plan_env_seed(seed: Sequence[int | None]) -> int:
+    """The integer that seeds a Gymnasium environment's ``reset`` for the rollout seeded with ``seed``."""
+    return int(_env_seeds(stream_keys(_triples([seed])))[0])
+
+
+def env_keys(env_seeds: Any) -> np.ndarray:
+    """Keys of the streams ``INITIAL_STATE`` and ``ENV_NOISE`` of simulators of our own, uint32 ``(N, 4)``.
+
+    They hang on the integer ``env_seeds (N,)`` that ``reset(seed=)`` is given, so that an environment that is reset alone
+    shows what it shows among many.
+    """
+    seeds = np.asarray(env_seeds, dtype=np.int64)
+    return stream_keys(np.stack([seeds, np.zeros_like(seeds), np.zeros_like(seeds)], axis=1))
+
+
+def _env_seeds(keys: np.ndarray) -> np.ndarray:
+    return (integers32(keys, ENV_SEED, 1)[:, 0] >> 1).astype(np.int64)
+
+
+def _seed_table(plans: Sequence[RolloutPlan]) -> np.ndarray:
+    for plan in plans:
+        if plan.seed is None:
+            raise ValueError(f"seed of plan {plan.index} must be set: RolloutEngine.run and rollout() set it, or do it")
+    return _triples([plan.seed for plan in plans])
+
+
+def _triples(seeds: Sequence[Any]) -> np.ndarray:
+    try:
+        table = np.array(seeds)
+    except OverflowError:
+        table = np.zeros(0)
+    if table.dtype.kind in "iu" and table.shape == (len(seeds), 3):
+        return table
+    # Sub-seeds that are None, or numbers of more than 64 bits (stream_keys refuses what is neither).
+    table = np.empty((len(seeds), 3), dtype=object)
+    for row, seed in zip(table, seeds, strict=True):
+        row[:] = [0 if part is None else part for part in seed]
+    return table
+
+
+def _limit(limit: Any) -> int:
+    return NO_LIMIT if limit is None or limit == float("inf") else int(limit)
+
+
+def _distinct(values: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
+    """The distinct objects, in the order of their first appearance, and which of them each entry is."""
+    numbers: dict[int, int] = {}
+    found: list[Any] = []
+    of = np.empty(len(values), dtype=np.int64)
+    for i, value in enumerate(values):
+        number = numbers.get(id(value))
+        if number is None:
+            number = numbers[id(value)] = len(found)
+            found.append(value)
+        of[i] = number
+    return found, of
+
+
+def _column(values: list[Any]) -> list[Any] | None:
+    return None if all(value is None for value in values) else values
