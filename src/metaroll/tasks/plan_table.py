@@ -34,7 +34,7 @@ class PlanTable(Sequence[RolloutPlan]):
     """N plans as columns; an entry is a ``RolloutPlan``, made when it is asked for.
 
     Attributes:
-        index: Position of each rollout in its batch, ``(N,)``.
+        indices: Position of each rollout in its batch, ``(N,)``.
         seeds: Seed triples ``(N, 3)``, as ``stream_keys`` takes them.
         max_steps: ``(N,)``, ``NO_LIMIT`` where there is none.
         stop_on_done: bool ``(N,)``.
@@ -51,7 +51,7 @@ class PlanTable(Sequence[RolloutPlan]):
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
         self._plans = list(plans)
         plans = self._plans
-        self.index = np.array([plan.index for plan in plans], dtype=np.int64)
+        self.indices = np.array([plan.index for plan in plans], dtype=np.int64)
         self.seeds = _seed_table(plans)
         limits = [plan.max_steps for plan in plans]
         self.max_steps = np.array([_limit(limit) for limit in limits], dtype=np.int64)
@@ -97,7 +97,7 @@ class PlanTable(Sequence[RolloutPlan]):
         part = object.__new__(PlanTable)
         listed = rows.tolist()
         part._plans = [self._plans[i] for i in listed]
-        for name in ("index", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "update_of", "set_of"):
+        for name in ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "update_of", "set_of"):
             part.__dict__[name] = self.__dict__[name][rows]
         part.updates, part.parameter_sets = self.updates, self.parameter_sets
         part.contexts = None if self.contexts is None else [self.contexts[i] for i in listed]
@@ -134,8 +134,8 @@ def plan_env_seed(seed: Sequence[int | None]) -> int:
 def env_keys(env_seeds: Any) -> np.ndarray:
     """Keys of the streams ``INITIAL_STATE`` and ``ENV_NOISE`` of simulators of our own, uint32 ``(N, 4)``.
 
-    They hang on the integer ``env_seeds (N,)`` that ``reset(seed=)`` is given, so that an environment that is reset alone
-    shows what it shows among many.
+    They hang on the integer ``env_seeds (N,)`` that ``reset(seed=)`` is given, so that an environment that is reset
+    alone shows what it shows among many.
     """
     seeds = np.asarray(env_seeds, dtype=np.int64)
     return stream_keys(np.stack([seeds, np.zeros_like(seeds), np.zeros_like(seeds)], axis=1))
