@@ -160,7 +160,7 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place,
     ("arguments", "message"),
     [
         (["--discount", "2"], "discount must lie in [0, 1], got 2"),
-        (["--batch-size", "0"], "batch_size must be at least 1, got 0"),
+        (["--batch-size", "0"], "batch_size must be an integer of at least 1, got 0"),
         (["--num-steps-prior", "0", "--num-steps-posterior", "0"], "num_steps_prior + num_steps_posterior"),
         (["--config", "nothing.yaml"], "there is no file nothing.yaml"),
         (["--batch-sise", "3"], "unknown option --batch-sise; did you mean --batch-size"),

@@ -160,7 +160,7 @@ def test_a_pool_that_cannot_grow_stays_as_it_is() -> None:
     with pytest.raises(TypeError, match=r"Uncopyable cannot be copied \(bound to a device\), so the pool stays at 1"):
         sampler.grow_pool(2)
     assert sampler.n_tasks == 1
-    with pytest.raises(ValueError, match="new_size must not be negative"):
+    with pytest.raises(ValueError, match="new_size must be an integer of at least 0"):
         sampler.grow_pool(-1)
 
 
