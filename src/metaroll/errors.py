@@ -17,6 +17,7 @@ __all__ = [
     "RolloutError",
     "RunExistsError",
     "ShapeError",
+    "SlotError",
     "SnapshotError",
     "TaskOverlapError",
     "UnknownNameError",
@@ -106,6 +107,20 @@ class RolloutError(MetarollError, RuntimeError):
     def __reduce__(self) -> tuple[Any, ...]:
         state = {"finished": self.finished}
         return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), state
+
+
+class SlotError(MetarollError, RuntimeError):
+    """What failed in one of many environments that are stepped together; its cause is the error itself.
+
+    Attributes:
+        slot: Number of the environment; ``None`` where all are concerned.
+        where: What failed, in words.
+    """
+
+    def __init__(self, slot: int | None, where: str = "the environment") -> None:
+        super().__init__(f"{where} failed in slot {slot}")
+        self.slot = slot
+        self.where = where
 
 
 class InvalidValueError(RolloutError, ValueError):

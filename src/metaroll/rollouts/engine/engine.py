@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env
 from metaroll.envs.lookup.source import close_made
@@ -36,6 +37,7 @@ from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.rollouts.workers.messages import encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, Slots
 
 __all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
@@ -166,7 +168,7 @@ class RolloutEngine:
         parameters: np.ndarray | None = None,
         *,
         progress: Callable[[int, int], None] | None = None,
-    ) -> list[StepSequence]:
+    ) -> Rollouts:
         """Run plans; rollouts in the order of the plans (dropped ones are left out).
 
         Args:
@@ -188,15 +190,14 @@ class RolloutEngine:
                 f"parameters must be flat (P,), got shape {shared.shape}; a set of its own for each plan goes into "
                 "RolloutPlan.parameters"
             )
-        pieces = self._pieces(plans)
-        units = [self._unit([plans[i] for i in piece]) for piece in pieces]
+        table = PlanTable(plans)
+        pieces = self._pieces(table)
+        units = [self._unit(table if len(piece) == len(table) else table.take(piece)) for piece in pieces]
         run_units = self._run_here if self._pool.is_serial else self._run_in_pool
         results = run_units(units, shared, progress)
-        rollouts: dict[int, StepSequence] = {}
-        for piece, result in zip(pieces, results, strict=True):
+        for result in results:
             self.dropped.extend(result.dropped)
-            rollouts.update((i, r) for i, r in zip(piece, result.rollouts, strict=True) if r is not None)
-        return [rollouts[i] for i in sorted(rollouts)]
+        return _together(units, results, pieces)
 
     def run_groups(
         self,
@@ -273,17 +274,16 @@ class RolloutEngine:
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _pieces(self, plans: Sequence[RolloutPlan]) -> list[Sequence[int]]:
+    def _pieces(self, plans: PlanTable) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
 
         A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
         kind, as each of its plans is when it runs alone.
         """
-        own = [i for i, plan in enumerate(plans) if plan.parameters is not None]
-        rest = [i for i, plan in enumerate(plans) if plan.parameters is None]
-        return [piece for part in (own, rest) if part for piece in cut(part, unit_size(len(part), self._kind))]
+        own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
+        return [piece for part in (own, rest) if len(part) for piece in cut(part, unit_size(len(part), self._kind))]
 
-    def _unit(self, plans: Sequence[RolloutPlan]) -> Unit:
+    def _unit(self, plans: PlanTable) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
         return Unit(plans, num_slots, self._on_invalid, self._record_infos, self._record_extras)
 
@@ -296,7 +296,7 @@ class RolloutEngine:
             try:
                 results.append(self._local.run(unit))
             except RolloutError as error:
-                error.completed = _completed(results, error)  # type: ignore[attr-defined]
+                error.completed = _completed(units, results, error)  # type: ignore[attr-defined]
                 raise
             if progress is not None:
                 progress(*_size(results[-1]))
@@ -313,7 +313,7 @@ class RolloutEngine:
         except Exception as error:
             done = getattr(error, "completed", None)
             if isinstance(done, dict):
-                error.completed = _completed([done[i] for i in sorted(done)], error)  # type: ignore[attr-defined]
+                error.completed = _completed([units[i] for i in sorted(done)], [done[i] for i in sorted(done)], error)  # type: ignore[attr-defined]
             raise
 
     def _job(self, number: int, unit: Unit) -> Job:
@@ -412,17 +412,31 @@ def _prefix(group: Sequence[StepSequence], need: int) -> list[StepSequence]:
     return kept
 
 
-def _completed(results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
+def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:
+    """The rollouts of all units in the order of their plans."""
+    parts = []
+    for unit, result in zip(units, results, strict=True):
+        if result.columns is not None:
+            result.columns.plans = unit.plans.take(result.kept)
+            parts.append(result.columns)
+    rollouts = Rollouts(parts)
+    places = [piece[result.kept] for piece, result in zip(pieces, results, strict=True) if len(result.kept)]
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *places])
+    return rollouts if bool((np.diff(order) > 0).all()) else rollouts.sorted_by(order)
+
+
+def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
     """Rollouts of whole units, and those of the one that failed which had ended before."""
-    rollouts = [rollout for result in results for rollout in result.rollouts if rollout is not None]
-    rollouts += getattr(error, "finished", [])
+    pieces = [np.arange(len(unit.plans)) for unit in units]
+    done = [list(_together([u], [r], [p])) for u, r, p in zip(units, results, pieces, strict=False)]
+    rollouts = [rollout for part in done for rollout in part]
+    rollouts += error.finished if isinstance(error, RolloutError) else []
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
 
 
 def _size(result: UnitResult) -> tuple[int, int]:
     """Numbers of rollouts and steps."""
-    lengths = [len(rollout) for rollout in result.rollouts if rollout is not None]
-    return len(lengths), sum(lengths)
+    return len(result.kept), 0 if result.columns is None else int(result.columns.bounds[-1])
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 from metaroll.functional.linear import BLOCK
-from metaroll.types import RolloutPlan
 
 __all__ = ["ParameterBlocks"]
 
@@ -34,10 +33,16 @@ class ParameterBlocks:
         self.source: np.ndarray | None = None
         self.place = np.zeros(num_slots, dtype=np.int64)
 
-    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        """``plans[i]`` starts in ``slots[i]``."""
-        for slot, plan in zip(slots, plans, strict=True):
-            self._arrays[slot] = plan.parameters
+    def start(self, slots: Sequence[int], sets: Sequence[np.ndarray]) -> None:
+        """A rollout with ``sets[i] (P,)`` starts in ``slots[i]``."""
+        for slot, values in zip(slots, sets, strict=True):
+            self._arrays[slot] = values
+        self._stale = True
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Go on with these slots only."""
+        self._arrays = [self._arrays[slot] for slot in slots.tolist()]
+        self.place = np.zeros(len(slots), dtype=np.int64)
         self._stale = True
 
     def arrange(self, active: np.ndarray) -> None:

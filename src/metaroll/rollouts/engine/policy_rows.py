@@ -11,30 +11,26 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import take_rows
 from metaroll.envs.base.slot_proxies import slot_domain_params
 from metaroll.errors import ShapeError
+from metaroll.functional.philox import normals_block, uniforms
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
-from metaroll.rollouts.engine.recorder import as_slice
 from metaroll.seeding import plan_generator
-from metaroll.types import Policy, PolicyState, RolloutPlan, SeedTriple, Slots
+from metaroll.tasks.plan_table import POLICY_NOISE, PlanTable
+from metaroll.types import Context, Policy, PolicyState, Slots
 
 __all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
 
 BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
 
-NOISE_BLOCK = 256
-"""Steps of noise drawn at a time, per rollout."""
-
-_NEVER = np.iinfo(np.int64).max
-
-_TOGETHER = 64
-"""Rollouts whose noise is written at a time: one by one, every number would go to a line of memory of its own."""
+NOISE_BLOCK = 32
+"""Lock-steps whose noise is drawn at a time."""
 
 
 class PolicyRows:
     """Keeps everything of a policy that differs between slots.
 
-    Noise comes from the generator of each rollout's plan in blocks of 256 steps and lies in a ring indexed by
-    lock-step, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
+    Noise is a function of a rollout's plan and the number of its step. That of all slots is made for some lock-steps at
+    a time, so that one step reads one contiguous row block whatever the slots' own times are. Rollouts without noise
     (``deterministic``) show zeros.
     """
 
@@ -52,11 +48,12 @@ class PolicyRows:
         self._deterministic = np.zeros(num_slots, dtype=bool)
         self._flag: bool | None = False
         """What all slots have in ``_deterministic``, or ``None`` if they differ."""
-        self._generators: list[np.random.Generator | None] = [None] * num_slots
-        self._noise = np.zeros((NOISE_BLOCK, num_slots, self._info.noise_dim), dtype=np.float32)
-        self._next_draw = np.full(num_slots, -1, dtype=np.int64)
-        self._first_draw = 0
-        """No slot is due before this lock-step."""
+        self._keys = np.zeros((num_slots, 4), dtype=np.uint32)
+        self._begun_at = np.zeros(num_slots, dtype=np.int64)
+        """Lock-step before the first step of the rollout in each slot."""
+        self._noise = np.zeros((0, num_slots, self._info.noise_dim), dtype=np.float32)
+        self._noise_from = 0
+        """Lock-step of the first row of ``_noise``."""
         if parameters is not None:
             self.set_parameters(parameters)
 
@@ -74,34 +71,48 @@ class PolicyRows:
         self._parameters = parameters
         self._stacked = parameters.ndim == 2
 
-    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int, envs: Slots) -> None:
+    def start(self, slots: np.ndarray, plans: PlanTable, step: int, envs: Slots) -> None:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
-        seeds = [_seed_of(plan) for plan in plans]
-        contexts = [plan.context for plan in plans]
+        contexts: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
         params = None
         if self._info.takes_domain_params:
-            params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots, plans, strict=True)]
-        rows = self.policy.initial_state(contexts, _PolicyGenerators(seeds), params)
-        self._write_state(slots, rows)
-        for slot, plan, seed in zip(slots, plans, seeds, strict=True):
-            self._deterministic[slot] = quiet = plan.acts_deterministically
-            self._generators[slot] = None if quiet else plan_generator(seed, "noise")
-            self._next_draw[slot] = _NEVER if quiet else step
-        quiet_slots = [slot for slot in slots if self._deterministic[slot]]
-        if quiet_slots:
-            self._noise[:, as_slice(quiet_slots)] = 0.0
-        self._flag = bool(self._deterministic[0]) if len(set(self._deterministic.tolist())) == 1 else None
-        self._first_draw = step
+            params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]
+        self._write_state(slots, self.policy.initial_state(contexts, _PolicyGenerators(plans), params))
+        self._deterministic[slots] = plans.deterministic
+        flag = bool(self._deterministic[0])
+        self._flag = flag if bool((self._deterministic == flag).all()) else None
+        self._keys[slots] = plans.keys
+        self._begun_at[slots] = step
         self._take_plan_parameters(slots, plans)
+        if self._info.noise_dim and self._noise_from <= step < self._noise_from + len(self._noise):
+            rows = self._drawn(plans.keys, 0, self._noise_from + len(self._noise) - step)
+            rows[:, plans.deterministic] = 0.0
+            self._noise[step - self._noise_from :, slots] = rows
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Go on with these slots only."""
+        self._num_slots = len(slots)
+        self._state = {name: value[slots] for name, value in self._state.items()}
+        self._deterministic, self._keys = self._deterministic[slots], self._keys[slots]
+        self._begun_at, self._noise = self._begun_at[slots], self._noise[:, slots]
+        flag = bool(self._deterministic[0])
+        self._flag = flag if bool((self._deterministic == flag).all()) else None
+        if self._stacked and self._parameters is not None:
+            self._parameters = self._parameters[slots]
+        if self._blocks is not None:
+            self._blocks.keep(slots)
 
     def act(self, obs: Any, active: np.ndarray, step: int) -> tuple[Any, dict[str, np.ndarray]]:
         """Actions and infos, one row per slot, at lock-step ``step``.
 
         ``obs`` are flat observations ``(E, obs_dim)``, or the environment's own batch for a ``structured`` policy.
         """
-        if step >= self._first_draw and self._info.noise_dim:
-            self._refill(active, step)
-        noise = self._noise[step % NOISE_BLOCK].copy()  # a policy may keep it, and the ring is written again
+        if not self._info.noise_dim or self._flag is True:
+            noise = np.zeros((self._num_slots, self._info.noise_dim), dtype=np.float32)
+        else:
+            if not 0 <= step - self._noise_from < len(self._noise):
+                self._draw(step)
+            noise = self._noise[step - self._noise_from]
         deterministic: bool | np.ndarray = self._deterministic if self._flag is None else self._flag
         if self._blocks is not None:
             return self._act_with_own_sets(self._blocks, active, obs, noise, deterministic)
@@ -118,42 +129,31 @@ class PolicyRows:
             if value.dtype.kind in "fc":
                 self._state[name] = _scatter(np.zeros_like(value[slot]), [slot], value.copy())
 
+    def state(self) -> PolicyState:
+        """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
+        return {name: value.copy() for name, value in self._state.items()}
+
     def remembered(self, name: str) -> np.ndarray | None:
         """One entry of the state ``(E, ...)``, if the policy has it (never written into, so it may be kept)."""
         return self._state.get(name)
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _refill(self, active: np.ndarray, step: int) -> None:
-        due = active & (self._next_draw <= step)
-        while due.any():
-            alike: dict[int, list[int]] = {}
-            for slot in np.flatnonzero(due).tolist():
-                alike.setdefault(int(self._next_draw[slot]), []).append(slot)
-            for slots in alike.values():
-                for i in range(0, len(slots), _TOGETHER):
-                    self._draw_blocks(slots[i : i + _TOGETHER])
-            due = active & (self._next_draw <= step)
-        self._first_draw = int(self._next_draw[active].min())
+    def _draw(self, step: int) -> None:
+        """Noise of all slots from lock-step ``step`` on."""
+        self._noise = self._drawn(self._keys, np.maximum(step - self._begun_at, 0), NOISE_BLOCK)
+        self._noise[:, self._deterministic] = 0.0
+        self._noise_from = step
 
-    def _draw_blocks(self, slots: list[int]) -> None:
-        """The next block of noise of slots that are due at the same lock-step."""
-        blocks = np.empty((len(slots), NOISE_BLOCK, self._info.noise_dim), dtype=np.float32)
-        for slot, block in zip(slots, blocks, strict=True):
-            generator = self._generators[slot]
-            if generator is None:
-                raise RuntimeError(f"slot {slot} is active without a plan")
-            if self._info.noise_kind == "uniform":
-                generator.random(dtype=np.float32, out=block)
-            else:
-                generator.standard_normal(dtype=np.float32, out=block)
-        begin = int(self._next_draw[slots[0]]) % NOISE_BLOCK
-        rows, columns = np.swapaxes(blocks, 0, 1), as_slice(slots)
-        self._noise[begin:, columns] = rows[: NOISE_BLOCK - begin]
-        self._noise[:begin, columns] = rows[NOISE_BLOCK - begin :]
-        self._next_draw[slots] += NOISE_BLOCK
+    def _drawn(self, keys: np.ndarray, ages: Any, num_steps: int) -> np.ndarray:
+        """Noise of steps ``ages`` to ``ages + num_steps`` of some rollouts, float32 ``(num_steps, k, noise_dim)``."""
+        dim = self._info.noise_dim
+        if self._info.noise_kind == "normal":
+            return normals_block(keys, POLICY_NOISE, ages, num_steps, dim)
+        flat = uniforms(keys, POLICY_NOISE, np.multiply(ages, dim), num_steps * dim, np.float32)
+        return np.ascontiguousarray(flat.reshape(len(keys), num_steps, dim).swapaxes(0, 1))
 
-    def _write_state(self, slots: Sequence[int], rows: PolicyState) -> None:
+    def _write_state(self, slots: np.ndarray, rows: PolicyState) -> None:
         rows = {name: np.asarray(value) for name, value in rows.items()}
         if self._begun and rows.keys() != self._state.keys():
             raise ValueError(
@@ -168,24 +168,25 @@ class PolicyRows:
             state[name] = _scatter(value, slots, _room_for(name, value, old))
         self._state, self._begun = state, True
 
-    def _take_plan_parameters(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        own = [plan.parameters is not None for plan in plans]
-        if not any(own) and not self._own_parameters:
+    def _take_plan_parameters(self, slots: np.ndarray, plans: PlanTable) -> None:
+        own = plans.set_of >= 0
+        if not own.any() and not self._own_parameters:
             return
-        if not all(own) or (self._parameters is not None and not self._own_parameters):
+        if not own.all() or (self._parameters is not None and not self._own_parameters):
             # A shared and a stacked call differ in the last bit, so one loop runs either kind.
             raise ValueError("either every plan of a unit brings parameters, or none and they are given to the loop")
         self._own_parameters = True
+        sets = [plans.parameter_sets[number] for number in plans.set_of.tolist()]
         if self._info.parameter_blocks:
             self._blocks = ParameterBlocks(self._num_slots) if self._blocks is None else self._blocks
-            self._blocks.start(slots, plans)
+            self._blocks.start(slots.tolist(), sets)
             return
-        rows = np.stack([np.asarray(plan.parameters, dtype=np.float32) for plan in plans])
+        rows = np.stack([np.asarray(values, dtype=np.float32) for values in sets])
         if self._parameters is None:
             self._parameters = np.zeros((self._num_slots, rows.shape[1]), dtype=np.float32)
         else:
             self._parameters = self._parameters.copy()  # policies cache by identity
-        self._parameters[list(slots)] = rows
+        self._parameters[slots] = rows
         self._stacked = True
 
     def _act_with_own_sets(
@@ -244,12 +245,12 @@ class PolicyRows:
 class _PolicyGenerators(Sequence[np.random.Generator]):
     """Generators for what a policy draws at the start of its rollouts, made when asked for: most policies never do."""
 
-    def __init__(self, seeds: Sequence[SeedTriple]) -> None:
-        self._seeds = seeds
+    def __init__(self, plans: PlanTable) -> None:
+        self._plans = plans
         self._made: dict[int, np.random.Generator] = {}
 
     def __len__(self) -> int:
-        return len(self._seeds)
+        return len(self._plans)
 
     @overload
     def __getitem__(self, index: int) -> np.random.Generator: ...
@@ -260,12 +261,12 @@ class _PolicyGenerators(Sequence[np.random.Generator]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         if position not in self._made:
-            self._made[position] = plan_generator(self._seeds[position], "policy")
+            self._made[position] = plan_generator(self._plans[position].seed or (0, 0, 0), "policy")
         return self._made[position]
 
 
 def _scatter(values: np.ndarray, rows: np.ndarray | Sequence[int], target: np.ndarray) -> np.ndarray:
-    target[list(rows)] = values
+    target[rows] = values
     return target
 
 
@@ -281,9 +282,3 @@ def _room_for(name: str, value: np.ndarray, old: np.ndarray) -> np.ndarray:
             "give all contexts the same dtype, and let initial_state return the dtype that act returns"
         )
     return old.astype(both)
-
-
-def _seed_of(plan: RolloutPlan) -> tuple[int, int, int]:
-    if plan.seed is None:
-        raise ValueError("plan.seed is not set; RolloutEngine.run and rollout() set it, a SlotLoop of your own must")
-    return plan.seed

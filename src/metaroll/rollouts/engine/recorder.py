@@ -1,4 +1,4 @@
-"""Records what all slots do, in preallocated blocks of time, and cuts finished rollouts out of them."""
+"""Records what all slots do, in blocks of lock-steps, and packs rollouts out of them into columns."""
 
 from __future__ import annotations
 
@@ -7,209 +7,299 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.rollouts import RolloutColumns
 from metaroll.errors import ShapeError
+from metaroll.policies.adapters import INFO_ROWS
 
-__all__ = ["Recorder", "as_slice", "stack_infos"]
+__all__ = ["Recorder", "stack_infos"]
 
-_CHUNK = 256
-_TOGETHER = 64
-"""Stretches that are cut out at a time: one by one, every entry of a column would be fetched from memory on its own."""
-_NOTHING: Mapping[str, Any] = {}
+_GROUPS = ("policy_infos", "env_infos")
 
 
-class Recorder:
-    """Arrays ``(256, E, ...)`` per name; a rollout is a stretch of one column.
+class _Block:
+    """Up to K lock-steps of E slots.
 
-    No per-step lists or dicts are kept (except for environments that report dicts, whose entries are stacked at the
-    end). A name that is missing at some steps of a stretch (policies may report more at some than at others) holds NaN
-    there; integers then become floats.
+    Attributes:
+        arrays: Name -> ``(K, E, ...)``; observations and states have one row more.
+        lacking: Name -> bool ``(K,)``, the steps at which it was not told; only names that some step lacks.
+        positions: Place of the plan of each slot in the order of plans, ``(E,)``; -1 where there is none.
+        ages: Steps of each rollout before the block, ``(E,)``.
+        counts: Steps of each rollout in the block, ``(E,)``.
     """
 
-    def __init__(self, num_slots: int) -> None:
-        self.step = 0
-        """Number of lock-steps recorded so far."""
-        self.start = np.zeros(num_slots, dtype=np.int64)
-        """Lock-step at which the stretch of each slot that has not been cut out yet begins."""
-        self._num_slots = num_slots
-        self._chunks: list[dict[str, np.ndarray]] = []
-        self._missing: list[dict[str, np.ndarray]] = []
-        """Per chunk: name -> bool ``(256,)``, the steps that lack it; only names that some step lacks."""
-        self._first_chunk = 0
-        self._dicts: list[list[Mapping[str, Any]]] = [[] for _ in range(num_slots)]
-        self._group_of: dict[int, list[int]] = {}
-        self._ready: dict[int, dict[str, np.ndarray]] = {}
-        self._skipped = False
-        """Whether at some step no slot had anything to tell."""
+    def __init__(self, size: int, positions: np.ndarray, ages: np.ndarray) -> None:
+        self.size = size
+        self.steps = 0
+        self.arrays: dict[str, np.ndarray] = {}
+        self.lacking: dict[str, np.ndarray] = {}
+        self.positions, self.ages = positions, ages
+        self.counts = np.zeros(len(positions), dtype=np.int64)
 
-    def begin(self, slot: int) -> None:
-        """A new rollout begins in ``slot`` with the next write."""
-        self.start[slot] = self.step
-        self._dicts[slot] = []
+    def write(self, name: str, step: int, value: np.ndarray, rows: int) -> None:
+        store = self.arrays.get(name)
+        if store is None or store.dtype is not value.dtype or store.shape[1:] != value.shape:
+            store = self._allocate(name, value, rows, step)
+        store[step] = value
 
-    def write(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Store one lock-step: name -> array ``(E, ...)`` (copied)."""
-        number, row = divmod(self.step, _CHUNK)
-        if self._group_of:
-            self._group_of, self._ready = {}, {}
-        if row == 0:
-            self._new_chunk(number)
-        chunk = self._chunks[-1]
-        if arrays.keys() != chunk.keys():
-            self._note_missing(arrays, chunk, row)
-        for name, value in arrays.items():
-            store = chunk.get(name)
-            if store is None or store.dtype is not value.dtype or store.shape[1:] != value.shape:
-                store = self._allocate(chunk, name, value)
-            store[row] = value
-        self.step += 1
+    def note_lacking(self, names: set[str], step: int) -> None:
+        """At ``step`` only ``names`` were told, of those that are told once per step."""
+        for name in names - self.arrays.keys():
+            if step:
+                self.lacking[name] = np.arange(self.size) < step
+        for name in self.arrays.keys() - names:
+            self.lacking.setdefault(name, np.zeros(self.size, dtype=bool))[step] = True
 
-    def write_dicts(self, infos: Sequence[Mapping[str, Any]], active: np.ndarray) -> None:
-        """Store the info dicts of one lock-step of the active slots; call before ``write``."""
-        if not any(infos):
-            self._skipped = True
-            return
-        for slot in np.flatnonzero(active).tolist():
-            dicts = self._dicts[slot]
-            if self._skipped:
-                self._fill_up(slot, dicts)
-            dicts.append(infos[slot])
-
-    def _fill_up(self, slot: int, dicts: list[Mapping[str, Any]]) -> None:
-        """Empty dicts for the steps up to now at which no slot had anything to tell."""
-        lacking = self.step - int(self.start[slot]) - len(dicts)
-        if lacking:
-            dicts.extend([_NOTHING] * lacking)
-
-    def expect(self, slots: Sequence[int]) -> None:
-        """These slots are cut next, before anything else is written (many at once are cheaper than one by one)."""
-        alike: dict[int, list[int]] = {}
-        for slot in slots if len(slots) > 1 else ():
-            alike.setdefault(int(self.start[slot]), []).append(slot)
-        groups = [same[i : i + _TOGETHER] for same in alike.values() for i in range(0, len(same), _TOGETHER)]
-        self._group_of = {slot: group for group in groups for slot in group}
-        self._ready = {}
-
-    def cut(self, slot: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Arrays ``(T, ...)`` of the stretch of ``slot`` up to now, and its stacked info dicts; a new one begins."""
-        begin, end = int(self.start[slot]), self.step
-        arrays = self._arrays(slot, begin, end) if end > begin else {}
-        dicts = self._dicts[slot]
-        if dicts:
-            self._fill_up(slot, dicts)
-        infos = stack_infos(dicts)
-        self.begin(slot)
-        return arrays, infos
-
-    def _arrays(self, slot: int, begin: int, end: int) -> dict[str, np.ndarray]:
-        """What was written from lock-step ``begin`` to ``end``, by name."""
-        first, last = begin // _CHUNK - self._first_chunk, (end - 1) // _CHUNK - self._first_chunk
-        # Every name of an earlier chunk is in the last one, which was made after its pattern.
-        names = self._chunks[last].keys()
-        chunks = self._chunks[first : last + 1]
-        if any(self._missing[first : last + 1]) or any(len(chunk) != len(names) for chunk in chunks):
-            stretches = {name: self._stretch(name, slot, begin, end) for name in names}
-            return {name: stretch for name, stretch in stretches.items() if stretch is not None}
-        row, stop = begin % _CHUNK, (end - 1) % _CHUNK + 1
-        ranges = [slice(row, None), *[slice(None)] * (last - first - 1), slice(0, stop)]
-        ranges = [slice(row, stop)] if first == last else ranges
-        group = self._group_of.get(slot)
-        if group is None:
-            parts = {name: [c[name][part, slot] for c, part in zip(chunks, ranges, strict=True)] for name in names}
-            return {
-                name: found[0].copy() if len(found) == 1 else np.concatenate(found) for name, found in parts.items()
-            }
-        if slot not in self._ready:
-            self._ready = _rows_of(group, chunks, ranges)
-        return self._ready.pop(slot)
-
-    def _stretch(self, name: str, slot: int, begin: int, end: int) -> np.ndarray | None:
-        """The same for one name that some steps lack; ``None`` if all do."""
-        parts: list[np.ndarray] = []
-        lacks: list[np.ndarray] = []
-        while begin < end:
-            number, row = divmod(begin, _CHUNK)
-            stop = min(_CHUNK, row + end - begin)
-            place = number - self._first_chunk
-            store = self._chunks[place].get(name)
-            lack = self._missing[place].get(name)
-            if store is None:
-                last = self._chunks[-1][name]
-                store, lack = np.zeros((_CHUNK, *last.shape[1:]), last.dtype), np.ones(_CHUNK, dtype=bool)
-            parts.append(store[row:stop, slot])
-            lacks.append(np.zeros(stop - row, dtype=bool) if lack is None else lack[row:stop])
-            begin += stop - row
-        lacking = np.concatenate(lacks)
-        if lacking.all():
-            return None
-        stretch = parts[0].copy() if len(parts) == 1 else np.concatenate(parts)
-        if lacking.any():
-            if stretch.dtype.kind not in "fc":
-                stretch = stretch.astype(np.float64 if stretch.dtype.kind in "biu" else object)
-            stretch[lacking] = None if stretch.dtype.kind == "O" else np.nan
-        return stretch
-
-    def _note_missing(self, arrays: Mapping[str, np.ndarray], chunk: dict[str, np.ndarray], row: int) -> None:
-        missing = self._missing[-1]
-        for name in arrays.keys() - chunk.keys():
-            if row:
-                missing[name] = np.arange(_CHUNK) < row
-        for name in chunk.keys() - arrays.keys():
-            missing.setdefault(name, np.zeros(_CHUNK, dtype=bool))[row] = True
-
-    def _allocate(self, chunk: dict[str, np.ndarray], name: str, value: np.ndarray) -> np.ndarray:
-        """Room for ``value``; what is there already is kept, in a type that holds both."""
-        if value.shape[:1] != (self._num_slots,):
-            raise ShapeError(f"{name} must have one row per slot ({self._num_slots}), got shape {value.shape}")
-        old = chunk.get(name)
+    def _allocate(self, name: str, value: np.ndarray, rows: int, step: int) -> np.ndarray:
+        if value.shape[:1] != self.positions.shape:
+            raise ShapeError(f"{name} must have one row per slot ({len(self.positions)}), got shape {value.shape}")
+        old = self.arrays.get(name)
         if old is None:
-            store = np.zeros((_CHUNK, *value.shape), dtype=value.dtype)
+            store = np.empty((rows, *value.shape), dtype=value.dtype)
         elif old.shape[1:] == value.shape:
             store = old.astype(np.result_type(old, value), copy=False)
         else:
             raise ShapeError(f"{name} must keep its shape {old.shape[1:]} at every step, got {value.shape}")
-        chunk[name] = store
+        self.arrays[name] = store
         return store
 
-    def _new_chunk(self, number: int) -> None:
-        oldest = int(self.start.min()) // _CHUNK
-        drop = min(oldest - self._first_chunk, len(self._chunks))
-        spare: dict[str, np.ndarray] = {}
-        if drop > 0:
-            spare = self._chunks[0]  # fresh memory would have to be touched page by page
-            del self._chunks[:drop], self._missing[:drop]
-            self._first_chunk += drop
-        if not self._chunks:
-            self._first_chunk = number
-        template = self._chunks[-1] if self._chunks else {}
-        # What is never written is never read: names that a step lacks are noted in ``_missing``.
-        self._chunks.append({name: _room_like(store, spare.get(name)) for name, store in template.items()})
-        self._missing.append({})
+
+class Recorder:
+    """Blocks of arrays ``(K, E, ...)`` per name; rollouts are packed into columns in the order of their plans.
+
+    No per-step lists or dicts are kept (except for environments that report dicts, whose entries are stacked at the
+    end). A name that is missing at some steps of a rollout (policies may report more at some than at others) holds NaN
+    there; integers then become floats.
+    """
+
+    def __init__(self) -> None:
+        self._blocks: list[_Block] = []
+        self._trees: dict[str, Any] = {}
+        self._dicts: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
+        self._states: dict[int, list[np.ndarray | None]] = {}
+
+    def open(self, size: int, positions: np.ndarray, ages: np.ndarray, observations: Any, states: Any) -> None:
+        """A block of at most ``size`` lock-steps begins; ``observations`` and ``states`` are those before it."""
+        self._blocks.append(_Block(size, positions.copy(), ages.copy()))
+        self._write_with_final(0, observations, states)
+
+    def write(self, actions: Any, arrays: dict[str, np.ndarray], observations: Any, states: Any) -> None:
+        """Store one lock-step: name -> array ``(E, ...)`` (copied), and what was seen after it."""
+        block = self._blocks[-1]
+        step = block.steps
+        if actions.__class__ is np.ndarray:
+            arrays["actions"] = actions
+        else:
+            self._trees["actions"] = actions
+            arrays |= {f"actions{path!r}": leaf for path, leaf in iterate_leaves(actions)}
+        for name, value in arrays.items():
+            block.write(name, step, value, block.size)
+        if len(arrays) + self._num_final != len(block.arrays) or block.lacking or (step == 0 and len(self._blocks) > 1):
+            finals = {name for name in block.arrays if name.startswith("+")}
+            block.note_lacking(arrays.keys() | finals, step)
+        block.steps += 1
+        self._write_with_final(step + 1, observations, states)
+
+    def write_dicts(self, infos: Sequence[Mapping[str, Any]], active: np.ndarray) -> None:
+        """Store the info dicts of one lock-step of the active slots; call before ``write``."""
+        if not any(infos):
+            return
+        block = self._blocks[-1]
+        for slot in active.nonzero()[0].tolist():
+            info = infos[slot]
+            if info:
+                age = int(block.ages[slot]) + block.steps
+                self._dicts.setdefault(int(block.positions[slot]), []).append((age, info))
+
+    def close(self, counts: np.ndarray) -> None:
+        """The block ends; rollouts have taken ``counts (E,)`` of its steps."""
+        block = self._blocks[-1]
+        block.counts = counts
+        if not block.steps:
+            self._blocks.pop()
+
+    def flags(self) -> tuple[np.ndarray, np.ndarray]:
+        """``terminated`` and ``truncated`` of the steps of the open block, bool ``(K, E)``, to be written into."""
+        block = self._blocks[-1]
+        return block.arrays["terminated"][: block.steps], block.arrays["truncated"][: block.steps]
+
+    def values(self) -> list[tuple[str, np.ndarray]]:
+        """Actions, observations and rewards of the open block, ``(K, E, ...)``, for a look at NaN."""
+        block = self._blocks[-1]
+        steps, arrays = block.steps, block.arrays
+        actions = [("action", array[:steps]) for name, array in arrays.items() if name.startswith("actions")]
+        seen = [("observation", array[1 : steps + 1]) for name, array in arrays.items() if name.startswith("+obs")]
+        return [*actions, *seen, ("reward", arrays["rewards"][:steps])]
+
+    def forget(self, position: int) -> None:
+        """Nothing of a rollout is wanted any more."""
+        self._dicts.pop(position, None)
+        self._states.pop(position, None)
+
+    def write_states(self, states: Sequence[np.ndarray | None], slots: Sequence[int], positions: np.ndarray) -> None:
+        """States of a list of environments, as each of them tells."""
+        for slot in slots:
+            self._states.setdefault(int(positions[slot]), []).append(states[slot])
+
+    # -- packing -----------------------------------------------------------------------------------------------------
+
+    def pack(
+        self,
+        positions: np.ndarray,
+        first: np.ndarray,
+        lengths: np.ndarray,
+        complete: np.ndarray,
+        infos: Sequence[Mapping[str, Any]],
+        running: Sequence[int] = (),
+    ) -> RolloutColumns:
+        """Columns of N pieces of rollouts.
+
+        Args:
+            positions: Place of the plan of each, ``(N,)``, increasing.
+            first: Step of its rollout at which each begins, ``(N,)``.
+            lengths: Steps ``(N,)``.
+            complete: Whether each ends with its rollout, bool ``(N,)``.
+            infos: What stays constant in each.
+            running: Positions of rollouts that go on: what they have recorded is kept.
+        """
+        bounds = np.concatenate([[0], np.cumsum(lengths)])
+        places = [self._places(block, positions, first, bounds) for block in self._blocks]
+        names = dict.fromkeys(name for block in self._blocks for name in block.arrays)
+        own: list[dict[str, Any]] = [{} for _ in positions]
+        flat: dict[str, np.ndarray] = {}
+        for name in names:
+            final = name.startswith("+")
+            column, lacking = self._column(name, places, bounds, final)
+            if lacking is None and not name.endswith(f"/{INFO_ROWS}"):
+                flat[name.removeprefix("+")] = column
+            else:
+                _spread(own, name, column, lacking, bounds)
+        fields = self._as_fields(flat)
+        self._add_dicts(own, positions, first, lengths)
+        terminated, truncated = fields.pop("terminated"), fields.pop("truncated")
+        rest: Any = own if any(own) else None
+        self._prune(set(running))
+        return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest)
+
+    def _places(
+        self, block: _Block, positions: np.ndarray, first: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray] | None:
+        """Where the block's steps belong: piece of each slot that is wanted, its slots, which steps, and their rows."""
+        piece = np.minimum(np.searchsorted(positions, block.positions), len(positions) - 1)
+        wanted = (positions[piece] == block.positions) & (block.counts > 0)
+        since = block.ages - first[piece]
+        slots = np.flatnonzero(wanted & (since >= 0))
+        if not slots.size:
+            return None
+        piece, counts = piece[slots], block.counts[slots]
+        rows = bounds[piece] + since[slots] + np.arange(block.steps)[:, None]  # (K, k)
+        whole = bool((counts == block.steps).all())
+        taken = None if whole else np.arange(block.steps)[:, None] < counts
+        return piece, slots, taken, rows
+
+    def _column(
+        self, name: str, places: Sequence[Any], bounds: np.ndarray, final: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """One name of all pieces, and the steps that lack it if there are any."""
+        stores = [block.arrays.get(name) for block in self._blocks]
+        kinds = [store for store in stores if store is not None]
+        total = int(bounds[-1]) + final * (len(bounds) - 1)
+        column = np.empty((total, *kinds[0].shape[2:]), dtype=np.result_type(*{store.dtype for store in kinds}))
+        lacking: np.ndarray | None = None
+        for block, store, place in zip(self._blocks, stores, places, strict=True):
+            if place is None:
+                continue
+            piece, slots, taken, rows = place
+            gone = block.lacking.get(name)
+            if store is None or gone is not None:
+                lacking = np.zeros(total, dtype=bool) if lacking is None else lacking
+                missing = np.ones(block.steps, dtype=bool) if gone is None or store is None else gone[: block.steps]
+                lacking[rows[missing[:, None] & (True if taken is None else taken)]] = True
+                if store is None:
+                    continue
+            where = rows + piece if final else rows
+            values = store[: block.steps]
+            values = values if len(slots) == store.shape[1] else values[:, slots]
+            if taken is None:
+                column[where.reshape(-1)] = values.reshape(-1, *values.shape[2:])
+            else:
+                column[where[taken]] = values[taken]
+            if final:  # the last rollout that writes the entry after its last step is the one that has ended there
+                counts = block.counts[slots]
+                column[where[counts - 1, np.arange(len(slots))] + 1] = store[counts, slots]
+        return column, lacking
+
+    def _as_fields(self, flat: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Names as ``StepSequence`` has them: trees for structured spaces, groups for infos."""
+        fields: dict[str, Any] = {}
+        groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
+        for name, tree in self._trees.items():
+            fields[name] = map_leaves(lambda _, path, name=name: flat.pop(f"{name}{path!r}"), tree)
+        for name, column in flat.items():
+            group, _, key = name.partition("/")
+            if key:
+                groups[group][key] = column
+            else:
+                fields[name] = column
+        return {**fields, **{group: infos for group, infos in groups.items() if infos}}
+
+    def _add_dicts(
+        self, own: list[dict[str, Any]], positions: np.ndarray, first: np.ndarray, lengths: np.ndarray
+    ) -> None:
+        """Infos that came as dicts, and states of lists of environments."""
+        for i, position in enumerate(positions.tolist()) if self._dicts or self._states else ():
+            told = self._dicts.pop(position, None)
+            if told is not None:
+                dicts: list[Mapping[str, Any]] = [{}] * int(lengths[i])
+                for age, info in told:
+                    dicts[age - int(first[i])] = info
+                own[i].setdefault("env_infos", {}).update(stack_infos(dicts))
+            states = self._states.pop(position, None)
+            if states is not None:
+                known = [state for state in states if state is not None]
+                if len(known) == len(states) and len({state.shape for state in known}) == 1:
+                    own[i]["states"] = np.stack(known)
+                self._states[position] = states[-1:]  # where it goes on
+
+    def _prune(self, running: set[int]) -> None:
+        self._blocks = [b for b in self._blocks if running and not running.isdisjoint(b.positions.tolist())]
+        self._states = {position: states for position, states in self._states.items() if position in running}
+
+    def _write_with_final(self, row: int, observations: Any, states: Any) -> None:
+        block = self._blocks[-1]
+        if observations.__class__ is np.ndarray:
+            block.write("+observations", row, observations, block.size + 1)
+        else:
+            self._trees["observations"] = observations
+            for path, leaf in iterate_leaves(observations):
+                block.write(f"+observations{path!r}", row, leaf, block.size + 1)
+        if isinstance(states, np.ndarray):
+            block.write("+states", row, states, block.size + 1)
+        if row == 0:
+            self._num_final = len(block.arrays)
 
 
-def as_slice(slots: list[int]) -> slice | list[int]:
-    """Neighbors in order as a slice, which is many times as fast as a list; others as they are."""
-    first, last = slots[0], slots[-1]
-    return slice(first, last + 1) if slots == list(range(first, last + 1)) else slots
-
-
-def _room_like(store: np.ndarray, spare: np.ndarray | None) -> np.ndarray:
-    """An array of the same shape and type with any content, ``spare`` if it is one."""
-    fits = spare is not None and spare.shape == store.shape and spare.dtype == store.dtype
-    return spare if spare is not None and fits and spare is not store else np.empty_like(store)
-
-
-def _rows_of(
-    slots: list[int], chunks: Sequence[dict[str, np.ndarray]], ranges: Sequence[slice]
-) -> dict[int, dict[str, np.ndarray]]:
-    """Slot -> name -> the same stretch of time of each of these slots, ``(T, ...)`` in memory of its own."""
-    found: dict[int, dict[str, np.ndarray]] = {slot: {} for slot in slots}
-    columns = as_slice(slots)
-    for name in chunks[-1]:
-        parts = [np.moveaxis(chunk[name][part][:, columns], 0, 1) for chunk, part in zip(chunks, ranges, strict=True)]
-        rows = np.concatenate(parts, axis=1)  # (slots, T, ...)
-        for slot, row in zip(slots, rows, strict=True):
-            found[slot][name] = row.copy()
-    return found
+def _spread(
+    own: list[dict[str, Any]], name: str, column: np.ndarray, lacking: np.ndarray | None, bounds: np.ndarray
+) -> None:
+    """Give each rollout its stretch of a name that some steps lack."""
+    group, _, key = name.partition("/")
+    lacking = np.zeros(len(column), dtype=bool) if lacking is None else lacking
+    for i, fields in enumerate(own):
+        lacks = lacking[bounds[i] : bounds[i + 1]]
+        if lacks.all():
+            continue
+        stretch = column[bounds[i] : bounds[i + 1]].copy()
+        if lacks.any():
+            if stretch.dtype.kind not in "fc":
+                stretch = stretch.astype(np.float64 if stretch.dtype.kind in "biu" else object)
+            stretch[lacks] = None if stretch.dtype.kind == "O" else np.nan
+        if key == INFO_ROWS:
+            fields.setdefault(group, {}).update(stack_infos([row or {} for row in stretch]))
+        elif key:
+            fields.setdefault(group, {})[key] = stretch
+        else:
+            fields[name] = stretch
 
 
 def stack_infos(dicts: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

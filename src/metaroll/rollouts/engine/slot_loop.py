@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,26 +10,33 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.rollouts import TIME_STEP, RolloutColumns, Rollouts
 from metaroll.data.space_batches import check_elements, flatten_batch
-from metaroll.data.step_sequence import StepSequence
-from metaroll.rollouts.engine.assembly import assemble_rollout, named_leaves, rollout_info, with_rows
-from metaroll.rollouts.engine.limits import Limits
+from metaroll.envs.base.slot_proxies import slot_domain_params
+from metaroll.rollouts.engine.extras import add_applied_actions
 from metaroll.rollouts.engine.policy_rows import PolicyRows
 from metaroll.rollouts.engine.recorder import Recorder
 from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, finite_rows, invalid_value
+from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
 __all__ = ["SlotLoop"]
 
+_BLOCK = 16
+"""Lock-steps between two looks at what has ended."""
 
-_NEVER = np.iinfo(np.int64).max
+_FULL = 0.75
+"""Share of slots at work below which those that have ended get new plans, or are left behind."""
 
 
 class SlotLoop:
-    """Steps all slots together, one batched policy call per step, and refills a slot when its rollout ends.
+    """Steps all slots together, one batched policy call per step, and gives slots new plans when rollouts end.
 
     A slot without a plan is frozen. The bits of a rollout depend on its plan and the parameters alone: not on the
     slot, on the number of slots, or on what ran in the slot before.
+
+    Lock-steps are taken in blocks. Slots that may be stepped past an ending (``SlotsInfo.steps_past_end``) are looked
+    at when a block is over: what they did after their ending is left out, and NaN is found. Others freeze at once.
 
     Args:
         slots: The environments.
@@ -38,9 +46,10 @@ class SlotLoop:
         on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
         record: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
         record_infos: Keep the infos of environment and policy.
-        record_hidden: Record what a recurrent policy remembers before each step, as ``hidden_states (T, H)``.
-        refill: Give a slot the next plan as soon as its rollout ends; without, it is frozen until ``start``.
-        beat: Called with ``"reset"`` or ``"step"`` before each of them (the heartbeat of a worker).
+        record_extras: Record more: ``actions_applied``, ``states (T + 1, S)`` and ``time (T + 1,)`` as far as the
+            environments tell them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
+        refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
+        beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
     """
 
     def __init__(
@@ -53,7 +62,7 @@ class SlotLoop:
         on_invalid: str = "raise",
         record: bool = True,
         record_infos: bool = True,
-        record_hidden: bool = False,
+        record_extras: bool = False,
         refill: bool = True,
         beat: Callable[[str], None] | None = None,
     ) -> None:
@@ -62,34 +71,44 @@ class SlotLoop:
         self.slots = slots
         self.num_slots = slots.num_slots
         self.dropped: list[DroppedRollout] = []
-        self.finished: list[StepSequence] = []
+        self.finished: Rollouts = Rollouts()
         """What the last ``advance`` returned, or had to return before it raised."""
+        self.columns: RolloutColumns | None = None
+        """Their columns; ``None`` if there are none."""
         self.positions: list[int] = []
         """Place in the order of plans of each of them."""
         self.step_count = 0
         self.last_step: SlotStep | None = None
         """What the last lock-step returned, with the plans' limits in ``truncated``."""
         self._spec = slots.env_spec
-        self._plans: Iterator[RolloutPlan] = iter(plans)
+        self._source = _Source(plans)
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
-        self._action_tree: Any = None
-        self._recorder = Recorder(slots.num_slots)
-        self._recorder.start[:] = _NEVER
+        self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
+        self._recorder = Recorder()
         self._on_invalid = on_invalid
-        self._record_infos, self._records, self._record_hidden = record_infos, record, record_hidden
+        self._record_infos, self._records, self._record_extras = record_infos, record, record_extras
         self._beat = beat
-        if beat is not None:
-            slots.attach(beat=beat)  # a list of slow environments tells of each
+        slots.attach(beat=beat, record_states=record_extras)
+        self._tick = 0
         self._slot_plans: list[RolloutPlan | None] = [None] * slots.num_slots
-        self._slot_positions = [-1] * slots.num_slots
-        self._num_taken = 0
+        self._notes: dict[int, dict[str, Any]] = {}
+        self._positions = np.full(slots.num_slots, -1, dtype=np.int64)
+        self._ages = np.zeros(slots.num_slots, dtype=np.int64)
+        self._packed = np.zeros(slots.num_slots, dtype=np.int64)
+        """Steps of each rollout that have been returned as segments."""
+        self._limits = np.full(slots.num_slots, NO_LIMIT)
+        self._stops = np.ones(slots.num_slots, dtype=bool)
         self._active = np.zeros(slots.num_slots, dtype=bool)
-        self._num_active = 0
-        self._limits = Limits(slots.num_slots)
+        self._until_limit = 0
+        """Lock-steps before the first rollout can reach its limit."""
+        self._ended: list[tuple[int, int, int, RolloutPlan]] = []
+        """Position, first step, length and plan of rollouts that have ended and were not returned yet."""
         self._obs: Any = None
-        self._exhausted = not refill
+        self._refills = refill
         self._fill()
+
+    # -- what it is doing ------------------------------------------------------------------------------------------
 
     @property
     def active(self) -> np.ndarray:
@@ -99,7 +118,12 @@ class SlotLoop:
     @property
     def done(self) -> bool:
         """True when every plan has been run."""
-        return not self._num_active
+        return not self._active.any()
+
+    @property
+    def ages(self) -> np.ndarray:
+        """Steps of the rollout in each slot so far, ``(E,)`` (a copy)."""
+        return self._ages.copy()
 
     @property
     def observations(self) -> Any:
@@ -108,6 +132,12 @@ class SlotLoop:
             raise ValueError("no slot has been given a plan, so there are no observations")
         return map_leaves(lambda leaf, path: leaf.copy(), self._obs)
 
+    def policy_state(self) -> dict[str, np.ndarray]:
+        """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
+        return self._rows.state()
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
     def advance(
         self,
         k_steps: int | None = None,
@@ -115,7 +145,7 @@ class SlotLoop:
         *,
         actions: Any = None,
         segments: bool = False,
-    ) -> list[StepSequence]:
+    ) -> Rollouts:
         """Take ``k_steps`` lock-steps (``None``: until all plans are done); the rollouts that ended meanwhile.
 
         Args:
@@ -137,188 +167,391 @@ class SlotLoop:
             self._rows.set_parameters(parameters)
         if actions is not None:
             actions = check_elements("actions", self._spec.action_space, actions, self.num_slots)
-        self.finished = finished = []
-        self.positions = []
-        taken = 0
-        while (k_steps is None or taken < k_steps) and self._num_active:
-            if k_steps is None and self._limits.has_endless(self._active):
-                raise ValueError(
-                    "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
-                )
-            self._step(finished, actions)
-            taken += 1
-        if segments and self._records:
-            begun = self._active & (self._recorder.step > self._recorder.start)
-            finished.extend(self._cut(slot, complete=False) for slot in np.flatnonzero(begun).tolist())
-        return finished
+        self.finished, self.columns, self.positions = Rollouts(), None, []
+        left = k_steps
+        try:
+            while (left is None or left > 0) and self._active.any():
+                if left is None and bool((self._active & ~self._stops & (self._limits == NO_LIMIT)).any()):
+                    raise ValueError(
+                        "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
+                    )
+                taken = self._block(_BLOCK if left is None else min(left, _BLOCK), actions)
+                left = None if left is None else left - taken
+        finally:
+            if self._records:
+                self._pack(segments)
+        return self.finished
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
         """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``refill=False`` only)."""
-        if not self._exhausted:
+        if self._refills:
             raise ValueError("slots of this loop are filled from its plans; make it with refill=False to start them")
-        for slot in slots:
-            self._release(slot)
-        if slots:
-            self._start(list(slots), list(plans))
+        rows = np.array(slots, dtype=np.int64)
+        self._release(rows)
+        if rows.size:
+            self._start(rows, PlanTable.of(plans), self._source.position(len(rows)))
 
-    # -- one lock-step ---------------------------------------------------------------------------------------------
+    # -- a block of lock-steps ---------------------------------------------------------------------------------------
 
-    def _step(self, finished: list[StepSequence], given: Any) -> None:
+    def _block(self, most: int, given: Any) -> int:
+        """At most ``most`` lock-steps; ends early where slots are to be filled. The number taken."""
+        running = self._active
+        left = (self._limits - self._ages)[running]
+        most, self._until_limit = min(most, int(left.max())), int(left.min())
+        counts = np.zeros(self.num_slots, dtype=np.int64)
+        ended = np.zeros(self.num_slots, dtype=bool)
+        if self._records:
+            states = self.slots.states() if self._record_extras else None
+            states = states if isinstance(states, np.ndarray) else None
+            self._recorder.open(most, self._positions, self._ages, self._obs, states)
+        step = 0
+        try:
+            while step < most:
+                over = self._step(running, given, counts)
+                step += 1
+                if over is None:  # all that ran were dropped
+                    break
+                if over.any():
+                    ended |= over
+                    if not self._past_end:
+                        running = self._active & ~ended
+                    if self._enough(ended):
+                        break
+        finally:  # after an error, too: NaN that nobody has looked at yet may be its cause, and is told first
+            self._end_block(counts, ended)
+        if self._refills:
+            self._fill()
+        return step
+
+    def _enough(self, ended: np.ndarray) -> bool:
+        """Whether so many rollouts have ended that the block had better end, too."""
+        alive = int(np.count_nonzero(self._active & ~ended))
+        return not alive or (not self._past_end and self._source.more and alive <= _FULL * self.num_slots)
+
+    def _step(self, running: np.ndarray, given: Any, counts: np.ndarray) -> np.ndarray | None:
+        """One lock-step of the slots in ``running``; which rollouts are over with it, bool ``(E,)``."""
         if self._beat is not None:
             self._beat("step")
-        observations, active = self._obs, self._active.copy()
-        hidden = self._rows.remembered("hidden") if self._record_hidden else None
-        actions, policy_infos = self._act(observations, active, given)
-        if not self._check("action", actions, active):
-            active &= self._active
-            if not self._num_active:
-                self._fill()
-                return
+        observations = self._obs
+        hidden = self._rows.remembered("hidden") if self._record_extras else None
+        actions, policy_infos = self._act(observations, running, given, counts)
+        if not self._past_end and not self._check("action", actions, running, counts):
+            running = running & self._active
+            if not running.any():
+                return None
         try:
-            result = self.slots.step(actions, active)  # look: ok the only call of Slots.step
+            result = self.slots.step(actions, running)  # look: ok the only call of Slots.step
         except FAILURES as error:
-            raise self._failure(error, active) from error
-        truncated, over = self._limits.after(result, active)
-        self.last_step = SlotStep(result.observations, result.rewards, result.terminated, truncated, result.infos)
-        if self._records:
-            self._record(observations, actions, self.last_step, policy_infos, active, hidden)
-        self.step_count += self._num_active
+            raise self._failure(error, running, counts) from error
+        counts += running
+        self._tick += 1
         self._obs = result.observations
-        self._check("observation", result.observations, active)
-        self._check("reward", result.rewards, active)
-        if over.any():
-            ended = np.flatnonzero(over & self._active).tolist()
-            self._recorder.expect(ended)
-            for slot in ended:
-                if self._records:
-                    finished.append(self._cut(slot, complete=True))
-                self._release(slot)
-        if not self._exhausted and self._num_active < self.num_slots:
-            self._fill()
+        truncated, over = result.truncated, (result.terminated | result.truncated) & self._stops
+        self._until_limit -= 1
+        if self._until_limit <= 0:  # else no rollout can have reached its limit
+            at_limit = running & (self._ages + counts >= self._limits)
+            truncated = truncated | (at_limit & ~result.terminated)
+            over = over | at_limit
+        if self._records:
+            self._record(result, truncated, actions, policy_infos, running, hidden)
+        else:
+            self.last_step = result._replace(truncated=truncated)
+        if not self._past_end:
+            self._check("observation", result.observations, running, counts)
+            self._check("reward", result.rewards, running, counts)
+            running = running & self._active
+        return over & running
 
-    def _act(self, observations: Any, active: np.ndarray, given: Any) -> tuple[Any, Mapping[str, np.ndarray]]:
+    def _act(
+        self, observations: Any, running: np.ndarray, given: Any, counts: np.ndarray
+    ) -> tuple[Any, Mapping[str, np.ndarray]]:
         if given is not None:
             return given, {}
         try:
             seen = observations
             if not self._sees_structure:
                 seen = flatten_batch(self._spec.observation_space, observations)
-                if self._num_active < self.num_slots:
+                if not self._past_end and not running.all():
                     # Frozen slots may show NaN (a rollout that was dropped), which some policies refuse.
-                    seen = np.where(active[:, None], seen, np.zeros((), seen.dtype))
-            actions, infos = self._rows.act(seen, active, self._recorder.step)
+                    seen = np.where(running[:, None], seen, np.zeros((), seen.dtype))
+            actions, infos = self._rows.act(seen, running, self._tick)
             actions = check_elements("the policy's actions", self._spec.action_space, actions, self.num_slots)
-            return actions, {name: np.asarray(value) for name, value in infos.items()}
+            return actions, infos
         except FAILURES as error:
-            raise self._failure(error, active, "the policy") from error
+            raise self._failure(error, running, counts, "the policy") from error
 
     def _record(
         self,
-        observations: Any,
+        result: SlotStep,
+        truncated: np.ndarray,
         actions: Any,
-        step: SlotStep,
         policy_infos: Mapping[str, np.ndarray],
-        active: np.ndarray,
+        running: np.ndarray,
         hidden: np.ndarray | None,
     ) -> None:
-        arrays = named_leaves("observations", observations) | named_leaves("actions", actions)
-        arrays |= {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
-        if actions.__class__ is not np.ndarray:
-            self._action_tree = actions
+        arrays = {"rewards": result.rewards, "terminated": result.terminated, "truncated": truncated}
         if hidden is not None:
             arrays["hidden_states"] = hidden
         if self._record_infos:
             for name, value in policy_infos.items():
-                arrays["policy_infos/" + name] = value
-            if isinstance(step.infos, Mapping):
-                for name, value in step.infos.items():
+                arrays["policy_infos/" + name] = np.asarray(value)
+            if isinstance(result.infos, Mapping):
+                for name, value in result.infos.items():
                     arrays["env_infos/" + name] = value
             else:
-                self._recorder.write_dicts(step.infos, active)
-        self._recorder.write(arrays)
+                self._recorder.write_dicts(result.infos, running)
+        states = result.states
+        if states is not None and not isinstance(states, np.ndarray):
+            self._recorder.write_states(states, running.nonzero()[0].tolist(), self._positions)
+        self.last_step = result._replace(truncated=truncated)
+        self._recorder.write(actions, arrays, result.observations, states)
+
+    def _end_block(self, counts: np.ndarray, ended: np.ndarray) -> None:
+        """Book what the block brought: lengths, endings, NaN; its slots are free or go on."""
+        invalid: list[tuple[int, int, str, np.ndarray]] = []
+        if self._past_end and counts.any():
+            counts, ended = self._look_back(counts)
+            invalid = self._find_invalid(counts)
+            counts[[entry[0] for entry in invalid]] = 0
+        counts = np.where(self._active, counts, 0)
+        self._ages += counts
+        self.step_count += int(counts.sum())
+        if self._records:
+            self._recorder.close(counts)
+        ended[[entry[0] for entry in invalid]] = False
+        slots = np.flatnonzero(ended & self._active)
+        for slot in slots.tolist() if self._records else ():
+            plan = self._slot_plans[slot]
+            if plan is not None:
+                self._ended.append((int(self._positions[slot]), int(self._packed[slot]), int(self._ages[slot]), plan))
+        self._release(slots)
+        for slot, step, what, value in invalid:
+            self._drop(slot, what, value, int(self._ages[slot]) + step)
+
+    def _look_back(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of slots that were stepped on past endings: steps that count, and which rollouts are over."""
+        terminated, truncated = self._recorder.flags()
+        over = (terminated | truncated) & self._stops
+        left = self._limits - self._ages
+        ended = left <= counts
+        counts = np.minimum(counts, left)
+        if over.any():
+            stopped = over.any(axis=0)
+            ended |= stopped
+            counts = np.where(stopped, np.minimum(over.argmax(axis=0) + 1, counts), counts)
+        return counts, ended
+
+    def _find_invalid(self, counts: np.ndarray) -> list[tuple[int, int, str, np.ndarray]]:
+        """Slot, step of the block, what and which value, where a rollout first shows NaN or Inf; the earliest first."""
+        looked_at = [(what, values) for what, values in self._recorder.values() if values.dtype.kind in "fc"]
+        if all(math.isfinite(abs(np.vdot(values, values))) for _, values in looked_at):
+            return []
+        found: dict[int, tuple[int, int, str, np.ndarray]] = {}
+        for order, (what, values) in enumerate(looked_at):
+            bad = ~finite_rows(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
+            bad &= (np.arange(len(bad))[:, None] < counts) & self._active
+            for slot in np.flatnonzero(bad.any(axis=0)).tolist():
+                step = int(bad[:, slot].argmax())
+                if slot not in found or (step, order) < found[slot][:2]:
+                    found[slot] = (step, order, what, values[step, slot])
+        ordered = sorted(found.items(), key=lambda item: (item[1][:2], item[0]))
+        return [(slot, step, what, value) for slot, (step, _, what, value) in ordered]
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
         """Give free slots their next plans; a rollout whose first observation is invalid makes room for the next."""
-        if self._num_active and self.slots.info.resets_together:
-            return  # until all rollouts have ended
-        while not self._exhausted and self._num_active < self.num_slots:
-            slots: list[int] = []
-            plans: list[RolloutPlan] = []
-            for slot in np.flatnonzero(~self._active).tolist():
-                plan = next(self._plans, None)
-                if plan is None:
-                    self._exhausted = True
-                    break
-                slots.append(slot)
-                plans.append(plan)
-            if plans:
-                self._start(slots, plans)
+        while self._refills:
+            num_active = int(np.count_nonzero(self._active))
+            if num_active and (self.slots.info.resets_together or num_active > _FULL * self.num_slots):
+                return  # until more rollouts have ended
+            if not self._source.more:
+                self._narrow(num_active)
+                return
+            free = np.flatnonzero(~self._active)
+            plans, position = self._source.take(len(free))
+            if not len(plans):
+                continue
+            self._start(free[: len(plans)], plans, position)
 
-    def _start(self, slots: list[int], plans: list[RolloutPlan]) -> None:
+    def _narrow(self, num_active: int) -> None:
+        """Leave slots behind that have nothing to do any more."""
+        if not num_active or num_active == self.num_slots or not self.slots.info.can_keep:
+            return
+        rows = np.flatnonzero(self._active)
+        self.slots.keep(rows)
+        self._rows.keep(rows)
+        self.num_slots = len(rows)
+        self._slot_plans = [self._slot_plans[row] for row in rows.tolist()]
+        for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active"):
+            self.__dict__[name] = self.__dict__[name][rows]
+        self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
+
+    def _start(self, slots: np.ndarray, plans: PlanTable, position: int) -> None:
         if self._beat is not None:
             self._beat("reset")
-        for slot, plan in zip(slots, plans, strict=True):
+        listed = slots.tolist()
+        for slot, plan in zip(listed, plans, strict=True):
             self._slot_plans[slot] = plan
-            self._slot_positions[slot] = self._num_taken
-            self._num_taken += 1
-            self._active[slot] = True
-            self._num_active += 1
-            self._limits.start(slot, plan, self._spec.max_episode_length)
+        self._positions[slots] = np.arange(position, position + len(listed))
+        default = self._spec.max_episode_length
+        self._limits[slots] = np.where(
+            plans.max_steps == NO_LIMIT, NO_LIMIT if default is None else default, plans.max_steps
+        )
+        self._ages[slots] = self._packed[slots] = 0
+        self._stops[slots] = plans.stop_on_done
+        self._active[slots] = True
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:
-            rows = self.slots.reset(slots, plans)
+            rows = self.slots.reset(listed, plans)
         except FAILURES as error:
-            raise self._failure(error, starting, resetting=True) from error
+            raise self._failure(error, starting, None) from error
         try:
-            self._rows.start(slots, plans, self._recorder.step, self.slots)
+            self._rows.start(slots, plans, self._tick, self.slots)
         except FAILURES as error:
-            raise self._failure(error, starting, "the policy", resetting=True) from error
-        self._obs = with_rows(self._obs, slots, rows, self.num_slots)
-        for slot in slots:
-            self._recorder.begin(slot)
-        self._check("observation", self._obs, starting)
+            raise self._failure(error, starting, None, "the policy") from error
+        self._obs = _with_rows(self._obs, slots, rows, self.num_slots)
+        if self._records:
+            self._note(listed, plans, position)
+        self._check("observation", self._obs, starting, None)
 
-    def _release(self, slot: int) -> None:
-        self._slot_plans[slot] = None
-        self._num_active -= bool(self._active[slot])
-        self._active[slot] = False
-        self._recorder.start[slot] = _NEVER
+    def _note(self, slots: list[int], plans: PlanTable, position: int) -> None:
+        """Write down what stays constant in the rollouts that have been started."""
+        envs, states = self.slots, self.slots.states() if self._record_extras else None
+        if states is not None and not isinstance(states, np.ndarray):
+            self._recorder.write_states(states, slots, self._positions)
+        for number, slot in enumerate(slots):
+            note: dict[str, Any] = {"env_name": envs.name_of(slot)}
+            params = slot_domain_params(envs, slot, plans[number])
+            if params is not None:
+                note["domain_param"] = params
+            provenance = envs.provenance(slot)
+            if provenance is not None:
+                note["provenance"] = provenance
+            if self._record_extras:
+                dt = envs.time_step(slot)
+                if dt is not None:
+                    note[TIME_STEP] = dt
+            self._notes[position + number] = note
 
-    def _cut(self, slot: int, complete: bool) -> StepSequence:
-        plan = self._slot_plans[slot]
-        if plan is None:
-            raise RuntimeError(f"slot {slot} runs no plan")
-        self.positions.append(self._slot_positions[slot])
-        arrays, env_infos = self._recorder.cut(slot)
-        info = rollout_info(self.slots, slot, plan)
-        return assemble_rollout(arrays, env_infos, self._obs, slot, self._action_tree, complete, info)
+    def _release(self, slots: np.ndarray) -> None:
+        for slot in slots.tolist():
+            self._slot_plans[slot] = None
+        self._active[slots] = False
+        self._positions[slots] = -1
+
+    # -- results -----------------------------------------------------------------------------------------------------
+
+    def _pack(self, segments: bool) -> None:
+        """Put what has ended (and, as ``segments``, what has been done since the last time) into ``finished``."""
+        running = [
+            (int(self._positions[slot]), int(self._packed[slot]), int(self._ages[slot]), self._slot_plans[slot])
+            for slot in (np.flatnonzero(self._active & (self._ages > self._packed)).tolist() if segments else ())
+        ]
+        done = {entry[0] for entry in self._ended}
+        pieces = sorted([*self._ended, *running], key=lambda entry: entry[0])
+        self._ended = []
+        if segments:
+            self._packed[self._active] = self._ages[self._active]
+        if not pieces:
+            return
+        positions = np.array([entry[0] for entry in pieces], dtype=np.int64)
+        first = np.array([entry[1] for entry in pieces], dtype=np.int64)
+        lengths = np.array([entry[2] for entry in pieces], dtype=np.int64) - first
+        complete = np.array([entry[0] in done for entry in pieces], dtype=bool)
+        notes = [self._notes.pop(entry[0]) if entry[0] in done else dict(self._notes[entry[0]]) for entry in pieces]
+        going_on = [] if segments else self._positions[self._active].tolist()
+        columns = self._recorder.pack(positions, first, lengths, complete, notes, going_on)
+        columns.plans = [entry[3] for entry in pieces if entry[3] is not None]
+        if self._record_extras:
+            add_applied_actions(columns, self._spec)
+        self.columns, self.positions = columns, positions.tolist()
+        self.finished = Rollouts([columns])
 
     # -- failures --------------------------------------------------------------------------------------------------
 
-    def _check(self, what: str, values: Any, active: np.ndarray) -> bool:
+    def _check(self, what: str, values: Any, running: np.ndarray, counts: np.ndarray | None) -> bool:
         """False where a rollout was dropped; raises where rollouts must not be."""
         if values.__class__ is not np.ndarray:
-            return all([self._check(what, leaf, active) for _, leaf in iterate_leaves(values)])
+            return all([self._check(what, leaf, running, counts) for _, leaf in iterate_leaves(values)])
         if values.dtype.kind not in "fc" or math.isfinite(abs(np.vdot(values, values))):
             return True
         # NaN or Inf somewhere, or finite numbers whose squares overflow.
-        bad = active & ~finite_rows(values) & self._active
+        bad = running & ~finite_rows(values) & self._active
         for slot in np.flatnonzero(bad).tolist():
-            plan = self._slot_plans[slot]
-            if plan is None:
-                continue
-            step = int(self._limits.lengths[slot]) - (0 if what == "action" else 1)
-            if self._on_invalid == "raise":
-                raise invalid_value(what, values[slot], plan, step)
-            self.dropped.append(DroppedRollout(plan, step, what))
-            self._release(slot)
-            self._rows.clear(slot)
+            done = 0 if counts is None else int(counts[slot])
+            step = int(self._ages[slot]) + done - (0 if what == "action" else 1)
+            self._drop(slot, what, values[slot], step)
+            if counts is not None:
+                counts[slot] = 0
         return not bad.any()
 
+    def _drop(self, slot: int, what: str, value: np.ndarray, step: int) -> None:
+        plan = self._slot_plans[slot]
+        if plan is None:
+            return
+        if self._on_invalid == "raise":
+            raise invalid_value(what, value, plan, step)
+        self.dropped.append(DroppedRollout(plan, step, what))
+        position = int(self._positions[slot])
+        self._recorder.forget(position)
+        self._notes.pop(position, None)
+        self._release(np.array([slot]))
+        self._rows.clear(slot)
+
     def _failure(
-        self, error: BaseException, active: np.ndarray, where: str = "the environment", *, resetting: bool = False
+        self, error: BaseException, running: np.ndarray, counts: np.ndarray | None, where: str = "the environment"
     ) -> Exception:
-        return failure_in_slots(error, self._slot_plans, active, self._limits.lengths, where, resetting)
+        lengths = self._ages if counts is None else self._ages + counts
+        return failure_in_slots(error, self._slot_plans, running, lengths, where, counts is None)
+
+
+class _Source:
+    """Where plans come from: those that are taken next, as tables, and the place of each in their order."""
+
+    def __init__(self, plans: Iterable[RolloutPlan]) -> None:
+        self._table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
+        self._rest: Iterator[RolloutPlan] = iter(()) if self._table is not None else iter(plans)
+        self._taken = 0
+        self._peeked: list[RolloutPlan] = []
+
+    @property
+    def more(self) -> bool:
+        """Whether there are further plans."""
+        if self._table is not None:
+            return self._taken < len(self._table)
+        if not self._peeked:
+            self._peeked = list(itertools.islice(self._rest, 1))
+        return bool(self._peeked)
+
+    def take(self, count: int) -> tuple[PlanTable, int]:
+        """The next plans, at most ``count``, and the place of the first."""
+        begin = self._taken
+        if self._table is not None:
+            whole = begin == 0 and count >= len(self._table)
+            table = self._table if whole else self._table.take(slice(begin, begin + count))
+        else:
+            table = PlanTable([*self._peeked, *itertools.islice(self._rest, count - len(self._peeked))])
+            self._peeked = []
+        self._taken += len(table)
+        return table, begin
+
+    def position(self, count: int) -> int:
+        """The place of the first of ``count`` plans that are given from outside."""
+        self._taken += count
+        return self._taken - count
+
+
+def _with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:
+    """A copy of ``batch`` (``None``: zeros) with ``rows`` in place of those of ``slots``."""
+    if batch is None:
+        batch = map_leaves(lambda leaf, path: np.zeros((num_slots, *leaf.shape[1:]), leaf.dtype), rows)
+    leaves = dict(iterate_leaves(rows))
+
+    def filled(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+        new = leaf.astype(np.result_type(leaf, leaves[path]))
+        new[slots] = leaves[path]
+        return new
+
+    return map_leaves(filled, batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.base.slot_proxies import SlotTap
+from metaroll.data.rollouts import RolloutColumns
 from metaroll.envs.lookup.slot_factory import env_kind, make_env, make_slots
 from metaroll.envs.lookup.source import close_made
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.errors import RolloutError
-from metaroll.rollouts.engine.extras import add_extras
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.namespace import GlobalNamespace
-from metaroll.types import Policy, RolloutPlan, Slots
+from metaroll.tasks.plan_table import PlanTable
+from metaroll.types import Policy, Slots
 
 __all__ = [
     "Unit",
@@ -42,7 +41,7 @@ _MOST_KEPT_SLOTS = 4
 class Unit:
     """A fixed list of plans over a fixed number of slots."""
 
-    plans: Sequence[RolloutPlan]
+    plans: PlanTable
     num_slots: int
     on_invalid: str = "raise"
     record_infos: bool = True
@@ -51,9 +50,16 @@ class Unit:
 
 @dataclass
 class UnitResult:
-    """Rollouts in the order of the unit's plans (``None`` where dropped)."""
+    """What came of a unit.
 
-    rollouts: list[StepSequence | None]
+    Attributes:
+        columns: Its rollouts, in the order of its plans.
+        kept: Places of their plans in the unit, ``(N,)``.
+        dropped: Rollouts that were left out.
+    """
+
+    columns: RolloutColumns | None
+    kept: np.ndarray
     dropped: list[DroppedRollout] = field(default_factory=list)
 
 
@@ -83,30 +89,34 @@ class UnitRunner:
         kind = self._kind(unit, beat)
         key = (0 if kind == "vector" else unit.num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
-        own = bool(unit.plans) and unit.plans[0].parameters is not None
-        tap = SlotTap(slots) if unit.record_extras else None
+        num_slots = slots.num_slots
+        own = bool(unit.plans.set_of[0] >= 0)
         loop: SlotLoop | None = None
         try:
             with _one_torch_thread(self.policy):
                 loop = SlotLoop(
-                    slots if tap is None else tap,
+                    slots,
                     self.policy,
                     unit.plans,
                     parameters=None if own else self.parameters,
                     on_invalid=unit.on_invalid,
                     record_infos=unit.record_infos,
-                    record_hidden=unit.record_extras,
+                    record_extras=unit.record_extras,
                     beat=beat,
                 )
                 loop.advance()
         except BaseException as error:
             if loop is not None and isinstance(error, RolloutError):
-                error.finished = [rollout for rollout in _in_order(unit, loop, tap, slots) if rollout is not None]
+                error.finished = list(loop.finished)
             # What the failed step left behind must not reach the next unit; what close() says must not hide the error.
             with suppress(Exception):
                 self._slots.pop(key).close()
             raise
-        return UnitResult(_in_order(unit, loop, tap, slots), loop.dropped)
+        if slots.num_slots != num_slots:  # it was narrowed
+            self._slots.pop(key).close()
+        if loop.columns is not None:
+            loop.columns.plans = None  # they are known where the unit came from
+        return UnitResult(loop.columns, np.array(loop.positions, dtype=np.int64), loop.dropped)
 
     def close(self) -> None:
         for slots in self._slots.values():
@@ -139,16 +149,6 @@ class UnitRunner:
                     slots = GymSlots(self.env, num_slots) if kind == "list" else make_slots(self._example, num_slots)
         self._slots[key] = slots  # last used, last in the order
         return slots
-
-
-def _in_order(unit: Unit, loop: SlotLoop, tap: SlotTap | None, slots: Slots) -> list[StepSequence | None]:
-    """What the loop has finished, in the order of the plans."""
-    rollouts: list[StepSequence | None] = [None] * len(unit.plans)
-    for position, rollout in zip(loop.positions, loop.finished, strict=True):
-        rollouts[position] = rollout
-        if tap is not None:
-            add_extras(rollout, tap.take(position), slots.env_spec)
-    return rollouts
 
 
 def set_env(namespace: GlobalNamespace, key: str, env: Any) -> None:

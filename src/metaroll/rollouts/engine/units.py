@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+import numpy as np
 
 __all__ = ["cut", "slots_of_unit", "unit_size"]
-
-T = TypeVar("T")
 
 _MOST_PLANS = {"list": 64, "batched": 1024, "physics": 256, "vector": 1024}
 _MOST_SLOTS = {
@@ -34,6 +31,6 @@ def slots_of_unit(num_plans: int, kind: str, slots_per_unit: int | None = None) 
     return max(1, min(num_plans, most))
 
 
-def cut(items: Sequence[T], size: int) -> list[Sequence[T]]:
+def cut(items: np.ndarray, size: int) -> list[np.ndarray]:
     """Consecutive pieces of ``size`` items (the last may be shorter)."""
     return [items[begin : begin + size] for begin in range(0, len(items), size)]

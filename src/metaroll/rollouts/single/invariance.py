@@ -52,7 +52,7 @@ def assert_worker_invariant(
         finally:
             if pool is not entry:
                 pool.stop()
-    return expected
+    return list(expected)
 
 
 def _compare(

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv
-from metaroll.envs.base.slot_proxies import SlotTap, WatchedSlots
+from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.slot_factory import make_slots
 from metaroll.envs.lookup.source import is_env_instance
 from metaroll.errors import RolloutError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.engine import resolve_plans
-from metaroll.rollouts.engine.extras import add_extras, module_mode
+from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.single.policy_proxies import TimedPolicy
 from metaroll.rollouts.single.render import Renderer, make_rendered
@@ -151,16 +151,14 @@ def _run(
         update(env)
     if record_dts:
         acting = TimedPolicy(acting)
-    tap = SlotTap(make_slots(ResumedEnv(env) if no_reset else env, 1, share=True))
-    slots = WatchedSlots(tap)
-    loop = SlotLoop(slots, acting, [plan], parameters=acting.acting_parameters(), record_hidden=True)
+    slots = WatchedSlots(make_slots(ResumedEnv(env) if no_reset else env, 1, share=True))
+    loop = SlotLoop(slots, acting, [plan], parameters=acting.acting_parameters(), record_extras=True)
     dts: list[tuple[float, float, float]] = []
     if record_dts or renderer.wanted:
         finished = _run_watched(loop, slots, acting if record_dts else None, renderer, dts)
     else:
         finished = loop.advance()
     result = finished[0]
-    add_extras(result, tap.take(0), spec)
     for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), zip(*dts, strict=True), strict=bool(dts)):
         result.add_data(name, np.array(values))
     result.rollout_info["env_spec"] = spec
@@ -175,11 +173,11 @@ def _run_watched(
     timed: TimedPolicy | None,
     renderer: Renderer,
     dts: list[tuple[float, float, float]],
-) -> list[StepSequence]:
+) -> Sequence[StepSequence]:
     """All steps, one by one; how long they took goes into ``dts``."""
     if renderer.wanted:
         renderer.start(loop.observations)
-    finished: list[StepSequence] = []
+    finished: Sequence[StepSequence] = []
     step = 0
     while not loop.done:
         begun = time.perf_counter()
