@@ -97,7 +97,9 @@ def _ragged(
     delta_t, v_t = buffer[:-1], v_t[: len(r_t)]
     loop = compiled("td_errors", len(r_t))
     if loop is not None and discount != 0.0:
-        loop(*(np.require(x, requirements="CW") for x in (r_t, v_t, terminated, final, bounds)), discount, delta_t)
+        loop(
+            *(np.require(x, requirements=["C", "W"]) for x in (r_t, v_t, terminated, final, bounds)), discount, delta_t
+        )
     else:
         delta_t[:-1] = v_t[1:]
         delta_t[last] = final

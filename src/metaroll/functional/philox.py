@@ -108,7 +108,7 @@ def _rounds(even: np.ndarray, odd: np.ndarray, keys: np.ndarray) -> Words:
     loop = compiled("philox", even.size)
     if loop is not None:
         words = np.empty((4, *even.shape[1:]), dtype=np.uint32)
-        loop(even, odd, np.ascontiguousarray(np.broadcast_to(keys, (_ROUNDS, 2, 1, even.shape[2]))), words)
+        loop(even, odd, np.ascontiguousarray(keys), words)
         return words[0], words[1], words[2], words[3]
     product = np.empty_like(even)
     swapped = product[::-1]
@@ -334,7 +334,7 @@ def _tiles(num_rows: int, num_blocks: int) -> Iterator[tuple[slice, slice]]:
 
 def _tile_words(keys: np.ndarray, role: int, blocks: np.ndarray) -> Words:
     """Words of blocks ``(B, n)`` or ``(B, 1)`` of n rows: four contiguous uint32 arrays ``(B, n)``."""
-    k = keys.T.astype(np.uint64)
+    k = keys.T.astype(np.uint64, order="C")
     even = np.empty((2, len(blocks), len(keys)), dtype=np.uint64)
     odd = np.empty_like(even)
     even[0] = blocks & _WORD

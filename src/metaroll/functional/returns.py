@@ -71,8 +71,9 @@ def reverse_scan(data: np.ndarray, discount: float, ends: np.ndarray | None = No
     with np.errstate(over="ignore", invalid="ignore"):
         for t in range(len(x) - 2, -1, -1):
             # A restart, not a factor 0: an infinite value in one rollout must not become NaN in the one before it.
+            # (And -0.0, since adding 0.0 would change -0.0.)
             carried = discount * y[t + 1]
-            np.add(x[t], carried if ends is None else np.where(ends[t], 0.0, carried), out=y[t])
+            np.add(x[t], carried if ends is None else np.where(ends[t], -0.0, carried), out=y[t])
     return y
 
 
@@ -97,7 +98,7 @@ def scan_in_place(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
         return
     loop = compiled("reverse_scan", len(y))
     if loop is not None:
-        loop(y, discount, np.require(bounds, np.int64, "CW"))
+        loop(y, discount, np.require(bounds, np.int64, ["C", "W"]))
     elif len(bounds) > _FEWEST_LANES:
         _scan_lanes(y, discount, bounds)
     else:
