@@ -1,8 +1,8 @@
 """Loops that numba compiles where it is installed (the extra ``fast``); without it, callers take their way in NumPy.
 
-Both ways give the same bits, so nothing but speed depends on numba. Importing and compiling take one to two seconds.
-They wait until a loop has been asked for so many numbers that it has surely cost as much: short programs never pay.
-Nothing is cached on disk (numba would unpickle it).
+Both ways give the same bits, so nothing but speed depends on numba. Importing numba and compiling take some seconds.
+They wait until a loop has been asked for so many numbers in this process that NumPy has taken about as long: short
+programs never pay. Nothing is cached on disk (numba would unpickle it).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 __all__ = ["compile_all", "compiled"]
 
-_LEAST_SIZE = 2_000
-"""Numbers per call from which a compiled loop is worth its call."""
 _HOT = 100_000_000
 """Numbers after which a loop is compiled: NumPy takes 5 to 15 ns for each."""
+_PER_CALL = 500
+"""Numbers that a call counts besides its own, for what every call costs."""
 
 _LOOPS: dict[str, Any] = {}  # compiled ones; None where numba is missing or does not work
 _asked: dict[str, int] = {}
@@ -27,10 +27,8 @@ _lock = threading.Lock()
 
 def compiled(name: str, size: int) -> Callable[..., Any] | None:
     """The compiled loop ``name`` for a call with ``size`` numbers, or None: then NumPy is to do it."""
-    if size < _LEAST_SIZE:
-        return None
     if name not in _LOOPS:
-        _asked[name] = _asked.get(name, 0) + size
+        _asked[name] = _asked.get(name, 0) + size + _PER_CALL
         if _asked[name] < _HOT:
             return None
         _compile(name)
@@ -54,7 +52,7 @@ def _compile(name: str) -> None:
             source, signature = _SOURCES[name]
             # Without fastmath, sums and products are rounded one by one as NumPy's are.
             _LOOPS[name] = numba.njit(signature, nogil=True, cache=False, fastmath=False)(source)
-        except ImportError:  # not installed, or made for another NumPy
+        except Exception:  # not installed, made for another NumPy, ...: nothing but speed depends on it
             _LOOPS[name] = None
 
 
