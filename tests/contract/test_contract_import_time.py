@@ -25,6 +25,7 @@ BEHIND_A_DOOR = {
     "imageio",
     "imageio_ffmpeg",
     "tensorboard",
+    "numba",
     "pandas",
     "pyarrow",
 }

@@ -101,3 +101,38 @@ def test_bad_input_is_named() -> None:
         gae([1.0, 2.0], [1.0, 1.0, 1.0], lengths=[2])
     with pytest.raises(ShapeError, match="at least one step"):
         gae([], [])
+
+
+@pytest.mark.parametrize(
+    ("terminated", "error"),
+    [
+        (["False", "False"], TypeError),
+        ([0.0, float("nan")], ValueError),
+        ([0, 2], ValueError),
+        ([None, True], TypeError),
+    ],
+)
+def test_terminated_is_true_or_false(terminated, error) -> None:
+    with pytest.raises(error, match="terminated"):
+        gae([1.0, 1.0], [0.0, 0.0], terminated=terminated, final_values=[5.0])
+    numbers = gae([1.0, 1.0], [0.0, 0.0], terminated=[0.0, 1.0])
+    np.testing.assert_array_equal(numbers, gae([1.0, 1.0], [0.0, 0.0], terminated=[False, True]))
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_discount_zero_sees_nothing_that_follows(rows: bool) -> None:
+    rewards, values, final = np.array([1.0, np.inf, 3.0]), np.array([0.5, 0.5, 0.5]), np.array([np.inf])
+    if rows:
+        rewards, values = rewards[None], values[None]
+    advantages = gae(rewards, values, final_values=final, discount=0.0)
+    np.testing.assert_array_equal(np.ravel(advantages), [0.5, np.inf, 2.5])
+
+
+def test_bfloat16_comes_back_as_such() -> None:
+    rewards, values = torch.ones(2, dtype=torch.bfloat16), torch.zeros(2, dtype=torch.bfloat16)
+    for result in (
+        gae(rewards, values, terminated=[False, True], discount=0.5, gae_lambda=1.0),
+        gae(rewards[None], values[None], terminated=[[False, True]], discount=0.5, gae_lambda=1.0)[0],
+    ):
+        assert isinstance(result, torch.Tensor) and result.dtype == torch.bfloat16
+        assert result.tolist() == [1.5, 1.0]

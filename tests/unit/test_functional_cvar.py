@@ -79,3 +79,7 @@ def test_bad_returns():
             worst_indices(returns, 0.5)
     with pytest.raises(ValueError, match=r"NaN at \[1\]"):
         conditional_value_at_risk([1.0, math.nan], 0.5)
+
+
+def test_bfloat16_returns() -> None:
+    assert conditional_value_at_risk(torch.tensor([4.0, 1.0, 2.0], dtype=torch.bfloat16), 0.5) == 1.5

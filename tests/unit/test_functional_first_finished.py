@@ -45,3 +45,10 @@ def test_too_few_episodes_are_refused() -> None:
         first_finished_rates(["a"], [[0]], [[True]], 1)
     with pytest.raises(ValueError, match="shape"):
         first_finished_rates(["a"], [[3], [3]], [[True], [True]], 1)
+
+
+def test_success_is_true_or_false() -> None:
+    with pytest.raises(TypeError, match="success"):
+        first_finished_rates(["a"], [[1, 1, 1]], [["False", "False", "False"]])
+    with pytest.raises(ValueError, match="success"):
+        first_finished_rates(["a"], [[1, 1, 1]], [[0, float("nan"), 1]])

@@ -80,3 +80,52 @@ def test_bad_input_is_named() -> None:
         discounted_reverse_cumsum_ragged([1.0, 2.0], [0, 1], 0.5)
     with pytest.raises(ShapeError, match=r"\(N, T\)"):
         discounted_reverse_cumsum_dense([1.0], 0.5)
+
+
+def test_one_series_gives_a_single_number() -> None:
+    total = discounted_sum(torch.ones(3), 0.5)
+    assert total.shape == () and total.item() == 1.75
+    stacked = torch.stack([discounted_sum(torch.ones(n), 0.5) for n in (1, 2, 3)])
+    assert (stacked - torch.zeros(3)).shape == (3,)
+    assert np.shape(discounted_sum(np.ones(3), 0.5)) == ()
+
+
+def test_discount_zero_is_the_first_entry_whatever_follows() -> None:
+    for infinite in (np.inf, -np.inf, np.nan):
+        data = [1.0, infinite, 2.0]
+        np.testing.assert_array_equal(discounted_reverse_cumsum(data, 0), data)
+        np.testing.assert_array_equal(discounted_reverse_cumsum(np.transpose([data]), 0)[:, 0], data)
+        np.testing.assert_array_equal(discounted_reverse_cumsum_ragged(data, [0, 3], 0.0), data)
+        np.testing.assert_array_equal(discounted_reverse_cumsum_dense([data], 0.0)[0], data)
+        assert discounted_sum(data, 0) == 1.0
+    assert discounted_sum([0.0] * 2000 + [np.inf], 0.5) == np.inf  # 0.5**2000 rounds to 0
+
+
+def test_the_result_is_never_the_data_itself() -> None:
+    data = np.ones(3)
+    for gamma in (0.0, 0.5):
+        discounted_reverse_cumsum(data, gamma)[:] = 7.0
+        discounted_reverse_cumsum_ragged(data, [0, 3], gamma)[:] = 7.0
+        discounted_reverse_cumsum_dense(data[None], gamma)[:] = 7.0
+    assert data.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_short_floats(dtype: torch.dtype) -> None:
+    data = torch.tensor([1.0, 2.0, 4.0], dtype=dtype, requires_grad=True)
+    ragged = discounted_reverse_cumsum_ragged(data, [0, 3], 0.5)
+    assert isinstance(ragged, torch.Tensor) and ragged.dtype == dtype and ragged.tolist() == [3.0, 4.0, 4.0]
+    assert discounted_sum(data, 0.5).dtype == dtype
+    assert discounted_reverse_cumsum(data, 0.5).tolist() == [3.0, 4.0, 4.0]
+    dense = discounted_reverse_cumsum_dense(data[None], 0.5)
+    assert isinstance(dense, torch.Tensor) and dense.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("ends", "error"),
+    [([["False", "True"]], TypeError), ([[0, 2]], ValueError), ([[0.0, float("nan")]], ValueError)],
+)
+def test_ends_are_true_or_false(ends, error) -> None:
+    assert discounted_reverse_cumsum_dense([[1.0, 2.0]], 0.5, [[1, 0]]).tolist() == [[1.0, 2.0]]
+    with pytest.raises(error, match="ends"):
+        discounted_reverse_cumsum_dense([[1.0, 2.0]], 0.5, ends)

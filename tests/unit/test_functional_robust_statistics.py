@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.functional.robust_statistics import (
@@ -133,3 +134,8 @@ def test_wilson_interval_of_numbers_and_of_nothing():
 def test_bad_arguments(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_scores_may_be_tensors_of_any_kind() -> None:
+    scores = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.bfloat16, requires_grad=True)
+    assert interquartile_mean(scores) == 2.5

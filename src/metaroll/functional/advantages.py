@@ -9,11 +9,11 @@ import torch
 
 from metaroll.checks import check_unit_interval
 from metaroll.errors import ShapeError
-from metaroll.functional.returns import check_bounds, reverse_scan
+from metaroll.functional.arrays import Array, to_flags, to_numpy
+from metaroll.functional.kernels import compiled
+from metaroll.functional.returns import check_bounds, reverse_scan, scan_in_place, segment_bounds
 
 __all__ = ["gae"]
-
-Array = np.ndarray | torch.Tensor
 
 
 def gae(
@@ -38,7 +38,7 @@ def gae(
         rewards: ``(T,)`` for one rollout or a concatenation (with ``bounds``), or ``(N, T)`` for rollouts in rows.
         values: State values ``V(s_t)`` in the shape of ``rewards``, or with one more entry along the last axis: the
             value of the last observation (for rows with ``lengths``: at column ``lengths[n]``).
-        terminated: Bool in the shape of ``rewards``; ``None`` means that no step ended its rollout.
+        terminated: Bool (or 0 and 1) in the shape of ``rewards``; ``None`` means that no step ended its rollout.
         bounds: First step of every rollout of a concatenation, then T, shape ``(N+1,)``.
         lengths: Steps of every row ``(N,)``, 1..T; the rest of the row is padding.
         final_values: Values of the last observation of each rollout ``(N,)``; not needed (and not read) where the last
@@ -49,64 +49,122 @@ def gae(
     Returns:
         Advantages in the shape of ``rewards`` (0 on padding): a tensor on its device if ``rewards`` is one (no gradient
         flows through it), else an array.
+
+    Raises:
+        ShapeError: An argument does not have the shape said above.
+        TypeError: An argument holds no real numbers, or ``terminated`` neither booleans nor numbers.
+        ValueError: ``discount`` or ``gae_lambda`` lies outside; ``bounds`` or ``lengths`` do not fit; ``terminated``
+            holds numbers other than 0 and 1; or a rollout that was cut off has no value of its last observation.
     """
     discount, gae_lambda = check_unit_interval("discount", discount), check_unit_interval("gae_lambda", gae_lambda)
     r_t, v_t = _numbers("rewards", rewards), _numbers("values", values)
     if r_t.ndim not in (1, 2) or r_t.size == 0:
         raise ShapeError(f"rewards must have shape (T,) or (N, T), with at least one step, got {r_t.shape}")
-    flags = np.zeros(r_t.shape, dtype=bool) if terminated is None else _flags("terminated", terminated, r_t.shape)
-    if r_t.ndim == 1:
-        if lengths is not None:
-            raise ValueError(
-                "lengths belongs to rewards of shape (N, T); give bounds for a concatenation of shape (T,)"
-            )
-        last = check_bounds([0, len(r_t)] if bounds is None else bounds, len(r_t))[1:] - 1
-        valid = None
-        index: tuple[np.ndarray, ...] = (last,)
-    else:
-        if bounds is not None:
-            raise ValueError("bounds belongs to rewards of shape (T,); give lengths for rollouts in rows (N, T)")
-        last = _lengths(lengths, r_t.shape) - 1
-        valid = np.arange(r_t.shape[1]) <= last[:, None]
-        index = (np.arange(len(r_t)), last)
-    v_t, v_tp1 = _next_values(r_t, v_t, index, flags, final_values)
-    ends = flags.copy()
-    ends[index] = True
-    # where, not a product: whatever stands behind a terminated step (NaN included) is worth 0.
-    delta_t = r_t + discount * np.where(flags, 0.0, v_tp1) - v_t
-    if valid is not None:
-        delta_t = np.where(valid, delta_t, 0.0)
-    advantages = reverse_scan(delta_t.T, discount * gae_lambda, ends.T).T
+    with_last = (*r_t.shape[:-1], r_t.shape[-1] + 1)
+    if v_t.shape not in (r_t.shape, with_last):
+        raise ShapeError(f"values must have shape {r_t.shape} or {with_last} (with the last one), got {v_t.shape}")
+    flags = np.zeros(r_t.shape, dtype=bool) if terminated is None else to_flags("terminated", terminated)
+    if flags.shape != r_t.shape:
+        raise ShapeError(f"terminated must have the shape {r_t.shape} of rewards, got {flags.shape}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        if r_t.ndim == 1:
+            if lengths is not None:
+                raise ValueError(
+                    "lengths belongs to rewards of shape (N, T); give bounds for a concatenation of shape (T,)"
+                )
+            starts = check_bounds([0, len(r_t)] if bounds is None else bounds, len(r_t))
+            advantages = _ragged(r_t, v_t, flags, starts, final_values, discount, gae_lambda)
+        else:
+            if bounds is not None:
+                raise ValueError("bounds belongs to rewards of shape (T,); give lengths for rollouts in rows (N, T)")
+            advantages = _dense(r_t, v_t, flags, _lengths(lengths, r_t.shape), final_values, discount, gae_lambda)
     return _as_input_kind(advantages, rewards, values)
 
 
-def _next_values(
-    r_t: np.ndarray, v_t: np.ndarray, index: tuple[np.ndarray, ...], terminated: np.ndarray, final_values: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Values of the states and of their successors, both in the shape of ``r_t``."""
-    num_steps = r_t.shape[-1]
-    with_last = (*r_t.shape[:-1], num_steps + 1)
-    if v_t.shape not in (r_t.shape, with_last):
-        raise ShapeError(f"values must have shape {r_t.shape} or {with_last} (with the last one), got {v_t.shape}")
+def _ragged(
+    r_t: np.ndarray,
+    v_t: np.ndarray,
+    terminated: np.ndarray,
+    bounds: np.ndarray,
+    final_values: Any,
+    discount: float,
+    gae_lambda: float,
+) -> np.ndarray:
+    last = bounds[1:] - 1
+    final = _final_values(v_t, terminated, (last,), final_values)
+    # One buffer for all: fresh memory costs as much as the arithmetic.
+    buffer = np.empty(len(r_t) + 1)
+    delta_t, v_t = buffer[:-1], v_t[: len(r_t)]
+    loop = compiled("td_errors", len(r_t))
+    if loop is not None and discount != 0.0:
+        loop(
+            *(np.require(x, requirements=["C", "W"]) for x in (r_t, v_t, terminated, final, bounds)), discount, delta_t
+        )
+    else:
+        delta_t[:-1] = v_t[1:]
+        delta_t[last] = final
+        _to_td_errors(delta_t, r_t, v_t, terminated, discount)
+    ends = bounds
+    if np.count_nonzero(terminated) > np.count_nonzero(terminated[last]):  # some end inside their rollouts
+        flags = terminated.copy()
+        flags[last] = True
+        ends = segment_bounds(flags)
+    scan_in_place(buffer, discount * gae_lambda, ends)
+    return delta_t
+
+
+def _dense(
+    r_t: np.ndarray,
+    v_t: np.ndarray,
+    terminated: np.ndarray,
+    lengths: np.ndarray,
+    final_values: Any,
+    discount: float,
+    gae_lambda: float,
+) -> np.ndarray:
+    index = (np.arange(len(r_t)), lengths - 1)
     v_tp1 = np.zeros(r_t.shape)
-    v_tp1[..., :-1] = v_t[..., 1:num_steps]
+    v_tp1[:, :-1] = v_t[:, 1 : r_t.shape[1]]
+    v_tp1[index] = _final_values(v_t, terminated, index, final_values)
+    _to_td_errors(v_tp1, r_t, v_t[:, : r_t.shape[1]], terminated, discount)
+    v_tp1[np.arange(r_t.shape[1]) >= lengths[:, None]] = 0.0
+    ends = terminated.copy()
+    ends[index] = True
+    return reverse_scan(v_tp1.T, discount * gae_lambda, ends.T).T
+
+
+def _to_td_errors(v_tp1: np.ndarray, r_t: np.ndarray, v_t: np.ndarray, terminated: np.ndarray, discount: float) -> None:
+    """Values of successors become ``r_t + discount * V(s_{t+1}) - V(s_t)``, in place."""
+    if discount == 0.0:
+        v_tp1[...] = 0.0  # whatever it is, infinity included
+    else:
+        # An assignment, not a product: whatever stands behind a terminated step (NaN included) is worth 0.
+        np.copyto(v_tp1, 0.0, where=terminated)
+        v_tp1 *= discount
+    v_tp1 += r_t
+    v_tp1 -= v_t
+
+
+def _final_values(
+    v_t: np.ndarray, terminated: np.ndarray, index: tuple[np.ndarray, ...], final_values: Any
+) -> np.ndarray:
+    """Value of the last observation of each rollout ``(N,)``; 0 where it is neither given nor needed."""
     needed = ~terminated[index]
     num_rollouts = len(needed)
     if final_values is not None:
         final = _numbers("final_values", final_values)
         if final.shape != (num_rollouts,):
             raise ShapeError(f"final_values must have shape ({num_rollouts},), one per rollout, got {final.shape}")
-        v_tp1[index] = final
-    elif v_t.shape == with_last:
-        if r_t.ndim == 2:
-            v_tp1[index] = v_t[index[0], index[1] + 1]
-        else:
-            v_tp1[-1] = v_t[-1]
-            needed = needed[:-1]  # of a concatenation, only the last rollout has its value here
-            _require_bootstrap(needed)
-    else:
+        return final
+    if v_t.shape == terminated.shape:
         _require_bootstrap(needed)
-    return v_t[..., :num_steps], v_tp1
+        return np.zeros(num_rollouts)
+    if v_t.ndim == 2:
+        return v_t[index[0], index[1] + 1]
+    _require_bootstrap(needed[:-1])  # of a concatenation, only the last rollout has its value here
+    final = np.zeros(num_rollouts)
+    final[-1] = v_t[-1]
+    return final
 
 
 def _require_bootstrap(needed: np.ndarray) -> None:
@@ -119,17 +177,7 @@ def _require_bootstrap(needed: np.ndarray) -> None:
 
 
 def _numbers(name: str, data: Any) -> np.ndarray:
-    array = data.detach().cpu().numpy() if isinstance(data, torch.Tensor) else np.asarray(data)
-    if array.dtype.kind not in "buif":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    return array.astype(np.float64, copy=False)
-
-
-def _flags(name: str, data: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(data.detach().cpu() if isinstance(data, torch.Tensor) else data)
-    if array.shape != shape:
-        raise ShapeError(f"{name} must have the shape {shape} of rewards, got {array.shape}")
-    return array.astype(bool)
+    return to_numpy(name, data).astype(np.float64, copy=False)
 
 
 def _lengths(lengths: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
+from metaroll.functional.arrays import to_numpy
 
 __all__ = [
     "check_epsilon",
@@ -89,8 +89,7 @@ def full_set_metrics(returns: Any, lengths: Any) -> dict[str, float]:
 
 
 def _checked(returns: Any) -> np.ndarray:
-    raw = returns.detach().cpu() if isinstance(returns, torch.Tensor) else returns
-    array = np.asarray(raw, dtype=np.float64)
+    array = to_numpy("returns", returns).astype(np.float64, copy=False)
     if array.ndim != 1 or not array.size:
         raise ShapeError(f"returns must have shape (N,) with at least one return, got {array.shape}")
     if np.isnan(array).any():

@@ -9,6 +9,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
+from metaroll.functional.arrays import to_flags, to_numpy
 
 __all__ = ["first_finished_rates"]
 
@@ -31,9 +32,11 @@ def first_finished_rates(names: Sequence[str], lengths: Any, success: Any, num_e
         Rate per name. Episodes that finish in the same step count in the order of the instances.
 
     Raises:
-        ValueError: E is so small that another episode might have been among the first.
+        TypeError: ``success`` holds neither booleans nor numbers.
+        ValueError: ``success`` holds numbers other than 0 and 1; or E is so small that another episode might have been
+            among the first.
     """
-    steps, flags = np.asarray(lengths), np.asarray(success).astype(bool)
+    steps, flags = to_numpy("lengths", lengths), to_flags("success", success)
     check_whole("num_episodes", num_episodes)
     if steps.ndim != 2 or not steps.size or steps.shape != flags.shape or len(names) != len(steps):
         raise ShapeError(

@@ -23,6 +23,7 @@ import torch
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
+from metaroll.functional.kernels import compiled
 
 __all__ = ["integers32", "normals", "normals_block", "philox4x32", "stream_keys", "uniforms"]
 
@@ -104,6 +105,11 @@ def _rounds(even: np.ndarray, odd: np.ndarray, keys: np.ndarray) -> Words:
     Returns:
         Four contiguous uint32 arrays ``(B, n)``.
     """
+    loop = compiled("philox", even.size)
+    if loop is not None:
+        words = np.empty((4, *even.shape[1:]), dtype=np.uint32)
+        loop(even, odd, np.ascontiguousarray(keys), words)
+        return words[0], words[1], words[2], words[3]
     product = np.empty_like(even)
     swapped = product[::-1]
     for key in keys:
@@ -122,8 +128,8 @@ def stream_keys(seeds: Any) -> np.ndarray:
     Triples of numbers below 2**32 are their own key: ``(seed, sub_seed, 0, sub_sub_seed)``, so no two of them share
     one. Where a number of a triple is larger, the key is Philox of ``(seed, sub_seed)`` as two 64-bit numbers under
     ``sub_sub_seed``, with the highest bit of the third word set: no such key equals one of small numbers, and among
-    each other they differ (always under one ``sub_sub_seed``, else but for an accident of 2**-127 per pair). Numbers
-    from 2**64 on are folded to 64 bits first (SHA-256 of their decimal digits).
+    each other they differ but for an accident of 2**-127 per pair. Numbers from 2**64 on are folded to 64 bits first
+    (SHA-256 of their decimal digits).
 
     Args:
         seeds: Integers of at least 0, shape ``(N, 3)``: ``(seed, sub_seed, sub_sub_seed)``.
@@ -328,7 +334,7 @@ def _tiles(num_rows: int, num_blocks: int) -> Iterator[tuple[slice, slice]]:
 
 def _tile_words(keys: np.ndarray, role: int, blocks: np.ndarray) -> Words:
     """Words of blocks ``(B, n)`` or ``(B, 1)`` of n rows: four contiguous uint32 arrays ``(B, n)``."""
-    k = keys.T.astype(np.uint64)
+    k = keys.T.astype(np.uint64, order="C")
     even = np.empty((2, len(blocks), len(keys)), dtype=np.uint64)
     odd = np.empty_like(even)
     even[0] = blocks & _WORD

@@ -1,10 +1,12 @@
 """Discounted sums of time series: one rollout, ragged concatenations of rollouts, and dense batches.
 
-All results are computed in float64 and come back in the floating dtype of the data (float64 for integers).
+All results are computed in float64 and come back in the floating dtype of the data (float64 for integers). A sum with
+discount 0 is its first entry, whatever follows: no infinite value becomes NaN by a product with 0.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import torch
 
 from metaroll.checks import check_unit_interval
 from metaroll.errors import ShapeError
+from metaroll.functional.arrays import Array, like, to_flags, to_numpy
+from metaroll.functional.kernels import compiled
 
 __all__ = [
     "check_bounds",
@@ -20,13 +24,22 @@ __all__ = [
     "discounted_reverse_cumsum_ragged",
     "discounted_sum",
     "reverse_scan",
+    "scan_in_place",
+    "segment_bounds",
 ]
 
-Array = np.ndarray | torch.Tensor
+_FEWEST_LANES = 32
+"""Rollouts from which stepping through all of them at once beats a loop over Python's floats."""
+_CHUNK = 16_384
+"""Numbers that are gathered at once when rollouts are stepped through side by side."""
 
 
 def check_bounds(bounds: Any, length: int) -> np.ndarray:
-    """Rollout bounds as integers, shape ``(N+1,)``: they start at 0, end at ``length`` and strictly increase."""
+    """Rollout bounds as integers, shape ``(N+1,)``: they start at 0, end at ``length`` and strictly increase.
+
+    Raises:
+        ValueError: They do not, or are no integers.
+    """
     array = np.asarray(bounds.detach().cpu() if isinstance(bounds, torch.Tensor) else bounds)
     if array.ndim != 1 or array.size < 2 or not np.issubdtype(array.dtype, np.integer):
         raise ValueError(f"rollout bounds must be a list of at least two integers, got {bounds!r}")
@@ -46,50 +59,98 @@ def reverse_scan(data: np.ndarray, discount: float, ends: np.ndarray | None = No
         ends: Bool, shape ``(T,)`` or that of ``data``; where true, ``y_t = x_t``.
 
     Returns:
-        float64 array, shape ``(T, ...)``.
+        float64 array, shape ``(T, ...)``, of its own memory.
     """
     x = np.asarray(data, dtype=np.float64)
+    if discount == 0.0 or not len(x):
+        return x.copy()
     if x.ndim == 1:
-        return _reverse_scan_1d(x, discount, ends)
+        return _scan_copy(x, discount, segment_bounds(np.zeros(len(x), dtype=bool) if ends is None else ends))
     y = np.empty_like(x)
-    following: Any = np.zeros(x.shape[1:])
-    for t in range(len(x) - 1, -1, -1):
-        # A restart, not a factor 0: an infinite value in one rollout must not become NaN in the one before it.
-        carried = discount * following if ends is None else np.where(ends[t], 0.0, discount * following)
-        np.add(x[t], carried, out=y[t])
-        following = y[t]
+    y[-1] = x[-1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for t in range(len(x) - 2, -1, -1):
+            # A restart, not a factor 0: an infinite value in one rollout must not become NaN in the one before it.
+            # (And -0.0, since adding 0.0 would change -0.0.)
+            carried = discount * y[t + 1]
+            np.add(x[t], carried if ends is None else np.where(ends[t], -0.0, carried), out=y[t])
     return y
 
 
-def _reverse_scan_1d(x: np.ndarray, discount: float, ends: np.ndarray | None) -> np.ndarray:
-    # Python floats: about as fast as a compiled filter for the usual few hundred steps, and no import of scipy.signal.
-    result: list[float] = []
-    y = 0.0
-    if ends is None:
-        for value in x[::-1].tolist():
-            y = value + discount * y
-            result.append(y)
+def segment_bounds(ends: np.ndarray) -> np.ndarray:
+    """Bounds ``(N+1,)`` of the segments of a series that has ``ends (T,)``; its last step always ends one."""
+    return np.concatenate(([0], np.flatnonzero(ends[:-1]) + 1, [len(ends)]))
+
+
+def scan_in_place(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
+    """``reverse_scan`` of a concatenation of rollouts, each by itself, overwriting it.
+
+    In NumPy, all rollouts are stepped through side by side from their last steps, the longest ones first; with few
+    rollouts, or where few are left, one by one. numba's loop and both ways of NumPy's give the same bits.
+
+    Args:
+        y: Steps of all rollouts and one entry more, which becomes 0: contiguous float64, shape ``(T+1,)``.
+        discount: Factor of the recursion; not checked.
+        bounds: First step of every rollout, then T, int64, shape ``(N+1,)``; not checked.
+    """
+    y[-1] = 0.0
+    if discount == 0.0:
+        return
+    loop = compiled("reverse_scan", len(y))
+    if loop is not None:
+        loop(y, discount, np.require(bounds, np.int64, ["C", "W"]))
+    elif len(bounds) > _FEWEST_LANES:
+        _scan_lanes(y, discount, bounds)
     else:
-        for value, end in zip(x[::-1].tolist(), np.asarray(ends)[::-1].tolist(), strict=True):
-            y = value if end else value + discount * y
-            result.append(y)
-    return np.array(result[::-1], dtype=np.float64)
+        for first, stop in pairwise(bounds.tolist()):
+            _scan_one(y, discount, first, stop)
 
 
-def _to_numpy(name: str, data: Any) -> np.ndarray:
-    array = data.detach().cpu().numpy() if isinstance(data, torch.Tensor) else np.asarray(data)
-    if array.dtype.kind not in "buif":
-        raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
-    return array
+def _scan_copy(data: np.ndarray, discount: float, bounds: np.ndarray) -> np.ndarray:
+    y = np.empty(len(data) + 1)
+    y[:-1] = data
+    scan_in_place(y, discount, bounds)
+    return y[:-1]
 
 
-def _like(result: np.ndarray, data: Any) -> Array:
-    """``result`` in the floating dtype of ``data``, and as a tensor on its device if ``data`` is one."""
-    if isinstance(data, torch.Tensor):
-        dtype = data.dtype if data.dtype.is_floating_point else torch.get_default_dtype()
-        return torch.from_numpy(np.ascontiguousarray(result)).to(dtype=dtype, device=data.device)
-    dtype = np.asarray(data).dtype
-    return result.astype(dtype if dtype.kind == "f" else np.float64, copy=False)
+def _scan_one(y: np.ndarray, discount: float, first: int, stop: int, carry: float | None = None) -> None:
+    """One rollout in place; ``carry`` is what follows its last step here, if anything."""
+    # Python floats: about as fast as a compiled filter for the usual few hundred steps, and no import of scipy.signal.
+    values = y[first:stop][::-1].tolist()
+    value = values[0] if carry is None else values[0] + discount * carry
+    result = [value]
+    for x in values[1:]:
+        value = x + discount * value
+        result.append(value)
+    y[first:stop] = result[::-1]
+
+
+def _scan_lanes(y: np.ndarray, discount: float, bounds: np.ndarray) -> None:
+    """All rollouts in place, side by side; the last entry of ``y`` is 0, stays so, and is nobody's step."""
+    nobody = len(y) - 1
+    order = np.argsort(bounds[:-1] - bounds[1:], kind="stable")
+    first, last = bounds[:-1][order], bounds[1:][order] - 1
+    lengths = last - first + 1
+    longest, done = int(lengths[0]), 0
+    row = np.empty(0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        while done < longest:
+            lanes = int(np.searchsorted(-lengths, -done))  # those that are longer than ``done``
+            if lanes < _FEWEST_LANES:
+                break
+            num_steps = min(max(1, _CHUNK // lanes), longest - done)
+            steps = last[:lanes] - np.arange(done, done + num_steps)[:, None]
+            np.copyto(steps, nobody, where=steps < first[:lanes])
+            block = y.take(steps)
+            for k in range(num_steps):
+                if done or k:
+                    block[k] += discount * row[:lanes]
+                row = block[k]
+            y[steps] = block
+            y[nobody] = 0.0
+            done += num_steps
+    for i in range(int(np.searchsorted(-lengths, -done))):
+        _scan_one(y, discount, int(first[i]), int(last[i]) + 1 - done, float(row[i]) if done else None)
 
 
 def discounted_reverse_cumsum(data: Any, gamma: float) -> np.ndarray:
@@ -103,9 +164,14 @@ def discounted_reverse_cumsum(data: Any, gamma: float) -> np.ndarray:
 
     Returns:
         Array of the same shape.
+
+    Raises:
+        ShapeError: ``data`` is a single number.
+        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        ValueError: ``gamma`` lies outside.
     """
     gamma = check_unit_interval("gamma", gamma)
-    array = _to_numpy("data", data)
+    array = to_numpy("data", data)
     if array.ndim == 0:
         raise ShapeError(f"data must have a time axis, got the single number {array}")
     return reverse_scan(array, gamma).astype(array.dtype if array.dtype.kind == "f" else np.float64, copy=False)
@@ -121,14 +187,17 @@ def discounted_reverse_cumsum_ragged(data: Any, bounds: Any, gamma: float) -> Ar
 
     Returns:
         Shape ``(T,)``, array or tensor like ``data``.
+
+    Raises:
+        ShapeError: ``data`` has another shape.
+        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        ValueError: ``gamma`` lies outside, or ``bounds`` do not increase strictly from 0 to T.
     """
     gamma = check_unit_interval("gamma", gamma)
-    array = _to_numpy("data", data)
+    array = to_numpy("data", data)
     if array.ndim != 1:
         raise ShapeError(f"data must have shape (T,), got {array.shape}")
-    ends = np.zeros(len(array), dtype=bool)
-    ends[check_bounds(bounds, len(array))[1:] - 1] = True
-    return _like(reverse_scan(array, gamma, ends), data)
+    return like(_scan_copy(array, gamma, check_bounds(bounds, len(array))), data)
 
 
 def discounted_reverse_cumsum_dense(data: Any, gamma: float, ends: Any = None) -> Array:
@@ -141,15 +210,20 @@ def discounted_reverse_cumsum_dense(data: Any, gamma: float, ends: Any = None) -
 
     Returns:
         Shape ``(N, T)``, array or tensor like ``data``.
+
+    Raises:
+        ShapeError: ``data`` or ``ends`` has another shape.
+        TypeError: ``data`` holds no real numbers, or ``ends`` neither booleans nor numbers, or ``gamma`` is no number.
+        ValueError: ``gamma`` lies outside, or ``ends`` holds numbers other than 0 and 1.
     """
     gamma = check_unit_interval("gamma", gamma)
-    array = _to_numpy("data", data)
+    array = to_numpy("data", data)
     if array.ndim != 2:
         raise ShapeError(f"data must have shape (N, T), got {array.shape}")
-    flags = None if ends is None else _to_numpy("ends", ends).astype(bool)
+    flags = None if ends is None else to_flags("ends", ends)
     if flags is not None and flags.shape != array.shape:
         raise ShapeError(f"ends must have the shape {array.shape} of data, got {flags.shape}")
-    return _like(reverse_scan(array.T, gamma, None if flags is None else flags.T).T, data)
+    return like(reverse_scan(array.T, gamma, None if flags is None else flags.T).T, data)
 
 
 def discounted_sum(data: Any, gamma: float) -> Any:
@@ -161,12 +235,19 @@ def discounted_sum(data: Any, gamma: float) -> Any:
 
     Returns:
         Shape ``(...)``: a NumPy scalar (for one series) or array, or a tensor like ``data``.
+
+    Raises:
+        ShapeError: ``data`` is a single number.
+        TypeError: ``data`` holds no real numbers, or ``gamma`` is none.
+        ValueError: ``gamma`` lies outside.
     """
     gamma = check_unit_interval("gamma", gamma)
-    array = _to_numpy("data", data)
+    array = to_numpy("data", data)
     if array.ndim == 0:
         raise ShapeError(f"data must have a time axis, got the single number {array}")
-    weights = gamma ** np.arange(len(array), dtype=np.float64)  # 0.0 ** 0 is 1: discount 0 keeps the first step
-    total = np.asarray(np.tensordot(weights, np.asarray(array, dtype=np.float64), axes=1))
-    result = _like(total, data)
+    x = np.asarray(array if gamma else array[:1], dtype=np.float64)
+    weights = gamma ** np.arange(len(x), dtype=np.float64)
+    if gamma:
+        np.maximum(weights, 5e-324, out=weights)  # an infinite entry stays infinite where its weight would round to 0
+    result = like(np.asarray(np.tensordot(weights, x, axes=1)), data)
     return result if isinstance(result, torch.Tensor) else result[()]

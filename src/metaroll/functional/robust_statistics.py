@@ -13,6 +13,7 @@ import numpy as np
 
 from metaroll.checks import check_fraction, check_whole
 from metaroll.errors import ShapeError
+from metaroll.functional.arrays import to_numpy
 from metaroll.functional.bootstrap import Generator, Interval, interval_bounds, resample_blocks
 
 __all__ = [
@@ -167,7 +168,7 @@ def _runs(name: str, scores: Any) -> np.ndarray:
 
 def _finite(name: str, values: Any) -> np.ndarray:
     try:
-        array = np.asarray(values, dtype=np.float64)
+        array = to_numpy(name, values).astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} must be numbers, in rows that are equally long, got {values!r}") from error
     if not np.isfinite(array).all():
