@@ -16,6 +16,7 @@ from metaroll.data.compare import trees_equal
 from metaroll.data.space_batches import element_at, flatten_batch
 from metaroll.errors import RolloutError
 from metaroll.rollouts.workers.pool import SamplerPool
+from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.types import EnvSpec, RolloutPlan
 
 
@@ -54,7 +55,7 @@ def test_any_space_is_recorded_as_it_is_with_the_same_bits_everywhere(name: str,
 def test_observations_are_those_of_the_environment() -> None:
     rollout = metaroll.rollout(nested, sampler_of(nested()), max_steps=6, seed=5)
     env = nested()
-    shown = [env.reset(seed=metaroll.seeding.plan_env_seed((5, 0, 0)))[0]]
+    shown = [env.reset(seed=plan_env_seed((5, 0, 0)))[0]]
     shown += [env.step(action)[0] for action in rollout.actions]
     for row, element in enumerate(shown):
         mine = element_at(NESTED, rollout.observations, row)
@@ -83,7 +84,7 @@ def test_own_policies_see_flat_rows_of_structured_spaces() -> None:
 def test_categorical_policy_acts_in_multi_discrete_spaces() -> None:
     env = ENVS["gears"]()
     policy = metaroll.CategoricalMLPPolicy(EnvSpec.from_env(env), generator=torch.Generator().manual_seed(0))
-    rollouts = metaroll.assert_worker_invariant(ENVS["gears"], policy, plans(4), num_workers=[])
+    rollouts = metaroll.assert_worker_invariant(ENVS["gears"], policy, plans(8), num_workers=[])
     actions = np.concatenate([rollout.actions for rollout in rollouts])
     assert actions.shape[1:] == (2,)
     assert actions.max(axis=0).tolist() == [1, 2]

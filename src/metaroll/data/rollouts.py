@@ -17,6 +17,19 @@ __all__ = ["RolloutColumns", "Rollouts", "plan_summary"]
 WITH_FINAL = ("observations", "states")
 """Fields with one entry more than a rollout has steps."""
 
+_ORDER = (
+    "rewards",
+    "observations",
+    "actions",
+    "hidden_states",
+    "policy_infos",
+    "env_infos",
+    "actions_applied",
+    "states",
+    "time",
+)
+"""Fields of a rollout as it shows them; whatever else there is follows."""
+
 TIME_STEP = "dt"
 """Entry of ``infos``: seconds per step, for rollouts that show their ``time``."""
 
@@ -58,6 +71,7 @@ class RolloutColumns:
             for name, value in self.own[number].items():
                 both = isinstance(value, dict) and isinstance(fields.get(name), dict)
                 fields[name] = {**fields[name], **value} if both else value
+        fields = {name: fields[name] for name in (*_ORDER, *(fields.keys() - set(_ORDER))) if name in fields}
         dt = self.infos[number].get(TIME_STEP)
         if dt is not None:
             fields["time"] = np.arange(end - begin + 1) * dt

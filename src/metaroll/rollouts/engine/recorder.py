@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ class _Block:
         self.size = size
         self.steps = 0
         self.arrays: dict[str, np.ndarray] = {}
+        self.names: set[str] = set()
         self.lacking: dict[str, np.ndarray] = {}
         self.positions, self.ages = positions, ages
         self.counts = np.zeros(len(positions), dtype=np.int64)
@@ -42,13 +43,16 @@ class _Block:
             store = self._allocate(name, value, rows, step)
         store[step] = value
 
-    def note_lacking(self, names: set[str], step: int) -> None:
-        """At ``step`` only ``names`` were told, of those that are told once per step."""
-        for name in names - self.arrays.keys():
-            if step:
+    def note_names(self, names: Collection[str], step: int) -> None:
+        """At ``step`` these names are told; the first step says which are expected."""
+        if not step:
+            self.names = set(names)
+        elif self.names != names:
+            for name in set(names) - self.names:
                 self.lacking[name] = np.arange(self.size) < step
-        for name in self.arrays.keys() - names:
-            self.lacking.setdefault(name, np.zeros(self.size, dtype=bool))[step] = True
+            for name in self.names - set(names):
+                self.lacking.setdefault(name, np.zeros(self.size, dtype=bool))[step] = True
+            self.names |= set(names)
 
     def _allocate(self, name: str, value: np.ndarray, rows: int, step: int) -> np.ndarray:
         if value.shape[:1] != self.positions.shape:
@@ -92,11 +96,9 @@ class Recorder:
         else:
             self._trees["actions"] = actions
             arrays |= {f"actions{path!r}": leaf for path, leaf in iterate_leaves(actions)}
+        block.note_names(arrays.keys(), step)
         for name, value in arrays.items():
             block.write(name, step, value, block.size)
-        if len(arrays) + self._num_final != len(block.arrays) or block.lacking or (step == 0 and len(self._blocks) > 1):
-            finals = {name for name in block.arrays if name.startswith("+")}
-            block.note_lacking(arrays.keys() | finals, step)
         block.steps += 1
         self._write_with_final(step + 1, observations, states)
 
@@ -214,7 +216,7 @@ class Recorder:
             if store is None or gone is not None:
                 lacking = np.zeros(total, dtype=bool) if lacking is None else lacking
                 missing = np.ones(block.steps, dtype=bool) if gone is None or store is None else gone[: block.steps]
-                lacking[rows[missing[:, None] & (True if taken is None else taken)]] = True
+                lacking[rows[np.broadcast_to(missing[:, None], rows.shape) & (True if taken is None else taken)]] = True
                 if store is None:
                     continue
             where = rows + piece if final else rows
@@ -275,8 +277,6 @@ class Recorder:
                 block.write(f"+observations{path!r}", row, leaf, block.size + 1)
         if isinstance(states, np.ndarray):
             block.write("+states", row, states, block.size + 1)
-        if row == 0:
-            self._num_final = len(block.arrays)
 
 
 def _spread(
