@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaroll.data.space_batches import take_rows
 from metaroll.diagnostics.report import TaskCheck
-from metaroll.diagnostics.trials import close_env, flat_rows, play, random_actions
+from metaroll.diagnostics.trials import RandomActions, close_env, flat_rows, play_tasks
+from metaroll.envs.base.task_family import TaskFamily
 from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.hashed_split import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
@@ -16,6 +18,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["later_steps", "number_table"]
 
 _NAME = "later steps"
+_HINT = "leave it out of the observation, unless the task is meant to be known"
 _TASKS, _ROLLOUTS, _STEPS = 12, 3, 8
 _FEWEST_ROWS = 8
 """Fewer observations could equal a number of the task by chance: where it scales what actions do, say."""
@@ -26,68 +29,67 @@ _MOST_ENTRIES = 256
 
 
 def later_steps(
-    spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int, told: Collection[str] = ()
+    family: TaskFamily,
+    spec: EnvSpec,
+    updates: Sequence[EnvUpdate],
+    num_steps: int,
+    seed: int,
+    decodable: Collection[str] = (),
 ) -> TaskCheck:
-    """Whether an entry of all later observations tells the task, or one of the infos of a reset *is* a number of it.
+    """Whether an entry of all later observations shows the task, or one of the infos of a reset *is* a number of it.
 
-    It tells the task if it is a number of it, or if it is constant in all rollouts in a task and another one in other
+    It shows the task if it is a number of it, or if it is constant in all rollouts in a task and another one in other
     tasks, however it was computed. An entry that depends on the task *and* on what was done is no leak, but what there
     is to find out. Entries that are there from the reset on are left to the check of first observations.
 
     Args:
-        spec: Spaces of the environment.
-        updates: Make environments of different tasks.
+        family: Makes the environment.
+        spec: Its spaces.
+        updates: Different tasks.
         num_steps: Longest rollout.
         seed: Of resets and actions.
-        told: Numbers that first observations tell, of which nothing more is said.
+        decodable: Numbers that first observations show, of which nothing more is said.
     """
     updates = updates[:_TASKS]
     if len(updates) < 2:
         return TaskCheck(_NAME, "skip", "there is only one task")
     table = number_table([update.task for update in updates])
     has_numbers = table is not None
-    table = {name: values for name, values in (table or {}).items() if name not in told}
+    table = {name: values for name, values in (table or {}).items() if name not in decodable}
     if has_numbers and not table:
         return TaskCheck(_NAME, "skip", "first observations tell the task already")
-    seen = _collect(spec, updates, min(num_steps, _STEPS), seed)
-    infos_show = _shown_in_infos(seen.infos, table)
+    seen = _collect(family, spec, updates, min(num_steps, _STEPS), seed)
     shown = {} if seen.late is None else _shown_in_rows(seen.late, table)
-    in_rows = [f"{name} (entry {entry}{_label(spec, entry)})" for name, entry in shown.items()]
-    in_info = [f"{name} ({key!r})" for name, key in infos_show.items()]
     if shown:
-        everything = len(shown) == len(table) and not told
-        value = f"observations show {', '.join(in_rows[:4])}{' and more' * (len(shown) > 4)}"
-        hint = "leave it out of the observation, unless the task is meant to be known"
-        return TaskCheck(_NAME, "fail" if everything else "warn", value, hint)
-    kinds = _constant_in_tasks(seen)
-    if kinds:
-        return _tells_by_constants(spec, kinds, len(updates))
-    if infos_show:
-        value = f"the info of reset shows {', '.join(in_info[:4])}{' and more' * (len(in_info) > 4)}"
-        return TaskCheck(_NAME, "warn", value, "no learner here sees it; leave it out if a policy of yours does")
+        status = "fail" if len(shown) == len(table) and not decodable else "warn"
+        entries = [f"{name} (entry {entry}{_label(spec, entry)})" for name, entry in shown.items()]
+        return TaskCheck(_NAME, status, f"observations show {_listed(entries)}", _HINT)
+    constant = _constant_in_tasks(seen)
+    if constant:
+        return _shown_by_constants(spec, constant, len(updates))
+    in_infos = [f"{name} ({key!r})" for name, key in _shown_in_infos(seen.infos, table).items()]
+    if in_infos:
+        hint = "no learner here sees it; leave it out if a policy of yours does"
+        return TaskCheck(_NAME, "warn", f"the info of reset shows {_listed(in_infos)}", hint)
     if not has_numbers:
         value = "no entry of observations is constant in a task and another one in others"
-        if seen.later is None:
-            value = "not looked at, only first observations"
+        value = "not looked at, only first observations" if seen.later is None else value
         return TaskCheck(_NAME, "ok", f"{value}; tasks are not of the same numbers")
     if seen.late is None:
-        return TaskCheck(
-            _NAME, "ok", "no info of a reset is a number of the task; of observations, only first were looked at"
-        )
+        value = "no info of a reset is a number of the task; of observations, only first were looked at"
+        return TaskCheck(_NAME, "ok", value)
     return TaskCheck(_NAME, "ok", "no entry of observations, or of the infos of a reset, is a number of the task")
 
 
-def _tells_by_constants(spec: EnvSpec, kinds: Mapping[int, int], num_tasks: int) -> TaskCheck:
+def _shown_by_constants(spec: EnvSpec, kinds: Mapping[int, int], num_tasks: int) -> TaskCheck:
     """The finding about entries, each with its number of different values."""
     entries = [f"entry {entry}{_label(spec, entry)} ({count} values)" for entry, count in kinds.items()]
-    several = len(entries) > 1
-    are, differ, they = ("are", "differ", "they tell") if several else ("is", "differs", "it tells")
+    are, differ, they = ("are", "differ", "they tell") if len(entries) > 1 else ("is", "differs", "it tells")
     value = (
-        f"{', '.join(entries[:4])}{' and more' * (len(entries) > 4)} of observations after the first "
-        f"{are} constant in a task (or nearly so), and {differ} between {num_tasks} tasks: {they} the task, or a part "
-        "of it"
+        f"{_listed(entries)} of observations after the first {are} constant in a task (or nearly so), and {differ} "
+        f"between {num_tasks} tasks: {they} the task, or a part of it"
     )
-    return TaskCheck(_NAME, "warn", value, "leave it out of the observation, unless the task is meant to be known")
+    return TaskCheck(_NAME, "warn", value, _HINT)
 
 
 def number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
@@ -110,30 +112,35 @@ class _Seen(NamedTuple):
     late: list[np.ndarray] | None
     """Per task, observations of the later half of rollouts."""
     infos: list[dict[str, float]]
-    """Per task, what a reset tells."""
+    """Per task, what a reset returns as info."""
 
 
-def _collect(spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int) -> _Seen:
+def _collect(family: TaskFamily, spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int) -> _Seen:
     """A few rollouts in each task, with the same seeds and actions in all tasks."""
-    parts: dict[str, list[np.ndarray] | None] = {"first": [], "later": [], "late": []}
+    seeds = [derive_seed("later", seed, i) for i in range(_ROLLOUTS)]
+    per_task = play_tasks(family, updates, RandomActions(spec.action_space, seeds, num_steps), seeds[0])
+
+    def observed(first: Any, last: Any, fewest: int) -> list[np.ndarray] | None:
+        """Observations from ``first(T)`` to ``last(T)`` of the rollouts, per task."""
+        tables = []
+        for rollouts in per_task:
+            parts = [take_rows(one.observations, slice(first(len(one)), last(len(one)))) for one in rollouts]
+            rows = [flat_rows(spec.observation_space, part) for part in parts]
+            tables.append(None if any(part is None for part in rows) else np.concatenate(rows))  # type: ignore[arg-type]
+        return None if any(table is None or len(table) < fewest for table in tables) else tables  # type: ignore[return-value]
+
     infos, env = [], None
     with isolated_rng(seed):
         for update in updates:
             env = update(env)
-            seen: dict[str, list[Any]] = {name: [] for name in parts}
-            for i in range(_ROLLOUTS):
-                number = derive_seed("later", seed, i)
-                trial = play(env, number, random_actions(spec.action_space, num_steps, number))
-                seen["first"] += trial.observations[:1]
-                seen["later"] += trial.observations[1:]
-                seen["late"] += trial.observations[1 + len(trial.rewards) // 2 :]
-            for name, elements in seen.items():
-                table, so_far = flat_rows(spec.observation_space, elements), parts[name]
-                enough = table is not None and (name == "first" or len(table) >= _FEWEST_ROWS)
-                parts[name] = [*so_far, table] if so_far is not None and table is not None and enough else None
             infos.append(_numbers_of(env.reset(seed=derive_seed("later", seed))[1]))
         close_env(env)
-    return _Seen(**parts, infos=infos)
+    return _Seen(
+        observed(lambda _: 0, lambda _: 1, 1),
+        observed(lambda _: 1, lambda length: length + 1, _FEWEST_ROWS),
+        observed(lambda length: 1 + length // 2, lambda length: length + 1, _FEWEST_ROWS),
+        infos,
+    )
 
 
 def _constant_in_tasks(seen: _Seen) -> dict[int, int]:
@@ -192,6 +199,10 @@ def _numbers_of(info: Any, name: str = "") -> dict[str, float]:
     else:
         return {name: float(info)} if isinstance(info, bool | int | float) else {}
     return {key: number for part, value in parts for key, number in _numbers_of(value, part).items()}
+
+
+def _listed(entries: Sequence[str]) -> str:
+    return ", ".join(entries[:4]) + " and more" * (len(entries) > 4)
 
 
 def _label(spec: EnvSpec, entry: int) -> str:
