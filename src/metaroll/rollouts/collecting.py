@@ -40,6 +40,7 @@ def collect_at_least(
         RolloutError, WorkerLost: As ``run`` raises them; ``completed`` holds the results of earlier rounds, too.
     """
     results: list[Result] = []
+    sizes: list[int] = []
     started, more = 0, first_round
     while more:
         try:

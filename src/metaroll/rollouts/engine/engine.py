@@ -19,7 +19,7 @@ from torch import nn
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env
 from metaroll.envs.lookup.source import close_made
-from metaroll.errors import InvalidValueError, RolloutError, ShapeError
+from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.unit_work import (
     Unit,
@@ -296,7 +296,7 @@ class RolloutEngine:
             try:
                 results.append(self._local.run(unit))
             except RolloutError as error:
-                error.completed = _completed(results, error)  # type: ignore[attr-defined]
+                error.completed = _completed(results, error)
                 raise
             if progress is not None:
                 progress(*_size(results[-1]))
@@ -310,10 +310,8 @@ class RolloutEngine:
         done = None if progress is None else lambda job, result: progress(*_size(result))
         try:
             return self._pool.run_jobs(jobs, done)
-        except Exception as error:
-            done = getattr(error, "completed", None)
-            if isinstance(done, dict):
-                error.completed = _completed([done[i] for i in sorted(done)], error)  # type: ignore[attr-defined]
+        except (RolloutError, WorkerLost) as error:
+            error.completed = _completed(error.completed, error)
             raise
 
     def _job(self, number: int, unit: Unit) -> Job:
@@ -415,7 +413,7 @@ def _prefix(group: Sequence[StepSequence], need: int) -> list[StepSequence]:
 def _completed(results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
     """Rollouts of whole units, and those of the one that failed which had ended before."""
     rollouts = [rollout for result in results for rollout in result.rollouts if rollout is not None]
-    rollouts += getattr(error, "finished", [])
+    rollouts += error.finished if isinstance(error, RolloutError) else []
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
 
 

@@ -21,7 +21,7 @@ from metaroll.errors import RolloutError
 from metaroll.rollouts.engine.extras import add_extras
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.failures import DroppedRollout
-from metaroll.rollouts.workers.namespace import GlobalNamespace
+from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.types import Policy, RolloutPlan, Slots
 
 __all__ = [

@@ -189,7 +189,7 @@ def _run(
         module_mode(policy, True),
         RolloutEngine(domains.source, policy, pool=pool, record_extras=True) as engine,
     ):
-        rollouts = engine.run(numbered)
+        rollouts = list(engine.run(numbered))
         for rollout in rollouts:
             rollout.rollout_info["env_spec"] = engine.env_spec
     return rollouts
