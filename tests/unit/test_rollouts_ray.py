@@ -186,8 +186,8 @@ def test_a_lost_head_is_an_error_before_ray_ends_the_program(cluster, monkeypatc
     with SamplerPool(1, transport="ray", address=cluster.address) as own:
         own.invoke_all(whereabouts)
         monkeypatch.setattr(ray_session, "check_answer", silent)
-        monkeypatch.setattr(ray_session, "_CHECK_S", 0.1)
-        monkeypatch.setattr(ray_session, "_LOST_S", 0.5)
+        monkeypatch.setattr(ray_session, "_CHECK_S", 1.0)
+        monkeypatch.setattr(ray_session, "_LOST_S", 1.5)
         with pytest.raises(ClusterError, match=r"head of the Ray cluster at .* has not answered.*`ray start --head`"):
             own.run_map(lambda G, x: time.sleep(x), [15])
         monkeypatch.undo()

@@ -1,27 +1,28 @@
-"""What first observations and random rollouts show of the task, and how large rewards are, in words."""
+"""What observations, infos and random rollouts show of the task, and how large rewards are, in words."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaroll.data.space_batches import take_rows
 from metaroll.data.step_sequence import StepSequence
-from metaroll.diagnostics.leaks import number_table
 from metaroll.diagnostics.report import TaskCheck
-from metaroll.diagnostics.trials import RandomActions, flat_rows, play_tasks
+from metaroll.diagnostics.trials import RandomActions, close_env, flat_rows, play_tasks
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import InvalidValueError
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values
-from metaroll.seeding import derive_seed
+from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.tasks.hashed_split import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["Identifiability", "decodable_numbers"]
+__all__ = ["Identifiability"]
 
-_FIRST = "first observation"
+_FIRST, _LATER = "first observation", "later steps"
 _MOST_TASKS, _RESETS = 48, 3
 _FEWEST_TASKS = 12
 """Tasks without which nothing can be said about how their numbers could be decoded."""
@@ -32,6 +33,26 @@ _COMPARED_TASKS, _FEWEST_ROLLOUTS, _MODEL_STEPS, _TEST_ROLLOUTS = 5, 6, 300, 4
 _DISTINGUISHABLE = 0.75
 _LARGE, _SMALL = 100.0, 1e-3
 _R_SQUARED = "r_squared "
+_LATER_TASKS, _LATER_ROLLOUTS, _LATER_STEPS = 12, 3, 8
+_FEWEST_ROWS = 8
+"""Fewer observations could equal a number of the task by chance: where it scales what actions do, say."""
+_ROUNDING = 1e-6
+_NOISE = 0.2
+"""An entry moves little in a task if by less than this share of its standard deviation between tasks."""
+_HINT = "leave it out of the observation, unless the task is meant to be known"
+
+
+class _Seen(NamedTuple):
+    """What a few rollouts in each task show; ``None`` where they are too short, or observations not of numbers."""
+
+    first: list[np.ndarray] | None
+    """Per task, observations at the reset."""
+    later: list[np.ndarray] | None
+    """Per task, all observations after that."""
+    late: list[np.ndarray] | None
+    """Per task, observations of the later half of rollouts."""
+    infos: list[dict[str, float]]
+    """Per task, what a reset returns as info."""
 
 
 class Identifiability:
@@ -53,6 +74,7 @@ class Identifiability:
 
     # -- first observations ------------------------------------------------------------------------------------------
 
+    @functools.cached_property
     def first_observation(self) -> TaskCheck:
         """Whether the task can be decoded from what a reset returns."""
         updates = self._updates[:_MOST_TASKS]
@@ -72,7 +94,7 @@ class Identifiability:
         columns = _varying_columns(points)
         accuracy = nearest_neighbor_accuracy(rows[:, columns], np.repeat(np.arange(len(updates)), _RESETS))
         numbers = {"nearest_neighbor_accuracy": accuracy, "chance": (_RESETS - 1) / (len(rows) - 1)}
-        table = number_table([update.task for update in updates])
+        table = _number_table([update.task for update in updates])
         if table is not None and len(updates) >= _FEWEST_TASKS:
             return self._decode(points[:, :, columns], columns, table, numbers)
         return _by_neighbors(numbers)
@@ -92,17 +114,96 @@ class Identifiability:
             return TaskCheck(_FIRST, "ok", f"does not tell the task: {what} can be read", numbers=numbers)
         shown = [f"{key} ({one.r_squared:.0%}, {self._how(one.how, columns)})" for key, one in decodable.items()]
         value = f"tells {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
-        hint = "leave it out of the observation, unless the task is meant to be known"
         if all(reading.r_squared >= _DECODABLE for reading in found.values()):
-            return TaskCheck(_FIRST, "fail", f"the whole task can be read: it {value}", hint, numbers)
-        return TaskCheck(_FIRST, "warn", value, hint, numbers)
+            return TaskCheck(_FIRST, "fail", f"the whole task can be read: it {value}", _HINT, numbers)
+        return TaskCheck(_FIRST, "warn", value, _HINT, numbers)
 
     def _how(self, how: str, columns: np.ndarray) -> str:
         if not how.startswith("entry "):
             return f"from {how}"
-        entry = int(columns[int(how.removeprefix("entry "))])
+        return f"from {self._entry(int(columns[int(how.removeprefix('entry '))]))}"
+
+    def _entry(self, entry: int) -> str:
         labels = self._spec.observation_labels
-        return f"from entry {entry}" + ("" if labels is None else f", {labels[entry]}")
+        return f"entry {entry}" + ("" if labels is None else f", {labels[entry]}")
+
+    # -- later observations ------------------------------------------------------------------------------------------
+
+    def later_steps(self) -> TaskCheck:
+        """Whether an entry of all later observations shows the task, or an info of a reset *is* a number of it.
+
+        It shows the task if it is a number of it, or if it is constant in all rollouts in a task and another one in
+        other tasks, however it was computed. An entry that depends on the task *and* on what was done is no leak, but
+        what there is to find out. Nothing is said of numbers that first observations show already.
+        """
+        decodable = _decodable_numbers(self.first_observation)
+        updates = self._updates[:_LATER_TASKS]
+        if len(updates) < 2:
+            return TaskCheck(_LATER, "skip", "there is only one task")
+        table = _number_table([update.task for update in updates])
+        has_numbers = table is not None
+        table = {name: values for name, values in (table or {}).items() if name not in decodable}
+        if has_numbers and not table:
+            return TaskCheck(_LATER, "skip", "first observations tell the task already")
+        seen = self._seen_later(updates)
+        shown = {} if seen.late is None else _shown_in_rows(seen.late, table)
+        if shown:
+            status = "fail" if len(shown) == len(table) and not decodable else "warn"
+            entries = [f"{name} ({self._entry(entry)})" for name, entry in shown.items()]
+            return TaskCheck(_LATER, status, f"observations show {_listed(entries)}", _HINT)
+        constant = _constant_in_tasks(seen)
+        if constant:
+            return self._shown_by_constants(constant, len(updates))
+        in_infos = [f"{name} ({key!r})" for name, key in _shown_in_infos(seen.infos, table).items()]
+        if in_infos:
+            hint = "no learner here sees it; leave it out if a policy of yours does"
+            return TaskCheck(_LATER, "warn", f"the info of reset shows {_listed(in_infos)}", hint)
+        if not has_numbers:
+            value = "no entry of observations is constant in a task and another one in others"
+            value = "not looked at, only first observations" if seen.later is None else value
+            return TaskCheck(_LATER, "ok", f"{value}; tasks are not of the same numbers")
+        if seen.late is None:
+            value = "no info of a reset is a number of the task; of observations, only first were looked at"
+            return TaskCheck(_LATER, "ok", value)
+        return TaskCheck(_LATER, "ok", "no entry of observations, or of the infos of a reset, is a number of the task")
+
+    def _shown_by_constants(self, kinds: Mapping[int, int], num_tasks: int) -> TaskCheck:
+        """The finding about entries, each with its number of different values."""
+        entries = [f"{self._entry(entry)} ({count} values)" for entry, count in kinds.items()]
+        are, differ, they = ("are", "differ", "they tell") if len(entries) > 1 else ("is", "differs", "it tells")
+        value = (
+            f"{_listed(entries)} of observations after the first {are} constant in a task (or nearly so), and {differ} "
+            f"between {num_tasks} tasks: {they} the task, or a part of it"
+        )
+        return TaskCheck(_LATER, "warn", value, _HINT)
+
+    def _seen_later(self, updates: Sequence[EnvUpdate]) -> _Seen:
+        """A few rollouts in each task, with the same seeds and actions in all tasks."""
+        seeds = [derive_seed("later", self._seed, i) for i in range(_LATER_ROLLOUTS)]
+        policy = RandomActions(self._spec.action_space, seeds, min(self._num_steps, _LATER_STEPS))
+        per_task = play_tasks(self._family, updates, policy, seeds[0])
+
+        def observed(first: Any, last: Any, fewest: int) -> list[np.ndarray] | None:
+            """Observations from ``first(T)`` to ``last(T)`` of the rollouts, per task."""
+            tables = []
+            for rollouts in per_task:
+                parts = [take_rows(one.observations, slice(first(len(one)), last(len(one)))) for one in rollouts]
+                rows = [flat_rows(self._spec.observation_space, part) for part in parts]
+                tables.append(None if any(part is None for part in rows) else np.concatenate(rows))  # type: ignore[arg-type]
+            return None if any(table is None or len(table) < fewest for table in tables) else tables  # type: ignore[return-value]
+
+        infos, env = [], None
+        with isolated_rng(self._seed):
+            for update in updates:
+                env = update(env)
+                infos.append(_numbers_of(env.reset(seed=derive_seed("later", self._seed))[1]))
+            close_env(env)
+        return _Seen(
+            observed(lambda _: 0, lambda _: 1, 1),
+            observed(lambda _: 1, lambda length: length + 1, _FEWEST_ROWS),
+            observed(lambda length: 1 + length // 2, lambda length: length + 1, _FEWEST_ROWS),
+            infos,
+        )
 
     # -- rollouts ----------------------------------------------------------------------------------------------------
 
@@ -181,7 +282,7 @@ class Identifiability:
         return np.concatenate([acted, seen[:-1], one.rewards[:, None], np.diff(seen, axis=0)], axis=1)
 
 
-def decodable_numbers(first_observation: TaskCheck) -> list[str]:
+def _decodable_numbers(first_observation: TaskCheck) -> list[str]:
     """Numbers of the task that can be decoded from first observations, at least in part."""
     shares = first_observation.numbers.items()
     keys = [key for key, share in shares if key.startswith(_R_SQUARED) and share >= _PARTLY_DECODABLE]
@@ -221,3 +322,75 @@ def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> n
     mine = np.stack([scores[k, k] for k in range(len(tables))])[:, None, :]
     guesses = np.where(scores == mine, 0.5, scores > mine).mean(axis=-1)
     return 0.5 * (guesses + guesses.T)
+
+
+def _number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
+    """Name -> values ``(K,)`` of the numbers that vary; ``None`` if not all tasks have the same, or none varies."""
+    entries = [task_numbers(task) for task in tasks]
+    if any(entry.keys() != entries[0].keys() for entry in entries):
+        return None
+    columns = {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
+    varying = {name: values for name, values in columns.items() if np.isfinite(values).all() and np.ptp(values) > 0}
+    return varying or None
+
+
+def _constant_in_tasks(seen: _Seen) -> dict[int, int]:
+    """Entry -> number of its values, where it is constant in each task, but not the same in all, nor at the reset.
+
+    It may be noisy: what counts is that it moves little in a task, beside how tasks differ.
+    """
+    if seen.first is None or seen.later is None:
+        return {}
+    low, high = (np.stack([bound(part, axis=0) for part in seen.later]) for bound in (np.min, np.max))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return {}  # said of first observations, and of the reward
+    middle = 0.5 * (low + high)
+    moves, rounding = (high - low).max(axis=0), _ROUNDING * np.abs([low, high]).max(axis=(0, 1))
+    constant = (moves <= rounding + _NOISE * middle.std(axis=0)) & (np.ptp(middle, axis=0) > 2 * rounding)
+    margin = np.maximum(moves, rounding)
+    begun = [np.abs(part - value).max(axis=0) <= margin for part, value in zip(seen.first, middle, strict=True)]
+    entries = np.flatnonzero(constant & ~np.all(begun, axis=0))
+    return {int(d): 1 + int((np.diff(np.sort(middle[:, d])) > margin[d]).sum()) for d in entries}
+
+
+def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Number of the task -> entry that equals it in all rows of all tasks."""
+    shown = {}
+    for name, values in table.items():
+        margin = _ROUNDING * np.abs(values).max()
+        equal = [(np.abs(part - value) <= margin).all(axis=0) for part, value in zip(rows, values, strict=True)]
+        entries = np.flatnonzero(np.all(equal, axis=0))
+        if entries.size:
+            shown[name] = int(entries[0])
+    return shown
+
+
+def _shown_in_infos(infos: Sequence[Mapping[str, float]], table: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Number of the task -> name of the info that equals it in all tasks."""
+    shown = {}
+    for name, values in table.items():
+        margin = _ROUNDING * np.abs(values).max()
+        for key in infos[0]:
+            found = np.array([info.get(key, np.nan) for info in infos])
+            if (np.abs(found - values) <= margin).all():
+                shown.setdefault(name, key)
+    return shown
+
+
+def _numbers_of(info: Any, name: str = "") -> dict[str, float]:
+    """All numbers of an info by name, but those of long arrays."""
+    if isinstance(info, Mapping):
+        parts = [(f"{name}.{key}" if name else str(key), value) for key, value in info.items()]
+    elif isinstance(info, np.ndarray | np.generic) and info.dtype.kind in "biuf" and info.size <= _MOST_ENTRIES:
+        if info.ndim == 0:
+            return {name: float(info)}
+        parts = [(f"{name}[{i}]", value) for i, value in enumerate(info.reshape(-1).tolist())]
+    elif isinstance(info, list | tuple) and len(info) <= _MOST_ENTRIES:
+        parts = [(f"{name}[{i}]", value) for i, value in enumerate(info)]
+    else:
+        return {name: float(info)} if isinstance(info, bool | int | float) else {}
+    return {key: number for part, value in parts for key, number in _numbers_of(value, part).items()}
+
+
+def _listed(entries: Sequence[str]) -> str:
+    return ", ".join(entries[:4]) + " and more" * (len(entries) > 4)

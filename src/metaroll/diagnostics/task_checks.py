@@ -14,8 +14,7 @@ from gymnasium.wrappers import TransformObservation
 
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.diagnostics.identifiability import Identifiability, decodable_numbers
-from metaroll.diagnostics.leaks import later_steps
+from metaroll.diagnostics.identifiability import Identifiability
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
 from metaroll.diagnostics.spaces import different_spaces, loose_type, misfit
 from metaroll.diagnostics.trials import RandomActions, close_env, difference, distinct, play, play_tasks
@@ -143,10 +142,8 @@ class _Checks:
             "keeping the task": self.keeping,
             "changing the task": self.changing,
             **({"worker": self.worker} if workers else {}),
-            "first observation": lambda: self._first,
-            "later steps": lambda: later_steps(
-                self.family, self._spec, self.updates, self.num_steps, self.seed, decodable_numbers(self._first)
-            ),
+            "first observation": lambda: self._identifiability.first_observation,
+            "later steps": lambda: self._identifiability.later_steps(),
             "telling apart": lambda: self._identifiability.distinguishable(),
             "reward": lambda: self._identifiability.reward(),
         }
@@ -296,10 +293,6 @@ class _Checks:
     @functools.cached_property
     def _identifiability(self) -> Identifiability:
         return Identifiability(self.family, self._spec, self.updates, self.num_steps, self.seed)
-
-    @functools.cached_property
-    def _first(self) -> TaskCheck:
-        return self._identifiability.first_observation()
 
     @functools.cached_property
     def _spec(self) -> EnvSpec:
