@@ -117,7 +117,7 @@ _MODULES = {
     "rollouts.single.vector_env": ["SlotsVectorEnv"],
     "rollouts.single.interactive": ["after_rollout_query"],
     "rollouts.workers.pool": ["GlobalNamespace", "PoolTimeouts", "SamplerPool"],
-    "rollouts.workers.worker_status": ["WorkerStatus", "format_workers"],
+    "rollouts.workers.schedule": ["WorkerStatus", "format_workers"],
     "rollouts.samplers.sampler": ["SamplerBase"],
     "rollouts.samplers.parallel": ["ParallelRolloutSampler"],
     "rollouts.samplers.cvar": ["CVaRSampler", "select_cvar"],

@@ -79,10 +79,12 @@ class WorkerLost(MetarollError, RuntimeError):
     Attributes:
         plans: The ``RolloutPlan`` of each rollout that was part of the work; empty for functions.
         plan: The first of them, or ``None``.
+        completed: All rollouts (of functions, results) of the same call that were done before.
     """
 
     def __init__(self, message: str, plans: Iterable[Any] = ()) -> None:
         super().__init__(message)
+        self.completed: list[Any] = []
         self.plans = list(plans)
         self.plan = self.plans[0] if self.plans else None
 
@@ -95,6 +97,7 @@ class RolloutError(MetarollError, RuntimeError):
         step: The step at which it failed (-1: while resetting).
         worker_traceback: Traceback text from the worker.
         finished: Rollouts that had ended before, of those that were stepped together with this one.
+        completed: All rollouts of the same call that had ended before.
     """
 
     def __init__(self, message: str, plan: Any = None, step: int = -1, worker_traceback: str = "") -> None:
@@ -103,10 +106,10 @@ class RolloutError(MetarollError, RuntimeError):
         self.step = step
         self.worker_traceback = worker_traceback
         self.finished: list[Any] = []
+        self.completed: list[Any] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
-        state = {"finished": self.finished}
-        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), state
+        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), self.__dict__
 
 
 class SlotError(MetarollError, RuntimeError):
@@ -124,7 +127,17 @@ class SlotError(MetarollError, RuntimeError):
 
 
 class InvalidValueError(RolloutError, ValueError):
-    """NaN or Inf in an observation, a reward or an action; has the attributes of ``RolloutError``."""
+    """NaN or Inf in an observation, a reward or an action; has the attributes of ``RolloutError``.
+
+    Attributes:
+        what: ``observation``, ``reward`` or ``action``; empty where it is something else.
+    """
+
+    def __init__(
+        self, message: str, plan: Any = None, step: int = -1, worker_traceback: str = "", *, what: str = ""
+    ) -> None:
+        super().__init__(message, plan, step, worker_traceback)
+        self.what = what
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:

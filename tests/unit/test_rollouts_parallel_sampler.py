@@ -350,9 +350,9 @@ def test_a_failure_keeps_what_was_sampled():
     [
         ({}, ValueError, "give min_rollouts or min_steps"),
         ({"min_rollouts": 0}, ValueError, "min_rollouts"),
-        ({"min_rollouts": 1, "num_workers": 0}, ValueError, "num_workers must be at least 1"),
+        ({"min_rollouts": 1, "num_workers": 0}, ValueError, "num_workers must be an integer of at least 1"),
         ({"min_rollouts": 1, "num_workers": 1.5}, TypeError, "num_workers must be an integer"),
-        ({"min_rollouts": 1, "seed": -1}, ValueError, "seed must not be negative"),
+        ({"min_rollouts": 1, "seed": -1}, ValueError, "seed must be an integer of at least 0"),
         ({"min_rollouts": 1, "seed": "x"}, TypeError, "seed must be an integer"),
         ({"min_rollouts": 1, "on_invalid": "ignore"}, ValueError, "on_invalid"),
         ({"min_rollouts": 1, "env": 3}, TypeError, "env must be"),

@@ -305,12 +305,12 @@ def test_populations_of_batched_simulators_do_not_depend_on_workers():
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
-        ({"each": 0}, ValueError, "num_init_states_per_domain must be at least 1, got 0"),
-        ({"domains": 0}, ValueError, "num_domains must be at least 1, got 0"),
+        ({"each": 0}, ValueError, "num_init_states_per_domain must be an integer of at least 1, got 0"),
+        ({"domains": 0}, ValueError, "num_domains must be an integer of at least 1, got 0"),
         ({"domains": 1.5}, TypeError, "num_domains must be an integer"),
-        ({"workers": 0}, ValueError, "num_workers must be at least 1, got 0"),
+        ({"workers": 0}, ValueError, "num_workers must be an integer of at least 1, got 0"),
         ({"seed": "seven"}, TypeError, "seed must be an integer"),
-        ({"seed": -1}, ValueError, "seed must not be negative"),
+        ({"seed": -1}, ValueError, "seed must be an integer of at least 0"),
         ({"common_noise": 1}, TypeError, "common_noise must be a bool"),
         ({"max_steps": 0}, ValueError, "max_steps must be at least 1"),
     ],

@@ -42,7 +42,7 @@ from metaroll.rollouts.workers.ray_session import check_cluster
 from metaroll.seeding import isolated_rng
 from metaroll.types import EnvSpec, RolloutPlan
 
-OURS = ("metaroll.rollouts.workers.worker_main", "ray::_Relay")
+OURS = ("metaroll.rollouts.workers.worker_main", "ray::RayWorker")
 SPEC = EnvSpec.from_env(Drift())
 PLANS = [
     RolloutPlan(index=i, seed=(3, 1, i), max_steps=30, env_update=SetDrift(0.01 * (i % 5)) if i % 3 else None)
@@ -177,6 +177,21 @@ def test_a_lost_worker_or_actor_is_replaced_and_knows_all_again(cluster, tmp_pat
             WorkerLost, match=r"die, argument 0 was tried 2 times, each time a worker was lost; .* killed by SIGKILL"
         ):
             own.run_map(die, [0])
+
+
+def test_a_lost_head_is_an_error_before_ray_ends_the_program(cluster, monkeypatch):
+    def silent(address):
+        raise ClusterError(f"{address} does not answer")
+
+    with SamplerPool(1, transport="ray", address=cluster.address) as own:
+        own.invoke_all(whereabouts)
+        monkeypatch.setattr(ray_session, "check_answer", silent)
+        monkeypatch.setattr(ray_session, "_CHECK_S", 1.0)
+        monkeypatch.setattr(ray_session, "_LOST_S", 1.5)
+        with pytest.raises(ClusterError, match=r"head of the Ray cluster at .* has not answered.*`ray start --head`"):
+            own.run_map(lambda G, x: time.sleep(x), [15])
+        monkeypatch.undo()
+        assert own.run_map(lambda G, x: 2 * x, [1]) == [2]  # connected anew
 
 
 def test_a_node_that_dies_in_the_middle_of_sampling_changes_no_bit(cluster, pool):

@@ -88,7 +88,7 @@ def test_arguments_are_copies_in_every_transport():
 
 @pytest.mark.parametrize("workers", [0, -1])
 def test_number_of_workers_is_checked(workers):
-    with pytest.raises(ValueError, match="num_threads must be at least 1"):
+    with pytest.raises(ValueError, match="num_threads must be an integer of at least 1"):
         SamplerPool(workers)
     with pytest.raises(TypeError, match="integer"):
         SamplerPool(1.5)
@@ -147,7 +147,7 @@ def test_advice_of_a_pool_for_what_cannot_be_sent_is_no_smaller_pool():
     ],
     ids=["exit", "kill", "crash", "silence"],
 )
-def test_a_lost_worker_gets_a_cure_that_fits(end, reason, hint):
+def test_a_lost_worker_gets_a_hint_that_fits(end, reason, hint):
     timeouts = PoolTimeouts(call_s=1.0)
     with SamplerPool(1, transport="process", max_retries=0, timeouts=timeouts) as pool:
         with pytest.raises(WorkerLost, match=f"(?s)was tried once.*{reason}.*{hint}"):
@@ -222,6 +222,34 @@ def test_a_worker_stopped_while_it_sends_a_large_result_does_not_stop_the_parent
         results = pool.run_map(slow_large, [(size, str(marker))])
         thread.join()
         assert np.array_equal(results[0], np.arange(size))
+
+
+@pytest.mark.parametrize("transport", ["serial", "process"])
+def test_large_results_arrive_whole_and_belong_to_the_caller(transport):
+    """Arrays travel beside the message: of all sizes, kinds and orders, and of classes that only the script knows."""
+
+    class Box:
+        def __init__(self, content):
+            self.content = content
+
+    def give(G, shape):
+        array = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+        G.shown = [array, array.T, array[::2], array[:0], array.astype("U8"), array.astype(np.float32), Box(array)]
+        return G.shown
+
+    with SamplerPool(1, transport=transport) as pool:
+        for shape in ((3, 4), (700, 300)):  # within the message, and beside it
+            first, again = pool.run_map(give, [shape, shape])
+            array = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+            kinds = [array, array.T, array[::2], array[:0], array.astype("U8"), array.astype(np.float32)]
+            for found, expected in zip(first, kinds, strict=False):
+                np.testing.assert_array_equal(found, expected)
+                assert found.dtype == expected.dtype and found.flags.writeable
+                found[...] = found.dtype.type(7)
+            np.testing.assert_array_equal(again[0], array)  # nothing is shared
+            np.testing.assert_array_equal(pool.invoke_all(lambda G: G.shown[0])[0], array)
+            assert type(again[6]).__name__ == "Box"
+            np.testing.assert_array_equal(again[6].content, array)
 
 
 def test_the_users_own_functions_may_take_their_time():

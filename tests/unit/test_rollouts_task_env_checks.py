@@ -53,7 +53,7 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
         ("DrawsByItself", "reset(seed)", "draws from a generator that reset(seed) leaves alone"),
         ("ShowsThePlace", "first observation", "the whole task can be read: it tells place (100%, from entry 1)"),
         ("SamplesAnew", "tasks", "the same seed gives other tasks"),
-        ("OldStep", "environment", "step must return (observation, reward, terminated, truncated, info), got a tuple"),
+        ("OldStep", "environment", "step() must return (observation, reward, terminated, truncated, info)"),
         ("NaNReward", "reward", "it is NaN or infinite"),
         ("WrongShape", "environment", "observation has shape (3,), its space says (1,) (after step 1)"),
         ("Halves", "environment", "observation must hold values of int32"),
@@ -223,6 +223,40 @@ def test_an_error_is_told_once():
     assert report["telling apart"].value == "fails as 'reset(seed)' does"
 
 
+def test_numbers_that_are_none_are_one_failure():
+    """Rewards that are NaN spoil all rollouts, and observations the environment."""
+
+    class Blind(Line):
+        def shown(self):
+            return np.array([np.nan], np.float32)
+
+    report = look(task_envs.NaNReward)
+    assert report.failed == ["reward"]
+    assert report["setting a task"].status == "skip"
+    report = look(Blind)
+    assert report.failed == ["environment"]
+    assert report["environment"].value == "observation is NaN or infinite"
+
+
+def test_any_space_will_do():
+    class Nested(Line):
+        observation_space = gymnasium.spaces.Dict({"x": Line.observation_space, "left": gymnasium.spaces.Discrete(2)})
+        action_space = gymnasium.spaces.Dict(
+            {"push": Line.action_space, "brake": gymnasium.spaces.Discrete(2, start=3)}
+        )
+
+        def step(self, action):
+            assert action["brake"] in (3, 4)
+            return super().step(action["push"] * (action["brake"] == 3))
+
+        def shown(self):
+            return {"x": np.array([self.x], np.float32), "left": int(self.x < 0)}
+
+    report = look(Nested)
+    assert (report.failed, report.warned) == ([], [])
+    assert report["telling apart"].numbers["accuracy"] > 0.9
+
+
 def test_half_a_leak_is_a_warning():
     report = look(task_envs.ShowsHalf)
     assert report.warned == ["first observation"]
@@ -283,7 +317,7 @@ def test_an_environment_itself_or_with_a_list_of_tasks_will_do():
     tasks = [{"place": float(p)} for p in np.linspace(-1, 1, 40)]
     report = check_task_env(ToldByReset, tasks, workers=False, num_steps=20)
     assert report.failed == []
-    with pytest.raises(ValueError, match="num_steps must be a whole number of at least 1, got 0"):
+    with pytest.raises(ValueError, match="num_steps must be an integer of at least 1, got 0"):
         check_task_env(Line, num_steps=0)
     with pytest.raises(KeyError, match="there are environment, tasks"):
         report["speed"]

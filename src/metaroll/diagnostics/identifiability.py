@@ -1,164 +1,255 @@
-"""What first observations and random rollouts tell about the task, in words."""
+"""What observations, infos and random rollouts show of the task, and how large rewards are, in words."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaroll.diagnostics.leaks import number_table
+from metaroll.data.space_batches import take_rows
+from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.report import TaskCheck
-from metaroll.diagnostics.trials import Trial, close_env, flat_rows, play, random_actions
+from metaroll.diagnostics.trials import RandomActions, close_env, flat_rows, play_tasks
+from metaroll.envs.base.task_family import TaskFamily
+from metaroll.errors import InvalidValueError
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values
 from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.tasks.hashed_split import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["Identifiability", "numbers_told"]
+__all__ = ["Identifiability"]
 
+_FIRST, _LATER = "first observation", "later steps"
 _MOST_TASKS, _RESETS = 48, 3
 _FEWEST_TASKS = 12
-"""Tasks without which nothing can be said about how their numbers could be read."""
+"""Tasks without which nothing can be said about how their numbers could be decoded."""
 _MOST_ENTRIES = 256
-_READ, _PARTLY_READ = 0.9, 0.5
-"""Shares of explained variance from which a number of the task is told, or partly told."""
+_DECODABLE, _PARTLY_DECODABLE = 0.9, 0.5
+"""Shares of explained variance from which a number of the task is decodable, or in part."""
 _COMPARED_TASKS, _FEWEST_ROLLOUTS, _MODEL_STEPS, _TEST_ROLLOUTS = 5, 6, 300, 4
-_TOLD_APART = 0.75
+_DISTINGUISHABLE = 0.75
 _LARGE, _SMALL = 100.0, 1e-3
 _R_SQUARED = "r_squared "
+_LATER_TASKS, _LATER_ROLLOUTS, _LATER_STEPS = 12, 3, 8
+_FEWEST_ROWS = 8
+"""Fewer observations could equal a number of the task by chance: where it scales what actions do, say."""
+_ROUNDING = 1e-6
+_NOISE = 0.2
+"""An entry moves little in a task if by less than this share of its standard deviation between tasks."""
+_HINT = "leave it out of the observation, unless the task is meant to be known"
+
+
+class _Seen(NamedTuple):
+    """What a few rollouts in each task show; ``None`` where they are too short, or observations not of numbers."""
+
+    first: list[np.ndarray] | None
+    """Per task, observations at the reset."""
+    later: list[np.ndarray] | None
+    """Per task, all observations after that."""
+    late: list[np.ndarray] | None
+    """Per task, observations of the later half of rollouts."""
+    infos: list[dict[str, float]]
+    """Per task, what a reset returns as info."""
 
 
 class Identifiability:
     """Tries to find out the task, as a learner would have to.
 
     Args:
-        spec: Spaces of the environment.
-        updates: Make environments of different tasks.
+        family: Makes the environment.
+        spec: Its spaces.
+        updates: Different tasks.
         num_steps: Longest rollout.
         seed: Of resets and actions.
     """
 
-    def __init__(self, spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int) -> None:
-        self._spec, self._updates, self._num_steps, self._seed = spec, list(updates), num_steps, seed
+    def __init__(
+        self, family: TaskFamily, spec: EnvSpec, updates: Sequence[EnvUpdate], num_steps: int, seed: int
+    ) -> None:
+        self._family, self._spec, self._updates = family, spec, list(updates)
+        self._num_steps, self._seed = num_steps, seed
 
     # -- first observations ------------------------------------------------------------------------------------------
 
+    @functools.cached_property
     def first_observation(self) -> TaskCheck:
-        """Whether the task can be read from what a reset returns."""
-        name, updates = "first observation", self._updates[:_MOST_TASKS]
+        """Whether the task can be decoded from what a reset returns."""
+        updates = self._updates[:_MOST_TASKS]
         if len(updates) < 2:
-            return TaskCheck(name, "skip", "there is only one task")
-        elements = self._first_observations(updates)
-        rows = flat_rows(self._spec.observation_space, elements)
-        if rows is None:
-            return TaskCheck(name, "skip", f"not a fixed number of entries: {self._spec.observation_space}")
-        if not np.isfinite(rows).all():
-            return TaskCheck(name, "fail", "it holds NaN or infinity", "return finite observations")
+            return TaskCheck(_FIRST, "skip", "there is only one task")
+        space = self._spec.observation_space
+        seed = derive_seed("first", self._seed)
+        policy = RandomActions(self._spec.action_space, [seed], 1)
+        rollouts = play_tasks(self._family, updates, policy, seed, num_rollouts=_RESETS, same_seeds=False)
+        parts = [flat_rows(space, take_rows(one.observations, [0])) for task in rollouts for one in task]
+        if parts[0] is None:
+            return TaskCheck(_FIRST, "skip", f"not a fixed number of entries: {space}")
+        rows = np.concatenate(parts)  # type: ignore[arg-type]
         if not np.ptp(rows, axis=0).any():
-            return TaskCheck(name, "ok", "the same in every task and at every reset")
-        labels = np.repeat(np.arange(len(updates)), _RESETS)
-        columns = _varying_columns(rows.reshape(len(updates), _RESETS, -1))
-        accuracy = nearest_neighbor_accuracy(rows[:, columns], labels)
-        chance = (_RESETS - 1) / (len(rows) - 1)
-        guesses = f"its nearest neighbor is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
-        numbers = {"nearest_neighbor_accuracy": accuracy, "chance": chance}
-        table = number_table([update.task for update in updates])
+            return TaskCheck(_FIRST, "ok", "the same in every task and at every reset")
+        points = rows.reshape(len(updates), _RESETS, -1)
+        columns = _varying_columns(points)
+        accuracy = nearest_neighbor_accuracy(rows[:, columns], np.repeat(np.arange(len(updates)), _RESETS))
+        numbers = {"nearest_neighbor_accuracy": accuracy, "chance": (_RESETS - 1) / (len(rows) - 1)}
+        table = _number_table([update.task for update in updates])
         if table is not None and len(updates) >= _FEWEST_TASKS:
-            points = rows[:, columns].reshape(len(updates), _RESETS, -1)
-            return self._read(name, points, columns, table, guesses, numbers)
-        return _by_guesses(name, accuracy, chance, guesses, numbers)
+            return self._decode(points[:, :, columns], columns, table, numbers)
+        return _by_neighbors(numbers)
 
-    def _first_observations(self, updates: Sequence[EnvUpdate]) -> list[Any]:
-        elements, env = [], None
-        with isolated_rng(self._seed):
-            for i, update in enumerate(updates):
-                env = update(env)
-                seeds = [derive_seed("first", self._seed, i, j) for j in range(_RESETS)]
-                elements += [play(env, seed, ()).observations[0] for seed in seeds]
-            close_env(env)
-        return elements
-
-    def _read(
-        self,
-        name: str,
-        points: np.ndarray,
-        columns: np.ndarray,
-        table: dict[str, np.ndarray],
-        guesses: str,
-        numbers: dict[str, float],
+    def _decode(
+        self, points: np.ndarray, columns: np.ndarray, table: dict[str, np.ndarray], numbers: dict[str, float]
     ) -> TaskCheck:
-        readings = dict(zip(table, read_values(points, np.stack(list(table.values()), axis=1)), strict=True))
-        numbers = {**numbers, **{f"{_R_SQUARED}{key}": reading.r_squared for key, reading in readings.items()}}
-        told = {key: reading for key, reading in readings.items() if reading.r_squared >= _PARTLY_READ}
-        if not told:
-            best = max(readings, key=lambda key: readings[key].r_squared)
-            if numbers["nearest_neighbor_accuracy"] >= 0.5 + 0.5 * numbers["chance"]:
-                return _by_guesses(name, numbers["nearest_neighbor_accuracy"], numbers["chance"], guesses, numbers)
-            most = readings[best].r_squared
+        found = dict(zip(table, read_values(points, np.stack(list(table.values()), axis=1)), strict=True))
+        numbers = {**numbers, **{f"{_R_SQUARED}{key}": reading.r_squared for key, reading in found.items()}}
+        decodable = {key: reading for key, reading in found.items() if reading.r_squared >= _PARTLY_DECODABLE}
+        if not decodable:
+            if _neighbors_show(numbers):
+                return _by_neighbors(numbers)
+            best = max(found, key=lambda key: found[key].r_squared)
+            most = found[best].r_squared
             what = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
-            value = f"does not tell the task: {what} can be read"
-            return TaskCheck(name, "ok", value, numbers=numbers)
-        shown = [f"{key} ({reading.r_squared:.0%}, {self._how(reading.how, columns)})" for key, reading in told.items()]
-        more = f" and {len(shown) - 4} more" if len(shown) > 4 else ""
-        value = f"tells {', '.join(shown[:4])}{more}"
-        hint = "leave it out of the observation, unless the task is meant to be known"
-        everything = len(told) == len(readings) and all(r.r_squared >= _READ for r in readings.values())
-        if everything:
-            return TaskCheck(name, "fail", f"the whole task can be read: it {value}", hint, numbers)
-        return TaskCheck(name, "warn", value, hint, numbers)
+            return TaskCheck(_FIRST, "ok", f"does not tell the task: {what} can be read", numbers=numbers)
+        shown = [f"{key} ({one.r_squared:.0%}, {self._how(one.how, columns)})" for key, one in decodable.items()]
+        value = f"tells {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
+        if all(reading.r_squared >= _DECODABLE for reading in found.values()):
+            return TaskCheck(_FIRST, "fail", f"the whole task can be read: it {value}", _HINT, numbers)
+        return TaskCheck(_FIRST, "warn", value, _HINT, numbers)
 
     def _how(self, how: str, columns: np.ndarray) -> str:
         if not how.startswith("entry "):
             return f"from {how}"
-        entry = int(columns[int(how.removeprefix("entry "))])
+        return f"from {self._entry(int(columns[int(how.removeprefix('entry '))]))}"
+
+    def _entry(self, entry: int) -> str:
         labels = self._spec.observation_labels
-        return f"from entry {entry}" + ("" if labels is None else f", {labels[entry]}")
+        return f"entry {entry}" + ("" if labels is None else f", {labels[entry]}")
+
+    # -- later observations ------------------------------------------------------------------------------------------
+
+    def later_steps(self) -> TaskCheck:
+        """Whether an entry of all later observations shows the task, or an info of a reset *is* a number of it.
+
+        It shows the task if it is a number of it, or if it is constant in all rollouts in a task and another one in
+        other tasks, however it was computed. An entry that depends on the task *and* on what was done is no leak, but
+        what there is to find out. Nothing is said of numbers that first observations show already.
+        """
+        decodable = _decodable_numbers(self.first_observation)
+        updates = self._updates[:_LATER_TASKS]
+        if len(updates) < 2:
+            return TaskCheck(_LATER, "skip", "there is only one task")
+        table = _number_table([update.task for update in updates])
+        has_numbers = table is not None
+        table = {name: values for name, values in (table or {}).items() if name not in decodable}
+        if has_numbers and not table:
+            return TaskCheck(_LATER, "skip", "first observations tell the task already")
+        seen = self._seen_later(updates)
+        shown = {} if seen.late is None else _shown_in_rows(seen.late, table)
+        if shown:
+            status = "fail" if len(shown) == len(table) and not decodable else "warn"
+            entries = [f"{name} ({self._entry(entry)})" for name, entry in shown.items()]
+            return TaskCheck(_LATER, status, f"observations show {_listed(entries)}", _HINT)
+        constant = _constant_in_tasks(seen)
+        if constant:
+            return self._shown_by_constants(constant, len(updates))
+        in_infos = [f"{name} ({key!r})" for name, key in _shown_in_infos(seen.infos, table).items()]
+        if in_infos:
+            hint = "no learner here sees it; leave it out if a policy of yours does"
+            return TaskCheck(_LATER, "warn", f"the info of reset shows {_listed(in_infos)}", hint)
+        if not has_numbers:
+            value = "no entry of observations is constant in a task and another one in others"
+            value = "not looked at, only first observations" if seen.later is None else value
+            return TaskCheck(_LATER, "ok", f"{value}; tasks are not of the same numbers")
+        if seen.late is None:
+            value = "no info of a reset is a number of the task; of observations, only first were looked at"
+            return TaskCheck(_LATER, "ok", value)
+        return TaskCheck(_LATER, "ok", "no entry of observations, or of the infos of a reset, is a number of the task")
+
+    def _shown_by_constants(self, kinds: Mapping[int, int], num_tasks: int) -> TaskCheck:
+        """The finding about entries, each with its number of different values."""
+        entries = [f"{self._entry(entry)} ({count} values)" for entry, count in kinds.items()]
+        are, differ, they = ("are", "differ", "they tell") if len(entries) > 1 else ("is", "differs", "it tells")
+        value = (
+            f"{_listed(entries)} of observations after the first {are} constant in a task (or nearly so), and {differ} "
+            f"between {num_tasks} tasks: {they} the task, or a part of it"
+        )
+        return TaskCheck(_LATER, "warn", value, _HINT)
+
+    def _seen_later(self, updates: Sequence[EnvUpdate]) -> _Seen:
+        """A few rollouts in each task, with the same seeds and actions in all tasks."""
+        seeds = [derive_seed("later", self._seed, i) for i in range(_LATER_ROLLOUTS)]
+        policy = RandomActions(self._spec.action_space, seeds, min(self._num_steps, _LATER_STEPS))
+        per_task = play_tasks(self._family, updates, policy, seeds[0])
+
+        def observed(first: Any, last: Any, fewest: int) -> list[np.ndarray] | None:
+            """Observations from ``first(T)`` to ``last(T)`` of the rollouts, per task."""
+            tables = []
+            for rollouts in per_task:
+                parts = [take_rows(one.observations, slice(first(len(one)), last(len(one)))) for one in rollouts]
+                rows = [flat_rows(self._spec.observation_space, part) for part in parts]
+                tables.append(None if any(part is None for part in rows) else np.concatenate(rows))  # type: ignore[arg-type]
+            return None if any(table is None or len(table) < fewest for table in tables) else tables  # type: ignore[return-value]
+
+        infos, env = [], None
+        with isolated_rng(self._seed):
+            for update in updates:
+                env = update(env)
+                infos.append(_numbers_of(env.reset(seed=derive_seed("later", self._seed))[1]))
+            close_env(env)
+        return _Seen(
+            observed(lambda _: 0, lambda _: 1, 1),
+            observed(lambda _: 1, lambda length: length + 1, _FEWEST_ROWS),
+            observed(lambda length: 1 + length // 2, lambda length: length + 1, _FEWEST_ROWS),
+            infos,
+        )
 
     # -- rollouts ----------------------------------------------------------------------------------------------------
 
     @functools.cached_property
-    def _trials(self) -> list[list[Trial]]:
-        """Rollouts in a few tasks; those of all tasks have the same seeds and actions."""
-        updates = self._updates[:_COMPARED_TASKS]
+    def _policy(self) -> RandomActions:
         count = max(_FEWEST_ROLLOUTS, math.ceil(_MODEL_STEPS / self._num_steps)) + _TEST_ROLLOUTS
         seeds = [derive_seed("apart", self._seed, i) for i in range(count)]
-        actions = [random_actions(self._spec.action_space, self._num_steps, seed) for seed in seeds]
-        trials, env = [], None
-        with isolated_rng(self._seed):
-            for update in updates:
-                env = update(env)
-                trials.append([play(env, *pair) for pair in zip(seeds, actions, strict=True)])
-            close_env(env)
-        return trials
+        return RandomActions(self._spec.action_space, seeds, self._num_steps)
 
-    def telling_apart(self) -> TaskCheck:
+    @functools.cached_property
+    def _rollouts(self) -> list[list[StepSequence]]:
+        """Rollouts in a few tasks; those of all tasks have the same seeds and actions."""
+        updates = self._updates[:_COMPARED_TASKS]
+        return play_tasks(self._family, updates, self._policy, derive_seed("apart", self._seed))
+
+    def distinguishable(self) -> TaskCheck:
         """Whether a rollout with random actions shows in which task it was."""
         name = "telling apart"
         if len(self._updates) < 2:
             return TaskCheck(name, "skip", "there is only one task")
-        tables = [[_transitions(self._spec, trial) for trial in trials] for trials in self._trials]
-        num_inputs = tables[0][0].shape[1] - 1 - _entries(self._spec)
+        tables = [[self._transitions(*pair) for pair in enumerate(rollouts)] for rollouts in self._rollouts]
+        num_inputs = tables[0][0].shape[1] - 1 - self._entries
         right = _right_guesses(tables, num_inputs)
         pairs = right[np.triu_indices(len(right), 1)]
-        mean, told = float(pairs.mean()), int((pairs >= _TOLD_APART).sum())
-        guesses = f"which of two tasks a rollout was in is guessed right in {mean:.0%} (by chance 50%)"
-        numbers = {"accuracy": mean, "pairs": len(pairs), "pairs_told_apart": told}
+        mean, count = float(pairs.mean()), int((pairs >= _DISTINGUISHABLE).sum())
+        numbers = {"accuracy": mean, "pairs": len(pairs), "pairs_told_apart": count}
         steps = f"{self._num_steps} step{'s' * (self._num_steps != 1)}"
-        value = f"random actions tell {told} of {len(pairs)} pairs of tasks apart in {steps}; {guesses}"
-        if mean >= _TOLD_APART:
+        value = (
+            f"random actions tell {count} of {len(pairs)} pairs of tasks apart in {steps}; which of two tasks a "
+            f"rollout was in is guessed right in {mean:.0%} (by chance 50%)"
+        )
+        if mean >= _DISTINGUISHABLE:
             return TaskCheck(name, "ok", value, numbers=numbers)
         hint = "where only good exploration shows the task, episodes must be long enough for it; or tasks are too alike"
         return TaskCheck(name, "warn", value, hint, numbers)
 
     def reward(self) -> TaskCheck:
         """How large rewards are, and how they differ between tasks."""
-        per_task = [np.concatenate([trial.rewards for trial in trials]) for trials in self._trials]
-        rewards = np.concatenate(per_task)
-        if not np.isfinite(rewards).all():
+        try:
+            per_task = [np.concatenate([one.rewards for one in rollouts]) for rollouts in self._rollouts]
+        except InvalidValueError as error:
+            if error.what != "reward":
+                raise
             return TaskCheck("reward", "fail", "it is NaN or infinite", "return finite rewards")
-        returns = [float(np.mean([sum(trial.rewards) for trial in trials])) for trials in self._trials]
+        rewards = np.concatenate(per_task)
+        returns = [float(np.mean([one.rewards.sum() for one in rollouts])) for rollouts in self._rollouts]
         spread, nonzero = float(rewards.std()), float(np.mean(rewards != 0))
         value = (
             f"{rewards.mean():.3g} a step, standard deviation {spread:.2g}, from {rewards.min():.3g} to "
@@ -178,18 +269,37 @@ class Identifiability:
             return TaskCheck("reward", "warn", value, hint, numbers)
         return TaskCheck("reward", "ok", value, numbers=numbers)
 
+    @functools.cached_property
+    def _entries(self) -> int:
+        space = self._spec.observation_space
+        return min(self._spec.obs_dim, _MOST_ENTRIES) if space.is_np_flattenable else 0
 
-def numbers_told(first_observation: TaskCheck) -> list[str]:
-    """Numbers of the task that first observations tell, at least in part."""
+    def _transitions(self, recording: int, one: StepSequence) -> np.ndarray:
+        """``(T, A + D + 1 + D)``: action, observation, reward, change of the observation."""
+        rows = flat_rows(self._spec.observation_space, one.observations)
+        seen = np.zeros((len(one) + 1, 0)) if rows is None else rows[:, : self._entries]
+        acted = self._policy.numbers(recording, len(one))
+        return np.concatenate([acted, seen[:-1], one.rewards[:, None], np.diff(seen, axis=0)], axis=1)
+
+
+def _decodable_numbers(first_observation: TaskCheck) -> list[str]:
+    """Numbers of the task that can be decoded from first observations, at least in part."""
     shares = first_observation.numbers.items()
-    return [key.removeprefix(_R_SQUARED) for key, n in shares if key.startswith(_R_SQUARED) and n >= _PARTLY_READ]
+    keys = [key for key, share in shares if key.startswith(_R_SQUARED) and share >= _PARTLY_DECODABLE]
+    return [key.removeprefix(_R_SQUARED) for key in keys]
 
 
-def _by_guesses(name: str, accuracy: float, chance: float, guesses: str, numbers: dict[str, float]) -> TaskCheck:
-    if accuracy >= 0.5 + 0.5 * chance:
+def _neighbors_show(numbers: dict[str, float]) -> bool:
+    return numbers["nearest_neighbor_accuracy"] >= 0.5 + 0.5 * numbers["chance"]
+
+
+def _by_neighbors(numbers: dict[str, float]) -> TaskCheck:
+    accuracy, chance = numbers["nearest_neighbor_accuracy"], numbers["chance"]
+    guesses = f"its nearest neighbor is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
+    if _neighbors_show(numbers):
         hint = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
-        return TaskCheck(name, "warn", f"tells tasks apart: {guesses}", hint, numbers)
-    return TaskCheck(name, "ok", f"does not tell the task: {guesses}", numbers=numbers)
+        return TaskCheck(_FIRST, "warn", f"tells tasks apart: {guesses}", hint, numbers)
+    return TaskCheck(_FIRST, "ok", f"does not tell the task: {guesses}", numbers=numbers)
 
 
 def _varying_columns(points: np.ndarray) -> np.ndarray:
@@ -197,21 +307,6 @@ def _varying_columns(points: np.ndarray) -> np.ndarray:
     between = points.mean(axis=1).std(axis=0)
     varying = np.flatnonzero(np.ptp(points, axis=(0, 1)))
     return np.sort(varying[np.argsort(-between[varying], kind="stable")[:_MOST_ENTRIES]])
-
-
-def _entries(spec: EnvSpec) -> int:
-    rows = flat_rows(spec.observation_space, [])
-    return 0 if rows is None else min(rows.shape[1], _MOST_ENTRIES)
-
-
-def _transitions(spec: EnvSpec, trial: Trial) -> np.ndarray:
-    """``(T, A + D + 1 + D)``: action, observation, reward, change of the observation."""
-    rows, size = flat_rows(spec.observation_space, trial.observations), _entries(spec)
-    actions = flat_rows(spec.action_space, trial.actions)
-    steps = len(trial.rewards)
-    seen = np.zeros((steps + 1, 0)) if rows is None else rows[:, :size]
-    acted = np.zeros((steps, 0)) if actions is None else actions
-    return np.concatenate([acted, seen[:-1], np.array(trial.rewards)[:, None], np.diff(seen, axis=0)], axis=1)
 
 
 def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> np.ndarray:
@@ -227,3 +322,75 @@ def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> n
     mine = np.stack([scores[k, k] for k in range(len(tables))])[:, None, :]
     guesses = np.where(scores == mine, 0.5, scores > mine).mean(axis=-1)
     return 0.5 * (guesses + guesses.T)
+
+
+def _number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
+    """Name -> values ``(K,)`` of the numbers that vary; ``None`` if not all tasks have the same, or none varies."""
+    entries = [task_numbers(task) for task in tasks]
+    if any(entry.keys() != entries[0].keys() for entry in entries):
+        return None
+    columns = {name: np.array([entry[name] for entry in entries]) for name in entries[0]}
+    varying = {name: values for name, values in columns.items() if np.isfinite(values).all() and np.ptp(values) > 0}
+    return varying or None
+
+
+def _constant_in_tasks(seen: _Seen) -> dict[int, int]:
+    """Entry -> number of its values, where it is constant in each task, but not the same in all, nor at the reset.
+
+    It may be noisy: what counts is that it moves little in a task, beside how tasks differ.
+    """
+    if seen.first is None or seen.later is None:
+        return {}
+    low, high = (np.stack([bound(part, axis=0) for part in seen.later]) for bound in (np.min, np.max))
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        return {}  # said of first observations, and of the reward
+    middle = 0.5 * (low + high)
+    moves, rounding = (high - low).max(axis=0), _ROUNDING * np.abs([low, high]).max(axis=(0, 1))
+    constant = (moves <= rounding + _NOISE * middle.std(axis=0)) & (np.ptp(middle, axis=0) > 2 * rounding)
+    margin = np.maximum(moves, rounding)
+    begun = [np.abs(part - value).max(axis=0) <= margin for part, value in zip(seen.first, middle, strict=True)]
+    entries = np.flatnonzero(constant & ~np.all(begun, axis=0))
+    return {int(d): 1 + int((np.diff(np.sort(middle[:, d])) > margin[d]).sum()) for d in entries}
+
+
+def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Number of the task -> entry that equals it in all rows of all tasks."""
+    shown = {}
+    for name, values in table.items():
+        margin = _ROUNDING * np.abs(values).max()
+        equal = [(np.abs(part - value) <= margin).all(axis=0) for part, value in zip(rows, values, strict=True)]
+        entries = np.flatnonzero(np.all(equal, axis=0))
+        if entries.size:
+            shown[name] = int(entries[0])
+    return shown
+
+
+def _shown_in_infos(infos: Sequence[Mapping[str, float]], table: Mapping[str, np.ndarray]) -> dict[str, str]:
+    """Number of the task -> name of the info that equals it in all tasks."""
+    shown = {}
+    for name, values in table.items():
+        margin = _ROUNDING * np.abs(values).max()
+        for key in infos[0]:
+            found = np.array([info.get(key, np.nan) for info in infos])
+            if (np.abs(found - values) <= margin).all():
+                shown.setdefault(name, key)
+    return shown
+
+
+def _numbers_of(info: Any, name: str = "") -> dict[str, float]:
+    """All numbers of an info by name, but those of long arrays."""
+    if isinstance(info, Mapping):
+        parts = [(f"{name}.{key}" if name else str(key), value) for key, value in info.items()]
+    elif isinstance(info, np.ndarray | np.generic) and info.dtype.kind in "biuf" and info.size <= _MOST_ENTRIES:
+        if info.ndim == 0:
+            return {name: float(info)}
+        parts = [(f"{name}[{i}]", value) for i, value in enumerate(info.reshape(-1).tolist())]
+    elif isinstance(info, list | tuple) and len(info) <= _MOST_ENTRIES:
+        parts = [(f"{name}[{i}]", value) for i, value in enumerate(info)]
+    else:
+        return {name: float(info)} if isinstance(info, bool | int | float) else {}
+    return {key: number for part, value in parts for key, number in _numbers_of(value, part).items()}
+
+
+def _listed(entries: Sequence[str]) -> str:
+    return ", ".join(entries[:4]) + " and more" * (len(entries) > 4)

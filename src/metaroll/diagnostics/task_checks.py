@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
+from gymnasium.wrappers import TransformObservation
 
-from metaroll.diagnostics.identifiability import Identifiability, numbers_told
-from metaroll.diagnostics.leaks import later_steps
+from metaroll.checks import check_whole
+from metaroll.data.step_sequence import StepSequence
+from metaroll.diagnostics.identifiability import Identifiability
 from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
 from metaroll.diagnostics.spaces import different_spaces, loose_type, misfit
-from metaroll.diagnostics.trials import Trial, close_env, play, random_actions, trial_in_worker
+from metaroll.diagnostics.trials import RandomActions, close_env, difference, distinct, play, play_tasks
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import env_source, is_env_instance
-from metaroll.errors import NotPicklableError
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.leak_guard import check_split
 from metaroll.tasks.updates import NewEnvUpdate, task_key
 from metaroll.types import EnvSpec, EnvUpdate, flat_dim
 
-__all__ = ["check_task_env"]
+__all__ = ["check_task_env", "tasks_do_not_differ"]
 
 _NUM_TASKS = 6
 """Tasks that are set in turns."""
@@ -33,6 +37,8 @@ _WORKER_STEPS = 20
 _FITTED_STEPS = 20
 _MOST_SPECS = 50
 """Constructors that are called to compare their spaces."""
+_FEW_TASKS, _FEW_STEPS = 3, 30
+"""What ``tasks_do_not_differ`` looks at."""
 
 
 def check_task_env(
@@ -47,9 +53,9 @@ def check_task_env(
     - ``keeping the task``: a second reset starts the same task again.
     - ``changing the task``: a task that was set before leaves no trace.
     - ``worker``: tasks can be sent to another process, and give the same rollouts there.
-    - ``first observation``: it does not tell the task, which then would have to be found out by nobody.
+    - ``first observation``: the task cannot be decoded from it, or nobody would have to find it out.
     - ``later steps``: no entry of later observations, or of the infos of a reset, is a number of the task.
-    - ``telling apart``: short rollouts with random actions show which task it is.
+    - ``telling apart``: tasks are distinguishable in short rollouts with random actions.
     - ``reward``: its size, and what differs between tasks.
 
     Args:
@@ -58,14 +64,42 @@ def check_task_env(
         num_steps: Longest rollout; ``None`` means the horizon, at most 200.
         workers: Start a process to send tasks to.
         seed: Of tasks, resets and actions.
+
+    Raises:
+        TypeError, ValueError: ``num_steps`` is no whole number of at least 1, or ``env`` makes no family of tasks.
     """
     family = _family(env, tasks)
-    if num_steps is not None and (isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1):
-        raise ValueError(f"num_steps must be a whole number of at least 1, got {num_steps!r}")
-    steps = min(family.horizon or _MOST_STEPS, _MOST_STEPS) if num_steps is None else int(num_steps)
+    steps = (
+        min(family.horizon or _MOST_STEPS, _MOST_STEPS) if num_steps is None else check_whole("num_steps", num_steps)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what environments warn of is no finding
-        return _Kit(family, steps, seed).report(workers)
+        return _Checks(family, steps, seed).report(workers)
+
+
+def tasks_do_not_differ(family: TaskFamily, seed: int = 0) -> str | None:
+    """In words, that a few tasks give the same rollout; ``None`` where they differ, or cannot be compared.
+
+    Rollouts have the same seed and the same random actions, each in a new environment. Tasks whose reward is sparse may
+    differ all the same.
+
+    Args:
+        family: The tasks.
+        seed: Of tasks, resets and actions.
+    """
+    checks = _Checks(family, min(family.horizon or _FEW_STEPS, _FEW_STEPS), seed)
+    rollouts: list[StepSequence] = []
+    with warnings.catch_warnings(), contextlib.suppress(Exception):  # training reports errors
+        warnings.simplefilter("ignore")
+        held_out = 0 if family.same_tasks else min(1, family.num_test_tasks)
+        train, test = family.split(min(_FEW_TASKS - held_out, family.num_train_tasks), held_out, seed)
+        rollouts = [checks.alone(update)[0] for update in [*train, *test]]
+    if len(rollouts) < 2 or distinct(rollouts) > 1:
+        return None
+    return (
+        f"{len(rollouts)} tasks give the same observations and rewards in {_steps(len(rollouts[0]))} of random "
+        "actions. Setting a task changes nothing, or the reward is so sparse that this did not show it"
+    )
 
 
 def _family(env: Any, tasks: Any) -> TaskFamily:
@@ -76,27 +110,30 @@ def _family(env: Any, tasks: Any) -> TaskFamily:
     return family_of(env) if tasks is None else TaskFamily.from_env(env, tasks)
 
 
-class _Kit:
+class _SetAfterReset(gymnasium.Wrapper):
+    """Sets the task after each reset, where it takes effect even if a reset forgets it."""
+
+    def __init__(self, env: Any, update: EnvUpdate) -> None:
+        super().__init__(env)
+        self._update = update
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        result = self.env.reset(seed=seed, options=options)
+        self.env = self._update(self.env)
+        return result
+
+
+class _Checks:
     """Makes the checks of one family; what one of them needs of another is kept."""
 
     def __init__(self, family: TaskFamily, num_steps: int, seed: int) -> None:
         self.family, self.num_steps, self.seed = family, num_steps, seed
         self.updates: list[EnvUpdate] = []
         self.deterministic = False
-        self.trials: list[Trial] = []
+        self.rollouts: list[StepSequence] = []
         """One in each of the first tasks, in a new environment."""
 
     def report(self, workers: bool) -> TaskEnvReport:
-        checks: list[TaskCheck] = []
-        for name, check in self._plan(workers).items():
-            broken = any(found.status == "fail" and found.name in ("environment", "tasks") for found in checks)
-            if broken:
-                checks.append(TaskCheck(name, "skip", "not looked at, since the above failed"))
-            else:
-                checks.append(_without_echo(_guarded(name, check), checks))
-        return TaskEnvReport(self.family.name, tuple(checks))
-
-    def _plan(self, workers: bool) -> Mapping[str, Callable[[], TaskCheck]]:
         plan: dict[str, Callable[[], TaskCheck]] = {
             "environment": self.environment,
             "tasks": self.tasks,
@@ -104,34 +141,19 @@ class _Kit:
             "setting a task": self.setting,
             "keeping the task": self.keeping,
             "changing the task": self.changing,
+            **({"worker": self.worker} if workers else {}),
+            "first observation": lambda: self._identifiability.first_observation,
+            "later steps": lambda: self._identifiability.later_steps(),
+            "telling apart": lambda: self._identifiability.distinguishable(),
+            "reward": lambda: self._identifiability.reward(),
         }
-        if workers:
-            plan["worker"] = self.worker
-        plan["first observation"] = lambda: self._first
-        plan["later steps"] = self.later
-        plan["telling apart"] = lambda: self._readings.telling_apart()
-        plan["reward"] = lambda: self._readings.reward()
-        return plan
-
-    @functools.cached_property
-    def _readings(self) -> Identifiability:
-        return Identifiability(self._spec, self.updates, self.num_steps, self.seed)
-
-    @functools.cached_property
-    def _first(self) -> TaskCheck:
-        return self._readings.first_observation()
-
-    @functools.cached_property
-    def _spec(self) -> EnvSpec:
-        with isolated_rng(self.seed):
-            env = self.family.env_constructor()
-            spec = EnvSpec.from_env(env)
-            close_env(env)
-        return spec
-
-    @functools.cached_property
-    def _actions(self) -> list[Any]:
-        return random_actions(self._spec.action_space, self.num_steps, derive_seed("actions", self.seed))
+        checks: list[TaskCheck] = []
+        for name, check in plan.items():
+            if any(found.status == "fail" and found.name in ("environment", "tasks") for found in checks):
+                checks.append(TaskCheck(name, "skip", "not looked at, since the above failed"))
+            else:
+                checks.append(_without_echo(_guarded(name, check), checks))
+        return TaskEnvReport(self.family.name, tuple(checks))
 
     def environment(self) -> TaskCheck:
         spec = self._spec
@@ -149,6 +171,157 @@ class _Kit:
         if not horizon:
             hints.append("episodes may last for ever: give the family a horizon, or the environment a time limit")
         return TaskCheck("environment", "warn" if hints else "ok", value, "; ".join(hints))
+
+    def tasks(self) -> TaskCheck:
+        train, test = self.family.split(seed=self.seed)
+        self.updates += train if self.family.same_tasks else _interleaved(train, test)
+        again = [update.task for tasks in self.family.split(seed=self.seed) for update in tasks]
+        if list(map(task_key, again)) != [task_key(update.task) for update in [*train, *test]]:
+            hint = "let sample_tasks(num_tasks, generator) draw from the generator that it is given"
+            return TaskCheck("tasks", "fail", "the same seed gives other tasks", hint)
+        if not self.updates:
+            hint = "give the family num_train_tasks and num_test_tasks of at least 1"
+            return TaskCheck("tasks", "fail", "there are none", hint)
+        if not train or not test:
+            value = f"{len(self.updates)} tasks, none {'held out' if train else 'to train in'}"
+            hint = "what was learned is measured in tasks of its own: have some on both sides"
+            return TaskCheck("tasks", "warn", value, hint)
+        if self.family.same_tasks:
+            return TaskCheck("tasks", "ok", f"{len(train)} tasks, trained on and tested on, as published")
+        found = check_split(train, test, overlap="warn")
+        numbers = {"nearest": found.nearest, "median": found.median, "median_in_training": found.median_in_training}
+        if found.overlaps or found.near:
+            hint = "split the tasks by TaskFamily.from_params or from_env, and leave nearly equal ones out"
+            return TaskCheck("tasks", "fail" if found.overlaps else "warn", str(found), hint, numbers)
+        return TaskCheck("tasks", "ok", str(found), numbers=numbers)
+
+    def reset_seed(self) -> TaskCheck:
+        first, other, again = (self.alone(self.updates[0], global_seed)[0] for global_seed in (1, 2, 1))
+        where = difference(first, other)
+        if where is None:
+            self.deterministic = True
+            return TaskCheck("reset(seed)", "ok", f"the same seed gives the same rollout ({_steps(len(first))})")
+        cause = "global generators" if difference(first, again) is None else "a generator that reset(seed) leaves alone"
+        value = f"rollouts of the same seed differ {where}: it draws from {cause}"
+        hint = "call super().reset(seed=seed) in reset, and draw from self.np_random only"
+        return TaskCheck("reset(seed)", "fail", value, hint)
+
+    def setting(self) -> TaskCheck:
+        name, updates = "setting a task", self.updates[:_NUM_TASKS]
+        if len(updates) < 2:
+            return TaskCheck(name, "skip", "there is only one task")
+        if not self.deterministic:
+            return TaskCheck(name, "skip", "needs rollouts that a seed repeats; see telling apart")
+        self.rollouts += [self.alone(update)[0] for update in updates]
+        kinds = distinct(self.rollouts)
+        value = f"{kinds} of {len(updates)} tasks give rollouts of their own"
+        numbers = {"different": kinds, "tasks": len(updates)}
+        if kinds == len(updates):
+            return TaskCheck(name, "ok", value, numbers=numbers)
+        if kinds > 1:
+            hint = (
+                f"tasks that are not told apart in {self.num_steps} steps of random actions may be the same (a sparse "
+                "reward hides them, too)"
+            )
+            return TaskCheck(name, "warn", value, hint, numbers)
+        if self._distinct_if_set_late > 1:
+            return TaskCheck(name, "ok", "it has an effect only until the next reset", numbers=numbers)
+        value = f"setting a task changes nothing: {len(updates)} tasks give the same observations and rewards"
+        return TaskCheck(name, "fail", value, "let set_task keep the task, and step and reset use it", numbers)
+
+    def keeping(self) -> TaskCheck:
+        name = "keeping the task"
+        if len(self.rollouts) < 2:
+            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
+        hint = "reset must leave the task alone: only set_task chooses one"
+        if distinct(self.rollouts) == 1:
+            if self._distinct_if_set_late > 1:
+                return TaskCheck(name, "fail", "reset forgets the task that was set", hint)
+            return TaskCheck(name, "skip", "setting a task has no effect that could be kept")
+        seconds = [self.alone(update, resets=2)[1] for update in self.updates[: len(self.rollouts)]]
+        lost = sum(difference(a, b) is not None for a, b in zip(self.rollouts, seconds, strict=True))
+        if not lost:
+            return TaskCheck(name, "ok", "a second reset starts the same task again")
+        if distinct(seconds) == 1:
+            return TaskCheck(name, "fail", "a second reset forgets the task: then all tasks are the same", hint)
+        value = f"after a second reset with the same seed {lost} of {len(seconds)} tasks give another rollout"
+        return TaskCheck(name, "fail", value, f"{hint}, and all that an episode leaves behind has to be put back")
+
+    def changing(self) -> TaskCheck:
+        name, num = "changing the task", len(self.rollouts)
+        if num < 2:
+            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
+        there_and_back = [*self.updates[:num], *reversed(self.updates[:num])]
+        later = [found for (found,) in play_tasks(self.family, there_and_back, self._policy, self._trial_seed)[num:]]
+        traces = sum(difference(a, b) is not None for a, b in zip(reversed(later), self.rollouts, strict=True))
+        if not traces:
+            return TaskCheck(name, "ok", "a task that was set before leaves no trace")
+        value = f"{traces} of {num} tasks give another rollout after other tasks than in a new environment"
+        hint = "set_task must set all that a task changes, from stored nominal values (mass = nominal * factor)"
+        return TaskCheck(name, "fail", value, hint)
+
+    def worker(self) -> TaskCheck:
+        policy = RandomActions(self._spec.action_space, [self._trial_seed], min(self.num_steps, _WORKER_STEPS))
+        look = functools.partial(play_tasks, self.family, self.updates[:2], policy, self.seed)
+        try:
+            with SamplerPool(1, transport="process", timeouts=PoolTimeouts(), max_retries=0) as pool:
+                sent = look(pool=pool)
+        except NotPicklableError as error:
+            reason = str(error.__cause__ or error)
+            hint = "make files, locks, viewers and connections inside the constructor, and keep them out of the task"
+            return TaskCheck("worker", "fail", f"a task cannot be sent to another process: {reason}", hint)
+        where = [difference(a, b) for (a,), (b,) in zip(look(), sent, strict=True)]
+        different = [place for place in where if place is not None]
+        if different and self.deterministic:
+            value = f"in another process the same seed gives another rollout ({different[0]})"
+            hint = "let nothing depend on the process: environment variables, hash(), files of the current folder"
+            return TaskCheck("worker", "fail", value, hint)
+        text = "the same rollouts there" if self.deterministic else "they work there"
+        return TaskCheck("worker", "ok", f"tasks can be sent to another process, {text}")
+
+    def alone(self, update: EnvUpdate, global_seed: int = 0, resets: int = 1) -> list[StepSequence]:
+        """Rollouts, one after the other, in a new environment, with global generators in a given state."""
+        with isolated_rng(global_seed):
+            env = update(None)
+            try:
+                return [play(env, self._policy, self._trial_seed) for _ in range(resets)]
+            finally:
+                close_env(env)
+
+    # -- what several checks need ------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def _identifiability(self) -> Identifiability:
+        return Identifiability(self.family, self._spec, self.updates, self.num_steps, self.seed)
+
+    @functools.cached_property
+    def _spec(self) -> EnvSpec:
+        with isolated_rng(self.seed):
+            env = self.family.env_constructor()
+            spec = EnvSpec.from_env(env)
+            close_env(env)
+        return spec
+
+    @functools.cached_property
+    def _policy(self) -> RandomActions:
+        return RandomActions(self._spec.action_space, [derive_seed("actions", self.seed)], self.num_steps)
+
+    @property
+    def _trial_seed(self) -> int:
+        return derive_seed("trial", self.seed)
+
+    @functools.cached_property
+    def _distinct_if_set_late(self) -> int:
+        """How many different rollouts there are if tasks are set after the reset; 1 where that cannot be done."""
+        rollouts = []
+        for update in self.updates[:_NUM_TASKS]:
+            with isolated_rng(0), contextlib.suppress(Exception):
+                env = self.updates[0](None)
+                try:
+                    rollouts.append(play(_SetAfterReset(env, update), self._policy, self._trial_seed))
+                finally:
+                    close_env(env)
+        return max(1, distinct(rollouts))
 
     def _specs_of_tasks(self) -> dict[Any, EnvSpec]:
         """Specs of tasks that are environments of their own."""
@@ -168,179 +341,40 @@ class _Kit:
         try:
             (update, *_), _ = self.family.split(1, 0, self.seed)
         except Exception:
-            return None  # said of the tasks
+            return None  # reported of the tasks
         space = self._spec.observation_space
+        policy = RandomActions(self._spec.action_space, [self._trial_seed], min(self.num_steps, _FITTED_STEPS))
+        observations: list[Any] = []
+
+        def note(observation: Any) -> Any:
+            observations.append(copy.deepcopy(observation))
+            return observation
+
+        failure: Exception | None = None
         with isolated_rng(self.seed):
             env = update(None)
             try:
-                trial = play(env, derive_seed("fit", self.seed), self._actions[:_FITTED_STEPS])
+                watched = (
+                    TransformObservation(env, note, env.observation_space) if isinstance(env, gymnasium.Env) else env
+                )
+                play(watched, policy, self._trial_seed)
+            except Exception as error:
+                failure = error
             finally:
                 close_env(env)
         loose = None
-        for step, observation in enumerate(trial.observations):
+        for step, observation in enumerate(observations):
             wrong = misfit(space, observation)
             if wrong is not None:
                 where = "at the reset" if step == 0 else f"after step {step}"
                 hint = "let observation_space say what reset and step return"
                 return TaskCheck("environment", "fail", f"{wrong} ({where})", hint)
             loose = loose or loose_type(space, observation)
+        if failure is not None:
+            self.alone(update)  # in the words of training, without a wrapper around the environment
+            raise failure
         hint = "return np.asarray(observation, dtype=self.observation_space.dtype)"
         return None if loose is None else TaskCheck("environment", "warn", loose, hint)
-
-    def tasks(self) -> TaskCheck:
-        train, test = self.family.split(seed=self.seed)
-        self.updates += train if self.family.same_tasks else _interleaved(train, test)
-        again = [update.task for tasks in self.family.split(seed=self.seed) for update in tasks]
-        if list(map(task_key, again)) != [task_key(update.task) for update in [*train, *test]]:
-            return TaskCheck(
-                "tasks",
-                "fail",
-                "the same seed gives other tasks",
-                "let sample_tasks(num_tasks, generator) draw from the generator that it is given",
-            )
-        if not self.updates:
-            hint = "give the family num_train_tasks and num_test_tasks of at least 1"
-            return TaskCheck("tasks", "fail", "there are none", hint)
-        if not train or not test:
-            side = "held out" if train else "to train in"
-            value = f"{len(self.updates)} tasks, none {side}"
-            return TaskCheck(
-                "tasks", "warn", value, "what was learned is told in tasks of its own: have some on both sides"
-            )
-        if self.family.same_tasks:
-            return TaskCheck("tasks", "ok", f"{len(train)} tasks, trained on and tested on, as published")
-        found = check_split(train, test, overlap="warn")
-        numbers = {"nearest": found.nearest, "median": found.median, "median_in_training": found.median_in_training}
-        if found.overlaps or found.near:
-            hint = "split the tasks by TaskFamily.from_params or from_env, and leave nearly equal ones out"
-            return TaskCheck("tasks", "fail" if found.overlaps else "warn", str(found), hint, numbers)
-        return TaskCheck("tasks", "ok", str(found), numbers=numbers)
-
-    def reset_seed(self) -> TaskCheck:
-        first, other, again = (self._trial(self.updates[0], global_seed)[0] for global_seed in (1, 2, 1))
-        if first.same_as(other):
-            self.deterministic, length = True, _steps(len(first.rewards))
-            return TaskCheck("reset(seed)", "ok", f"the same seed gives the same rollout ({length})")
-        where = first.first_difference(other)
-        if first.same_as(again):
-            value = f"rollouts of the same seed differ {where}: it draws from global generators"
-        else:
-            value = f"rollouts of the same seed differ {where}: it draws from a generator that reset(seed) leaves alone"
-        hint = "call super().reset(seed=seed) in reset, and draw from self.np_random only"
-        return TaskCheck("reset(seed)", "fail", value, hint)
-
-    def setting(self) -> TaskCheck:
-        updates = self.updates[:_NUM_TASKS]
-        if len(updates) < 2:
-            return TaskCheck("setting a task", "skip", "there is only one task")
-        if not self.deterministic:
-            return TaskCheck("setting a task", "skip", "needs rollouts that a seed repeats; see telling apart")
-        self.trials += [self._trial(update)[0] for update in updates]
-        kinds = _count_kinds(self.trials)
-        value = f"{kinds} of {len(updates)} tasks give rollouts of their own"
-        numbers = {"different": kinds, "tasks": len(updates)}
-        if kinds == len(updates):
-            return TaskCheck("setting a task", "ok", value, numbers=numbers)
-        if kinds > 1:
-            hint = (
-                f"tasks that are not told apart in {self.num_steps} steps of random actions may be the same (a sparse "
-                "reward hides them, too)"
-            )
-            return TaskCheck("setting a task", "warn", value, hint, numbers)
-        if self._kinds_set_late > 1:
-            value = "it has an effect only until the next reset"
-            return TaskCheck("setting a task", "ok", value, numbers=numbers)
-        value = f"setting a task changes nothing: {len(updates)} tasks give the same observations and rewards"
-        hint = "let set_task keep the task, and step and reset use it"
-        return TaskCheck("setting a task", "fail", value, hint, numbers)
-
-    def keeping(self) -> TaskCheck:
-        name = "keeping the task"
-        if len(self.trials) < 2:
-            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
-        hint = "reset must leave the task alone: only set_task chooses one"
-        if _count_kinds(self.trials) == 1:
-            if self._kinds_set_late > 1:
-                return TaskCheck(name, "fail", "reset forgets the task that was set", hint)
-            return TaskCheck(name, "skip", "setting a task has no effect that could be kept")
-        seconds = [self._trial(update, resets=2)[1] for update in self.updates[: len(self.trials)]]
-        lost = sum(not a.same_as(b) for a, b in zip(self.trials, seconds, strict=True))
-        if not lost:
-            return TaskCheck(name, "ok", "a second reset starts the same task again")
-        if _count_kinds(seconds) == 1:
-            return TaskCheck(name, "fail", "a second reset forgets the task: then all tasks are the same", hint)
-        value = f"after a second reset with the same seed {lost} of {len(seconds)} tasks give another rollout"
-        return TaskCheck(name, "fail", value, f"{hint}, and all that an episode leaves behind has to be put back")
-
-    def changing(self) -> TaskCheck:
-        name = "changing the task"
-        if len(self.trials) < 2:
-            return TaskCheck(name, "skip", "needs different tasks, and rollouts that a seed repeats")
-        traces, env = 0, None
-        with isolated_rng(self.seed):
-            for update in self.updates[: len(self.trials)]:
-                env = update(env)
-                self._play(env)
-        for update, alone in reversed(list(zip(self.updates, self.trials, strict=False))):
-            with isolated_rng(self.seed):
-                env = update(env)
-                traces += not self._play(env).same_as(alone)
-        close_env(env)
-        if not traces:
-            return TaskCheck(name, "ok", "a task that was set before leaves no trace")
-        value = f"{traces} of {len(self.trials)} tasks give another rollout after other tasks than in a new environment"
-        hint = "set_task must set all that a task changes, from stored nominal values (mass = nominal * factor)"
-        return TaskCheck(name, "fail", value, hint)
-
-    def worker(self) -> TaskCheck:
-        updates, actions = self.updates[:2], self._actions[:_WORKER_STEPS]
-        try:
-            with SamplerPool(1, transport="process", timeouts=PoolTimeouts(), max_retries=0) as pool:
-                sent = [pool.invoke_all(trial_in_worker, update, self.seed, actions)[0] for update in updates]
-        except NotPicklableError as error:
-            reason = str(error.__cause__ or error)
-            hint = "make files, locks, viewers and connections inside the constructor, and keep them out of the task"
-            return TaskCheck("worker", "fail", f"a task cannot be sent to another process: {reason}", hint)
-        here = [trial_in_worker(None, update, self.seed, actions) for update in updates]
-        different = [a.first_difference(b) for a, b in zip(here, sent, strict=True) if not a.same_as(b)]
-        if different and self.deterministic:
-            value = f"in another process the same seed gives another rollout ({different[0]})"
-            hint = "let nothing depend on the process: environment variables, hash(), files of the current folder"
-            return TaskCheck("worker", "fail", value, hint)
-        text = "the same rollouts there" if self.deterministic else "they work there"
-        return TaskCheck("worker", "ok", f"tasks can be sent to another process, {text}")
-
-    def later(self) -> TaskCheck:
-        return later_steps(self._spec, self.updates, self.num_steps, self.seed, numbers_told(self._first))
-
-    def _trial(self, update: EnvUpdate, global_seed: int = 0, resets: int = 1) -> list[Trial]:
-        """Rollouts, one after the other, in a new environment, with global generators in a given state."""
-        with isolated_rng(global_seed):
-            env = update(None)
-            try:
-                return [self._play(env) for _ in range(resets)]
-            finally:
-                close_env(env)
-
-    def _play(self, env: Any, between: Callable[[Any], Any] | None = None) -> Trial:
-        return play(env, derive_seed("trial", self.seed), self._actions, between)
-
-    @functools.cached_property
-    def _kinds_set_late(self) -> int:
-        """How many different rollouts there are if tasks are set after the reset; 1 where that cannot be done."""
-        trials = []
-        for update in self.updates[:_NUM_TASKS]:
-            if getattr(update, "builds_env", False):
-                return 1
-            with isolated_rng(0):
-                env = self.updates[0](None)
-                try:
-                    trials.append(self._play(env, between=update))
-                except Exception:
-                    return 1
-                finally:
-                    close_env(env)
-        return _count_kinds(trials)
 
 
 def _without_echo(found: TaskCheck, before: Sequence[TaskCheck]) -> TaskCheck:
@@ -356,6 +390,12 @@ def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:
     try:
         return check()
     except Exception as error:
+        if isinstance(error, InvalidValueError) and error.what == "reward":
+            return TaskCheck(name, "skip", "rollouts have NaN or infinite rewards; see reward")
+        if isinstance(error, InvalidValueError):
+            return TaskCheck(name, "fail", f"{error.what} is NaN or infinite", "return finite observations")
+        if isinstance(error, RolloutError) and error.__cause__ is not None:
+            error = error.__cause__
         message = " ".join(str(error).split())
         text = f"{type(error).__name__}: {message}" if message else type(error).__name__
         return TaskCheck(name, "fail", text if len(text) <= 400 else f"{text[:397]}...", "the message says why")
@@ -382,11 +422,3 @@ def _kind(space: gymnasium.Space) -> str:
 
 def _steps(number: int) -> str:
     return "1 step" if number == 1 else f"{number} steps"
-
-
-def _count_kinds(trials: Sequence[Trial]) -> int:
-    kinds: list[Trial] = []
-    for trial in trials:
-        if not any(trial.same_as(kind) for kind in kinds):
-            kinds.append(trial)
-    return len(kinds)

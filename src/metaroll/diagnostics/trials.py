@@ -1,98 +1,146 @@
-"""Short rollouts with random actions, in which environments and their tasks are looked at."""
+"""Rollouts with random actions in which environments and their tasks are looked at; the engine steps them all."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from metaroll.data.compare import trees_equal
-from metaroll.envs.base.step_results import explained
+from metaroll.data.space_batches import action_row, flat_actions, flatten_batch, stack_elements, take_rows
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.task_family import TaskFamily
+from metaroll.policies.parameter_free import ParameterFreePolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import isolated_rng
+from metaroll.types import Context, EnvUpdate, PolicyState, RolloutPlan
 
-__all__ = ["Trial", "close_env", "flat_rows", "play", "random_actions", "trial_in_worker"]
-
-
-@dataclass
-class Trial:
-    """What came of one rollout; comparable bit for bit."""
-
-    observations: list[Any] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    actions: list[Any] = field(default_factory=list)
-    terminated: bool = False
-    truncated: bool = False
-
-    def same_as(self, other: Trial) -> bool:
-        """Whether the other one showed and gave the same at every step."""
-        return self._shown() == other._shown() and trees_equal(self.observations, other.observations)
-
-    def first_difference(self, other: Trial) -> str:
-        """Where the two part."""
-        for step, (left, right) in enumerate(zip(self.observations, other.observations, strict=False)):
-            if not trees_equal(left, right):
-                return "at the reset" if step == 0 else f"after step {step}"
-            if step < min(len(self.rewards), len(other.rewards)) and self.rewards[step] != other.rewards[step]:
-                return f"in the reward of step {step + 1}"
-        return f"after step {min(len(self.rewards), len(other.rewards))}"
-
-    def _shown(self) -> tuple[bytes, bool, bool]:
-        return np.array(self.rewards).tobytes(), self.terminated, self.truncated
+__all__ = ["RandomActions", "close_env", "difference", "distinct", "flat_rows", "play", "play_tasks"]
 
 
-def random_actions(space: gymnasium.Space, num_steps: int, seed: int) -> list[Any]:
-    """Actions from anywhere in the space."""
-    own = copy.deepcopy(space)  # its generator is not to be moved
-    own.seed(seed)
-    return [own.sample() for _ in range(num_steps)]
+class RandomActions(ParameterFreePolicy):
+    """Plays sequences of actions drawn beforehand; ``{"recording": k}`` in the context of a plan says which.
+
+    Args:
+        space: Any space of actions; the actions come from anywhere in it.
+        seeds: Of the draws of each sequence.
+        num_steps: Length of each.
+    """
+
+    def __init__(self, space: gymnasium.Space, seeds: Sequence[int], num_steps: int) -> None:
+        own, elements = copy.deepcopy(space), []  # the generator of the space itself is not to be moved
+        for seed in seeds:
+            own.seed(seed)
+            elements += [own.sample() for _ in range(num_steps)]
+        self.num_recordings, self.num_steps, self._last = len(seeds), num_steps, len(elements) - 1
+        self._batch = flat_actions(space, [action_row(space, element) for element in elements])
+        self._numbers = flat_rows(space, stack_elements(space, elements, "action"))
+
+    def initial_state(
+        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+    ) -> PolicyState:
+        """Row of the next action, ``{"row": (N,)}``."""
+        recordings = [0 if context is None else int(context["recording"]) for context in contexts]
+        return {"row": self.num_steps * np.array(recordings, dtype=np.int64)}
+
+    def act(
+        self,
+        obs: np.ndarray,
+        state: PolicyState,
+        noise: np.ndarray,
+        deterministic: bool | np.ndarray = False,
+        parameters: np.ndarray | None = None,
+    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
+        """See ``types.Policy.act``; without infos."""
+        rows = state["row"]
+        return take_rows(self._batch, np.minimum(rows, self._last)), {"row": rows + 1}, {}
+
+    def numbers(self, recording: int, length: int) -> np.ndarray:
+        """The first ``length`` actions as rows of numbers ``(T, A)``, without columns where they are no numbers."""
+        first = recording * self.num_steps
+        return np.zeros((length, 0)) if self._numbers is None else self._numbers[first : first + length]
 
 
-def play(env: Any, seed: int, actions: Sequence[Any], between: Callable[[Any], Any] | None = None) -> Trial:
-    """Reset ``env`` with ``seed``, then act until it ends, or no action is left.
+def play(env: Any, policy: RandomActions, seed: int) -> StepSequence:
+    """One rollout in ``env`` itself, which stays open.
 
     Args:
         env: Any environment of the Gymnasium API.
+        policy: What acts, with its first recording.
         seed: Of the reset.
-        actions: What to do.
-        between: Called with the environment after the reset; returns the one to step.
     """
-    trial = Trial()
-    result = env.reset(seed=seed)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(f"reset(seed=...) must return (observation, info), got {type(result).__name__}")
-    trial.observations.append(copy.deepcopy(result[0]))
-    if between is not None:
-        env = between(env)
-    for action in actions:
-        result = env.step(copy.deepcopy(action))
-        if not isinstance(result, tuple) or len(result) != 5:
-            what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
-            raise TypeError(f"step must return (observation, reward, terminated, truncated, info), got {what}")
-        observation, reward, terminated, truncated, _ = result
-        trial.observations.append(copy.deepcopy(observation))
-        trial.actions.append(action)
-        try:
-            trial.rewards.append(float(reward))
-            trial.terminated, trial.truncated = bool(terminated), bool(truncated)
-        except (TypeError, ValueError) as error:
-            raise explained(error, result, env.observation_space) from error
-        if terminated or truncated:
+    return rollout(env, policy, max_steps=policy.num_steps, seed=seed, no_close=True)
+
+
+def play_tasks(
+    family: TaskFamily,
+    updates: Sequence[EnvUpdate],
+    policy: RandomActions,
+    seed: int,
+    *,
+    num_rollouts: int | None = None,
+    same_seeds: bool = True,
+    pool: SamplerPool | None = None,
+) -> list[list[StepSequence]]:
+    """Rollouts in each task, in one environment whose task is changed as in training.
+
+    Args:
+        family: Makes the environment.
+        updates: The tasks.
+        policy: What acts: with recording ``i`` in rollout ``i`` of every task (after the last, the first again).
+        seed: Of resets.
+        num_rollouts: How many in each task; ``None`` means one of each recording.
+        same_seeds: Rollout ``i`` has the same seed in all tasks.
+        pool: Workers to run them; ``None`` means this process.
+    """
+    num_rollouts = policy.num_recordings if num_rollouts is None else num_rollouts
+    plans = [
+        RolloutPlan(
+            k * num_rollouts + i,
+            (seed, 0 if same_seeds else k, i),
+            env_update=update,
+            max_steps=policy.num_steps,
+            context={"recording": np.array(i % policy.num_recordings)},
+        )
+        for k, update in enumerate(updates)
+        for i in range(num_rollouts)
+    ]
+    with (
+        isolated_rng(seed),
+        RolloutEngine(family.env_constructor, policy, pool=pool, transport="serial", slots_per_unit=1) as engine,
+    ):
+        rollouts = list(engine.run(plans))
+    return [rollouts[k : k + num_rollouts] for k in range(0, len(plans), num_rollouts)]
+
+
+def difference(a: StepSequence, b: StepSequence) -> str | None:
+    """Where two rollouts part, in words; ``None`` if they show and give the same, bit for bit."""
+    for name in ("observations", "rewards", "terminated", "truncated"):
+        if not trees_equal(getattr(a, name), getattr(b, name)):
             break
-    return trial
+    else:
+        return None
+    shorter = min(len(a), len(b))
+    for step in range(shorter + 1):
+        if not trees_equal(take_rows(a.observations, [step]), take_rows(b.observations, [step])):
+            return "at the reset" if step == 0 else f"after step {step}"
+        if step < shorter and a.rewards[step] != b.rewards[step]:
+            return f"in the reward of step {step + 1}"
+    return f"after step {shorter}"
 
 
-def trial_in_worker(namespace: Any, update: Callable[..., Any], seed: int, actions: Sequence[Any]) -> Trial:
-    """A rollout in another process."""
-    with isolated_rng(seed):
-        env = update(None)
-        try:
-            return play(env, seed, actions)
-        finally:
-            close_env(env)
+def distinct(rollouts: Sequence[StepSequence]) -> int:
+    """How many different rollouts there are."""
+    kinds: list[StepSequence] = []
+    for one in rollouts:
+        if all(difference(one, kind) for kind in kinds):
+            kinds.append(one)
+    return len(kinds)
 
 
 def close_env(env: Any) -> None:
@@ -101,9 +149,6 @@ def close_env(env: Any) -> None:
         env.close()
 
 
-def flat_rows(space: gymnasium.Space, elements: list[Any]) -> np.ndarray | None:
-    """Elements of a space as rows of numbers ``(N, D)``; ``None`` for spaces without a fixed number of them."""
-    if not space.is_np_flattenable:
-        return None
-    rows = [np.asarray(gymnasium.spaces.flatten(space, element), dtype=np.float64).reshape(-1) for element in elements]
-    return np.stack(rows) if rows else np.zeros((0, gymnasium.spaces.flatdim(space)))
+def flat_rows(space: gymnasium.Space, batch: Any) -> np.ndarray | None:
+    """A batch of a space as rows of numbers ``(N, D)``; ``None`` for spaces without a fixed number of them."""
+    return flatten_batch(space, batch).astype(np.float64) if space.is_np_flattenable else None

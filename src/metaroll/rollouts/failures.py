@@ -109,7 +109,7 @@ def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) ->
     message = f"{what} is not finite {_place(step)} {describe_plan(plan)}: {shown}"
     if _NAME not in plan.extras:
         message += ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
-    return InvalidValueError(message + _again(plan), plan, step)
+    return InvalidValueError(message + _again(plan), plan, step, what=what)
 
 
 def _place(step: int) -> str:

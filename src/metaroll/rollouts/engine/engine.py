@@ -20,7 +20,7 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env
 from metaroll.envs.lookup.source import close_made
-from metaroll.errors import InvalidValueError, RolloutError, ShapeError
+from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.unit_work import (
     Unit,
@@ -192,7 +192,10 @@ class RolloutEngine:
             )
         table = PlanTable(plans)
         pieces = self._pieces(table)
-        units = [self._unit(table if len(piece) == len(table) else table.take(piece)) for piece in pieces]
+        units = [
+            self._unit(number, table if len(piece) == len(table) else table.take(piece))
+            for number, piece in enumerate(pieces)
+        ]
         run_units = self._run_here if self._pool.is_serial else self._run_in_pool
         results = run_units(units, shared, progress)
         for result in results:
@@ -283,9 +286,9 @@ class RolloutEngine:
         own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
         return [piece for part in (own, rest) if len(part) for piece in cut(part, unit_size(len(part), self._kind))]
 
-    def _unit(self, plans: PlanTable) -> Unit:
+    def _unit(self, number: int, plans: PlanTable) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
-        return Unit(plans, num_slots, self._on_invalid, self._record_infos, self._record_extras)
+        return Unit(number, plans, num_slots, self._on_invalid, self._record_infos, self._record_extras)
 
     def _run_here(
         self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
@@ -296,7 +299,7 @@ class RolloutEngine:
             try:
                 results.append(self._local.run(unit))
             except RolloutError as error:
-                error.completed = _completed(units, results, error)  # type: ignore[attr-defined]
+                error.completed = _completed(units, results, error)
                 raise
             if progress is not None:
                 progress(*_size(results[-1]))
@@ -310,10 +313,8 @@ class RolloutEngine:
         done = None if progress is None else lambda job, result: progress(*_size(result))
         try:
             return self._pool.run_jobs(jobs, done)
-        except Exception as error:
-            done = getattr(error, "completed", None)
-            if isinstance(done, dict):
-                error.completed = _completed([units[i] for i in sorted(done)], [done[i] for i in sorted(done)], error)  # type: ignore[attr-defined]
+        except (RolloutError, WorkerLost) as error:
+            error.completed = _completed(units, error.completed, error)
             raise
 
     def _job(self, number: int, unit: Unit) -> Job:
@@ -427,9 +428,8 @@ def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequ
 
 def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exception) -> list[StepSequence]:
     """Rollouts of whole units, and those of the one that failed which had ended before."""
-    pieces = [np.arange(len(unit.plans)) for unit in units]
-    done = [list(_together([u], [r], [p])) for u, r, p in zip(units, results, pieces, strict=False)]
-    rollouts = [rollout for part in done for rollout in part]
+    parts = [_together([units[r.number]], [r], [np.arange(len(units[r.number].plans))]) for r in results]
+    rollouts = [rollout for part in parts for rollout in part]
     rollouts += error.finished if isinstance(error, RolloutError) else []
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
 

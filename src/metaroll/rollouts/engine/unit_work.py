@@ -19,7 +19,7 @@ from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.errors import RolloutError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.failures import DroppedRollout
-from metaroll.rollouts.workers.namespace import GlobalNamespace
+from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, Slots
 
@@ -41,6 +41,7 @@ _MOST_KEPT_SLOTS = 4
 class Unit:
     """A fixed list of plans over a fixed number of slots."""
 
+    number: int
     plans: PlanTable
     num_slots: int
     on_invalid: str = "raise"
@@ -53,11 +54,13 @@ class UnitResult:
     """What came of a unit.
 
     Attributes:
+        number: That of the unit.
         columns: Its rollouts, in the order of its plans.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out.
     """
 
+    number: int
     columns: RolloutColumns | None
     kept: np.ndarray
     dropped: list[DroppedRollout] = field(default_factory=list)
@@ -116,7 +119,7 @@ class UnitRunner:
             self._slots.pop(key).close()
         if loop.columns is not None:
             loop.columns.plans = None  # they are known where the unit came from
-        return UnitResult(loop.columns, np.array(loop.positions, dtype=np.int64), loop.dropped)
+        return UnitResult(unit.number, loop.columns, np.array(loop.positions, dtype=np.int64), loop.dropped)
 
     def close(self) -> None:
         for slots in self._slots.values():

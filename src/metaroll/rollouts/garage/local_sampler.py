@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.envs.lookup.source import is_env_instance, make_env
 from metaroll.rollouts.garage.workers import Worker, WorkerFactory
@@ -54,8 +55,7 @@ class LocalSampler:
         Raises:
             ValueError: ``num_samples`` is below 1, or a list has the wrong length.
         """
-        if num_samples < 1:
-            raise ValueError(f"num_samples must be at least 1, got {num_samples}")
+        check_whole("num_samples", num_samples)
         self._update(agent_update, env_update)
         batches: list[TrajectoryBatch] = []
         steps = 0
@@ -72,8 +72,7 @@ class LocalSampler:
         self, n_traj_per_worker: int, agent_update: Any, env_update: Any = None
     ) -> TrajectoryBatch:
         """Exactly ``n_traj_per_worker`` rollouts of each worker, in worker order."""
-        if n_traj_per_worker < 1:
-            raise ValueError(f"n_traj_per_worker must be at least 1, got {n_traj_per_worker}")
+        check_whole("n_traj_per_worker", n_traj_per_worker)
         self._update(agent_update, env_update)
         batches = [worker.rollout() for worker in self._workers for _ in range(n_traj_per_worker)]
         self.total_env_steps += sum(int(sum(batch.lengths)) for batch in batches)

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from metaroll.checks import check_whole
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.slot_factory import make_slots
@@ -27,11 +28,14 @@ class Worker(ABC):
         seed: Base seed; rollout ``k`` of worker ``w`` has the seed triple ``(seed, w, k)``.
         max_path_length: Rollouts are truncated after this many steps; may be ``inf``.
         worker_number: Number of this worker.
+
+    Raises:
+        TypeError, ValueError: ``max_path_length`` is no integer of at least 1, nor ``inf``.
     """
 
     def __init__(self, *, seed: int | None, max_path_length: float, worker_number: int) -> None:
-        if not max_path_length >= 1:
-            raise ValueError(f"max_path_length must be at least 1 (or inf), got {max_path_length}")
+        if max_path_length != float("inf"):
+            max_path_length = check_whole("max_path_length", max_path_length)
         self._seed = fresh_seed() if seed is None else seed
         self._max_path_length = max_path_length
         self._worker_number = worker_number
@@ -270,9 +274,7 @@ class WorkerFactory:
         worker_class: type[Worker] = DefaultWorker,
         worker_args: Mapping[str, Any] | None = None,
     ) -> None:
-        if n_workers < 1:
-            raise ValueError(f"n_workers must be at least 1, got {n_workers}")
-        self.n_workers = n_workers
+        self.n_workers = check_whole("n_workers", n_workers)
         self._seed = fresh_seed() if seed is None else seed
         self._max_path_length = max_path_length
         self._worker_class = worker_class
@@ -296,12 +298,10 @@ class WorkerFactory:
         Raises:
             ValueError: There are not that many workers.
         """
-        if not 0 <= worker_number < self.n_workers:
-            raise ValueError(f"worker_number must be in 0 .. {self.n_workers - 1}, got {worker_number}")
         return self._worker_class(
             seed=self._seed,
             max_path_length=self._max_path_length,
-            worker_number=worker_number,
+            worker_number=check_whole("worker_number", worker_number, low=0, high=self.n_workers - 1),
             **self._worker_args,
         )
 

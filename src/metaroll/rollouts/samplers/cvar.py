@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_unit_interval
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import RolloutError, WorkerLost
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, least_count, worst_indices
+from metaroll.rollouts.collecting import still_missing
 from metaroll.rollouts.samplers.sampler import SamplerBase
 
 __all__ = ["CVaRSampler", "select_cvar"]
@@ -30,7 +30,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
     Returns:
         The kept rollouts, the worst one first; of rollouts with equal returns those that come first are kept.
     """
-    epsilon, gamma = check_epsilon(epsilon), _checked_gamma(gamma)
+    epsilon, gamma = check_epsilon(epsilon), check_unit_interval("gamma", gamma)
     if not isinstance(rollouts, Iterable):
         raise TypeError(f"rollouts must be a list of StepSequences, got {type(rollouts).__name__}")
     rollouts = list(rollouts)
@@ -82,7 +82,7 @@ class CVaRSampler(SamplerBase):
             raise TypeError(f"log must be callable with a dict of measures, got {log!r}")
         self._wrapped = wrapped_sampler
         self._epsilon = check_epsilon(epsilon)
-        self.gamma = _checked_gamma(gamma)
+        self.gamma = check_unit_interval("gamma", gamma)
         self.full_metrics: dict[str, float] = {}
         self._log = log
         super().__init__(min_rollouts=min_rollouts, min_steps=min_steps)
@@ -138,8 +138,8 @@ class CVaRSampler(SamplerBase):
                 self._wrapped.set_min_count(min_rollouts=missing)
                 full.extend(sample(*args, **kwargs))
                 kept = select_cvar(full, self.epsilon, self.gamma)
-        except Exception as error:
-            error.completed = [*full, *getattr(error, "completed", [])]  # type: ignore[attr-defined]
+        except (RolloutError, WorkerLost) as error:
+            error.completed = [*full, *error.completed]
             raise
         finally:
             self._ask(self.min_rollouts, self.min_steps)
@@ -149,19 +149,8 @@ class CVaRSampler(SamplerBase):
         return kept
 
     def close(self) -> None:
-        """Close the wrapped sampler, if it can be."""
-        close = getattr(self._wrapped, "close", None)
-        if callable(close):
-            close()
-
-    def __enter__(self) -> CVaRSampler:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
-            self.close()
+        """Close the wrapped sampler."""
+        self._wrapped.close()
 
     def _ask(self, min_rollouts: int | None, min_steps: int | None) -> None:
         """Bounds of the wrapped sampler for these bounds of what is kept."""
@@ -170,27 +159,13 @@ class CVaRSampler(SamplerBase):
         self._wrapped.set_min_count(min_rollouts=rollouts, min_steps=steps)
 
     def _missing(self, kept: Sequence[StepSequence], sampled: int) -> int:
-        """How many more rollouts to sample: by the mean length of the kept ones, at most as many as there are."""
-        steps = sum(len(rollout) for rollout in kept)
-        needed = 0
-        if self.min_steps is not None and steps < self.min_steps:
-            needed = math.ceil(self.min_steps * len(kept) / steps)
-        needed = max(needed, self.min_rollouts or 0)
-        if needed <= len(kept):  # the wrapped sampler may have brought fewer than it was asked for
+        """How many more rollouts to sample, at most as many as there are."""
+        kept_more = still_missing([len(rollout) for rollout in kept], sampled, self.min_rollouts, self.min_steps)
+        if not kept_more:  # the wrapped sampler may have brought fewer than it was asked for
             return 0
-        return min(max(1, least_count(needed, self.epsilon) - sampled), sampled)
+        return min(max(1, least_count(len(kept) + kept_more, self.epsilon) - sampled), sampled)
 
 
 def _metrics(rollouts: Sequence[StepSequence]) -> dict[str, float]:
     returns = [float(rollout.undiscounted_return()) for rollout in rollouts]
     return full_set_metrics(returns, [len(rollout) for rollout in rollouts])
-
-
-def _checked_gamma(gamma: Any) -> float:
-    try:
-        number = float(gamma)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"gamma must be a number in [0, 1], got {gamma!r}") from error
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"gamma must lie in [0, 1], got {gamma!r}")
-    return number

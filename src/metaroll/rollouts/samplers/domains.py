@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.envs.base.env_state import read_state, state_owner
 from metaroll.envs.lookup.source import close_made, is_env_instance, make_env
-from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper, remove_all_dr_wrappers
+from metaroll.envs.wrappers.domain_rand import DomainRandWrapperBuffer, outermost_dr_wrapper, remove_all_dr_wrappers
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import env_layers
@@ -86,7 +86,7 @@ class Domains:
         """Domains of the outermost wrapper that randomizes; ``None`` for each where there is none."""
         if self._wrapper is None:
             return [None] * num_domains
-        buffer = getattr(self._wrapper, "buffer", None)
+        buffer = self._wrapper.buffer if isinstance(self._wrapper, DomainRandWrapperBuffer) else None
         if buffer:
             drawn = [buffer[i] for i in generator.integers(len(buffer), size=num_domains)]
         else:

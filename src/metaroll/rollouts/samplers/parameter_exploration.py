@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -13,11 +11,10 @@ import torch
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
-from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
-from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
-from metaroll.rollouts.samplers.sampler_options import check_env_fits, chosen_seed, make_pool, positive_int
+from metaroll.rollouts.samplers.sampler import EngineSampler
+from metaroll.rollouts.samplers.sampler_options import chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed, get_base_seed
 from metaroll.types import RolloutPlan
@@ -25,7 +22,7 @@ from metaroll.types import RolloutPlan
 __all__ = ["ParameterExplorationSampler"]
 
 
-class ParameterExplorationSampler:
+class ParameterExplorationSampler(EngineSampler):
     """Rolls out many sets of policy parameters; what comes out does not depend on the number of workers.
 
     Each set acts in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state, drawn
@@ -77,76 +74,29 @@ class ParameterExplorationSampler:
         pool: SamplerPool | None = None,
         max_steps: int | None = None,
     ) -> None:
-        self.num_init_states_per_domain = positive_int("num_init_states_per_domain", num_init_states_per_domain)
-        self.num_domains = positive_int("num_domains", num_domains)
-        self.num_workers = positive_int("num_workers", num_workers)
+        self.num_init_states_per_domain = check_whole("num_init_states_per_domain", num_init_states_per_domain)
+        self.num_domains = check_whole("num_domains", num_domains)
         self.seed = chosen_seed(get_base_seed() if seed is None else seed)
         if not isinstance(common_noise, bool):
             raise TypeError(f"common_noise must be a bool, got {common_noise!r}")
         self.common_noise = common_noise
-        if max_steps is not None:
-            check_limit(max_steps)
-        self.max_steps = max_steps
-        self._options = {
-            "transport": transport,
-            "address": address,
-            "timeouts": timeouts,
-            "slots_per_unit": slots_per_unit,
-        }
-        self._domains = Domains(env)
-        own = None
-        if pool is None:
-            own = pool = make_pool(num_workers, transport, timeouts, address)
-        elif timeouts is not None:
-            raise ValueError("timeouts belong to the pool; give them to SamplerPool, or leave pool out")
-        elif pool.num_workers != num_workers:
-            raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {num_workers}")
-        self._pool = own
-        self._count = -1
-        self._mode = False
-        self._closed = False
-        try:
-            self._engine = RolloutEngine(
-                self._domains.source, policy, pool=pool, slots_per_unit=slots_per_unit, record_extras=True
-            )
-        except BaseException:
-            if own is not None:
-                own.stop()
-            raise
-        self.env, self.policy = env, policy
+        super().__init__(
+            env,
+            policy,
+            num_workers,
+            without_domains=True,
+            transport=transport,
+            address=address,
+            timeouts=timeouts,
+            slots_per_unit=slots_per_unit,
+            pool=pool,
+            max_steps=max_steps,
+        )
 
     @property
     def num_rollouts_per_param(self) -> int:
         """Number of rollouts per set of policy parameters: domains times initial states."""
         return self.num_domains * self.num_init_states_per_domain
-
-    def reinit(self, env: Any = None, policy: Any = None) -> None:
-        """Take over changes that were made to the environment or the policy, or replace one of them.
-
-        Domains then come from what randomizes the new environment. Seed and counter stay. Not needed when only the
-        policy's parameters or buffers have changed.
-
-        Args:
-            env: New environment; ``None`` keeps the old one. With spaces of another kind or shape it needs a policy.
-            policy: New policy; ``None`` keeps the old one.
-
-        Raises:
-            ShapeError: The policy that is kept is one for other spaces. After an error the sampler goes on with what it
-                had.
-        """
-        self._check_open()
-        domains = Domains(self.env if env is None else env)
-        if env is not None:
-            check_env_fits(domains.source, self._engine.env_spec, keeps_policy=policy is None)
-        env = self.env if env is None else env
-        policy = self.policy if policy is None else policy
-        self._engine.set_env(domains.source)
-        try:
-            self._engine.set_policy(policy)
-        except BaseException:
-            self._engine.set_env(self._domains.source)
-            raise
-        self._domains, self.env, self.policy = domains, env, policy
 
     def sample(
         self,
@@ -178,41 +128,19 @@ class ParameterExplorationSampler:
         sets = self._checked_sets(param_sets)
         states = None if init_states is None else self._checked_states(init_states)
         self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
-        with module_mode(self.policy, eval):
-            if eval != self._mode:  # workers hold a torch module as it was when it was sent
-                self._engine.set_policy(self.policy)
-                self._mode = eval
-            rollouts = self._engine.run(self._plans(sets, states, eval))
-        for rollout in rollouts:
-            rollout.rollout_info["env_spec"] = self._engine.env_spec
+        with self._acting(eval):
+            rollouts = self._run(self._plans(sets, states, eval))
         return self._grouped(sets, rollouts)
-
-    def close(self) -> None:
-        """End the workers; the sampler cannot be used afterwards."""
-        self._closed = True
-        self._engine.close()
-        if self._pool is not None:
-            self._pool.stop()
-
-    def __enter__(self) -> ParameterExplorationSampler:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
-            self.close()
-
-    def __reduce__(self) -> Any:
-        numbers = (self.num_init_states_per_domain, self.num_domains, self.num_workers, self.seed)
-        options = {"common_noise": self.common_noise, "max_steps": self.max_steps, **self._options}
-        return _rebuilt, (self.env, self.policy, numbers, options, self._count)
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise RuntimeError("this ParameterExplorationSampler has been closed; create a new one")
+    def _own_options(self) -> dict[str, Any]:
+        return {
+            "num_init_states_per_domain": self.num_init_states_per_domain,
+            "num_domains": self.num_domains,
+            "seed": self.seed,
+            "common_noise": self.common_noise,
+        }
 
     def _checked_sets(self, param_sets: Any) -> torch.Tensor:
         if not isinstance(param_sets, torch.Tensor | np.ndarray):
@@ -249,13 +177,14 @@ class ParameterExplorationSampler:
     def _plans(self, sets: torch.Tensor, states: list[np.ndarray | None] | None, eval: bool) -> list[RolloutPlan]:
         seed = fresh_seed() if self.seed is None else self.seed
         generator = np.random.default_rng(derive_seed("domains and initial states", seed, self._count))
-        updates = self._domains.draw(self.num_domains, generator)
+        domains = self._domains or Domains(self.env)
+        updates = domains.draw(self.num_domains, generator)
         each, common = self.num_init_states_per_domain, self.common_noise
         starts: Sequence[np.ndarray | None]
         if states is not None:
             starts = states
-        elif self._domains.draws_states:
-            starts = self._domains.draw_states(updates, each, generator)
+        elif domains.draws_states:
+            starts = domains.draw_states(updates, each, generator)
         else:
             starts, common = [None] * self.num_rollouts_per_param, True
         pairs = [(updates[j // each], state) for j, state in enumerate(starts)]
@@ -275,12 +204,3 @@ class ParameterExplorationSampler:
         return ParameterSamplingResult(
             ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
         )
-
-
-def _rebuilt(
-    env: Any, policy: Any, numbers: tuple[Any, ...], options: dict[str, Any], count: int
-) -> ParameterExplorationSampler:
-    """A sampler from its pickle."""
-    sampler = ParameterExplorationSampler(env, policy, *numbers, **options)
-    sampler._count = count
-    return sampler

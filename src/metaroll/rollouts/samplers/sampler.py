@@ -1,18 +1,47 @@
-"""The interface of samplers: lists of rollouts, with a least number of rollouts or steps (specs/sampling.md 9)."""
+"""What samplers are: lists of rollouts with a least number of rollouts or steps, or whatever an engine runs."""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
 
-import numpy as np
+from gymnasium.spaces.utils import flatdim
 
+from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import close_made, make_env
+from metaroll.errors import ShapeError
+from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
+from metaroll.rollouts.engine.extras import module_mode
+from metaroll.rollouts.samplers.domains import Domains
+from metaroll.rollouts.samplers.sampler_options import make_pool
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["SamplerBase"]
+__all__ = ["EngineSampler", "SamplerBase"]
 
 
-class SamplerBase(ABC):
+class _Closable(ABC):  # noqa: B024 (what is abstract differs)
+    """Ends with ``close()`` or at the end of a ``with`` block."""
+
+    def close(self) -> None:  # noqa: B027 (nothing to close by default)
+        """Free what the sampler holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What cannot be closed must not hide why the block was left.
+        with contextlib.nullcontext() if error is None else contextlib.suppress(Exception):
+            self.close()
+
+
+class SamplerBase(_Closable):
     """Generates lists of rollouts, with bounds of which at least one must be given; if both are, both are kept.
 
     Args:
@@ -33,8 +62,9 @@ class SamplerBase(ABC):
         """
         if min_rollouts is None and min_steps is None:
             raise ValueError("give min_rollouts or min_steps (or both), got None for both")
-        counts = _checked("min_rollouts", min_rollouts), _checked("min_steps", min_steps)
-        self.min_rollouts, self.min_steps = counts
+        rollouts = None if min_rollouts is None else check_whole("min_rollouts", min_rollouts)
+        steps = None if min_steps is None else check_whole("min_steps", min_steps)
+        self.min_rollouts, self.min_steps = rollouts, steps
 
     @abstractmethod
     def reinit(self, env: Any = None, policy: Any = None) -> None:
@@ -52,11 +82,169 @@ class SamplerBase(ABC):
         """Rollouts, at least as many as asked for."""
 
 
-def _checked(name: str, value: int | None) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer or None, got {value!r} of type {type(value).__name__}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    return int(value)
+class EngineSampler(_Closable):
+    """The common part of samplers that own an engine: workers, environment and policy, numbered calls.
+
+    A pickled sampler starts workers of its own where it is unpickled, and goes on with the next call.
+
+    Args:
+        env: As for ``RolloutEngine``.
+        policy: As for ``RolloutEngine``.
+        num_workers: Number of workers; one works in this process.
+        without_domains: Take away what randomizes the environment.
+        transport, address: As for ``SamplerPool``.
+        timeouts: When a silent worker is given up.
+        on_invalid, slots_per_unit: As for ``RolloutEngine``.
+        pool: A pool to share, of ``num_workers`` workers, which ``close`` does not stop.
+        max_steps: Truncate rollouts after so many steps; ``None`` means the environment's own limit.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        num_workers: int,
+        *,
+        without_domains: bool,
+        transport: str,
+        address: str | None,
+        timeouts: PoolTimeouts | None,
+        slots_per_unit: int | None,
+        pool: SamplerPool | None,
+        max_steps: int | None,
+        on_invalid: str = "raise",
+    ) -> None:
+        num_workers = check_whole("num_workers", num_workers)
+        if max_steps is not None:
+            check_limit(max_steps)
+        if pool is not None and timeouts is not None:
+            raise ValueError("timeouts belong to the pool; give them to SamplerPool, or leave pool out")
+        if pool is not None and pool.num_workers != num_workers:
+            raise ValueError(f"num_workers must be that of the pool ({pool.num_workers}), got {num_workers}")
+        self._options: dict[str, Any] = {
+            "num_workers": num_workers,
+            "transport": transport,
+            "address": address,
+            "timeouts": timeouts,
+            "slots_per_unit": slots_per_unit,
+            "max_steps": max_steps,
+        }
+        self._without_domains = without_domains
+        self._domains = self._domains_of(env)
+        self._pool = make_pool(num_workers, transport, timeouts, address) if pool is None else None
+        self.num_workers, self.max_steps = num_workers, max_steps
+        self._count = -1
+        self._mode = self._closed = False
+        try:
+            self._engine = RolloutEngine(
+                self._source(env, self._domains),
+                policy,
+                pool=pool or self._pool,
+                on_invalid=on_invalid,
+                slots_per_unit=slots_per_unit,
+                record_extras=True,
+            )
+            _ = self._engine.env_spec  # what makes no environment is refused here, not by workers later
+        except BaseException:
+            if self._pool is not None:
+                self._pool.stop()
+            raise
+        self.env, self.policy = env, policy
+
+    def reinit(self, env: Any = None, policy: Any = None) -> None:
+        """Take over changes that were made to the environment or the policy, or replace one of them.
+
+        Seed and counter stay. Not needed when only the policy's parameters or buffers have changed.
+
+        Args:
+            env: New environment; ``None`` keeps the old one. With spaces of another kind or shape it needs a policy.
+            policy: New policy; ``None`` keeps the old one.
+
+        Raises:
+            ShapeError: The policy that is kept is one for other spaces. After an error the sampler goes on with what it
+                had.
+        """
+        self._check_open()
+        domains = self._domains_of(self.env if env is None else env)
+        source = self._source(self.env if env is None else env, domains)
+        if env is not None:
+            _check_env_fits(source, self._engine.env_spec, keeps_policy=policy is None)
+        env = self.env if env is None else env
+        policy = self.policy if policy is None else policy
+        self._engine.set_env(source)
+        try:
+            self._engine.set_policy(policy)
+        except BaseException:
+            self._engine.set_env(self._source(self.env, self._domains))
+            raise
+        self._domains, self.env, self.policy = domains, env, policy
+
+    def close(self) -> None:
+        """End the workers; the sampler cannot be used afterwards."""
+        self._closed = True
+        self._engine.close()
+        if self._pool is not None:
+            self._pool.stop()
+
+    def __reduce__(self) -> Any:
+        return _rebuilt, (type(self), self.env, self.policy, {**self._options, **self._own_options()}, self._count)
+
+    # -- for samplers ----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _own_options(self) -> dict[str, Any]:
+        """Arguments of the constructor beside environment, policy and ``_options``."""
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"this {type(self).__name__} has been closed; create a new one")
+
+    @contextlib.contextmanager
+    def _acting(self, eval: bool) -> Iterator[None]:
+        """The policy as it acts in evaluations, or in training."""
+        with module_mode(self.policy, eval):
+            if eval != self._mode:  # workers hold a torch module as it was when it was sent
+                self._engine.set_policy(self.policy)
+                self._mode = eval
+            yield
+
+    def _run(self, plans: Sequence[RolloutPlan], **options: Any) -> list[StepSequence]:
+        """Rollouts of the plans, which say what environment they are from."""
+        rollouts = list(self._engine.run(plans, **options))
+        for rollout in rollouts:
+            rollout.rollout_info["env_spec"] = self._engine.env_spec
+        return rollouts
+
+    def _domains_of(self, env: Any) -> Domains | None:
+        return Domains(env) if self._without_domains else None
+
+    @staticmethod
+    def _source(env: Any, domains: Domains | None) -> Any:
+        return env if domains is None else domains.source
+
+
+def _rebuilt(kind: type[Any], env: Any, policy: Any, arguments: dict[str, Any], count: int) -> Any:
+    """A sampler from its pickle."""
+    sampler = kind(env, policy, **arguments)
+    sampler._count = count
+    return sampler
+
+
+def _check_env_fits(env: Any, known: EnvSpec, *, keeps_policy: bool) -> None:
+    """Error if ``env`` makes no environment, or one that a policy for ``known`` cannot act in."""
+    made = make_env(env)
+    try:
+        spec = EnvSpec.from_env(made)
+    finally:
+        close_made(env, made)
+    spaces = {
+        "observation_space": (spec.observation_space, known.observation_space),
+        "action_space": (spec.action_space, known.action_space),
+    }
+    for name, (new, old) in spaces.items() if keeps_policy else ():
+        # Bounds may follow from domain parameters.
+        if type(new) is not type(old) or new.shape != old.shape or flatdim(new) != flatdim(old):
+            raise ShapeError(
+                f"env must have an {name} like the present one, {old}, for which the policy is, got {new}; give a "
+                "policy as well: reinit(env=env, policy=policy)"
+            )

@@ -22,7 +22,7 @@ _MENU = """What next?
   n  another rollout with the nominal domain parameters
   f  another rollout from an initial state that you type
   s  another rollout with domain parameters that you type
-  i  tell about environment and policy
+  i  describe environment and policy
   e  end"""
 _PLOT_MENU = """  p  plot everything; only a part of it:
      pa actions, po [index] observations, ps [index] states, pr rewards, pdt times of steps"""
@@ -42,7 +42,7 @@ def after_rollout_query(
 
     Args:
         env: The environment; closed when the user ends.
-        policy: The policy, told about on request.
+        policy: The policy, described on request.
         rollout: The rollout, for plots.
         ask: Called with a prompt, returns a line of the user's.
         show: Called with each text for the user; ``None`` writes to the standard output.
@@ -53,8 +53,8 @@ def after_rollout_query(
         Whether the user wants to end, and for the next rollout an initial state (or ``None``) and domain parameters
         (or ``None``).
     """
-    tell = _write_line if show is None else show
-    tell(_MENU if plot is None else f"{_MENU}\n{_PLOT_MENU}")
+    write = _write_line if show is None else show
+    write(_MENU if plot is None else f"{_MENU}\n{_PLOT_MENU}")
     while True:
         words = _answer(ask, "> ").split()
         key, rest = (words[0].lower(), words[1:]) if words else ("c", [])
@@ -66,17 +66,17 @@ def after_rollout_query(
             env.close()
             return True, None, None
         if key == "f":
-            state = _ask_state(ask, tell, env, rollout)
+            state = _ask_state(ask, write, env, rollout)
             if state is not None:
                 return False, state, {}
         elif key == "s":
-            return False, None, _ask_params(ask, tell)
+            return False, None, _ask_params(ask, write)
         elif key == "i":
-            tell(f"environment: {env}\ndomain parameters: {domain_params_of(env)}\npolicy: {policy}")
+            write(f"environment: {env}\ndomain parameters: {domain_params_of(env)}\npolicy: {policy}")
         elif plot is not None and key in _PLOTS:
-            _plot(plot, tell, rollout, _PLOTS[key], rest)
+            _plot(plot, write, rollout, _PLOTS[key], rest)
         else:
-            tell(f"{' '.join(words)!r} is not in the menu\n{_MENU}")
+            write(f"{' '.join(words)!r} is not in the menu\n{_MENU}")
 
 
 def _write_line(text: str) -> None:
@@ -101,7 +101,7 @@ def _nominal(env: Any) -> dict[str, Any] | None:
 
 
 def _ask_state(
-    ask: Callable[[str], str], tell: Callable[[str], Any], env: Any, rollout: StepSequence
+    ask: Callable[[str], str], write: Callable[[str], Any], env: Any, rollout: StepSequence
 ) -> np.ndarray | None:
     """A state, or ``None`` if the user thinks better of it."""
     states = rollout.states if "states" in rollout.data_names else None
@@ -114,14 +114,14 @@ def _ask_state(
         try:
             values = np.array([float(word) for word in line.replace(",", " ").split()])
         except ValueError:
-            tell(f"{line.strip()!r} is not a list of numbers")
+            write(f"{line.strip()!r} is not a list of numbers")
             continue
         if size is None or values.size == size:
             return values
-        tell(f"the state has {size} numbers, got {values.size}")
+        write(f"the state has {size} numbers, got {values.size}")
 
 
-def _ask_params(ask: Callable[[str], str], tell: Callable[[str], Any]) -> dict[str, float]:
+def _ask_params(ask: Callable[[str], str], write: Callable[[str], Any]) -> dict[str, float]:
     params: dict[str, float] = {}
     while True:
         line = _answer(ask, "name value (Enter: done): ").strip()
@@ -132,12 +132,12 @@ def _ask_params(ask: Callable[[str], str], tell: Callable[[str], Any]) -> dict[s
             name, value = words
             params[name] = float(value)
         except ValueError:
-            tell(f"{line!r} is not a name and a number, such as: gravity_const 9.81")
+            write(f"{line!r} is not a name and a number, such as: gravity_const 9.81")
 
 
 def _plot(
     plot: Callable[[StepSequence, str, int | None], Any],
-    tell: Callable[[str], Any],
+    write: Callable[[str], Any],
     rollout: StepSequence,
     kind: str,
     rest: list[str],
@@ -145,7 +145,7 @@ def _plot(
     try:
         shown = plot(rollout, kind, int(rest[0]) if rest else None)
     except (ImportError, IndexError, KeyError, ValueError) as error:
-        tell(f"cannot plot: {error}")
+        write(f"cannot plot: {error}")
         return
     if shown is not None:
-        tell(f"plotted: {shown}")
+        write(f"plotted: {shown}")

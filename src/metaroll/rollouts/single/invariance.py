@@ -41,7 +41,7 @@ def assert_worker_invariant(
     """
     plans = resolve_plans(plans)
     with RolloutEngine(env, policy, transport="serial") as engine:
-        expected = engine.run(plans, parameters)
+        expected = list(engine.run(plans, parameters))
         _compare(expected, [engine.run([plan], parameters)[0] for plan in plans], plans, "run one by one")
         _compare(expected, engine.run(plans, parameters), plans, "run again in the same environments")
     for entry in num_workers:

@@ -1,4 +1,9 @@
-"""Whether a cluster answers, asked within seconds: connecting to one that does not takes Ray minutes."""
+"""Whether a cluster answers, asked within seconds: connecting to one that does not takes Ray minutes.
+
+Ray's own ways cannot be asked instead, not even in a process that is killed after 20 s (Ray 2.60): ``ray.init`` and
+``ray health-check`` wait longer than that for a closed port, a silent one and a web server alike, ``ray.init`` takes 21
+s to refuse a wrong token, and neither tells that a cluster wants none.
+"""
 
 from __future__ import annotations
 

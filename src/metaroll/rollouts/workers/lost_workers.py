@@ -8,7 +8,7 @@ from metaroll.errors import WorkerLost
 from metaroll.rollouts.failures import can_run_again, replay_line
 from metaroll.types import RolloutPlan
 
-__all__ = ["cure_of_end", "cure_of_silence", "worker_lost"]
+__all__ = ["hint_of_end", "hint_of_silence", "worker_lost"]
 
 _OUT_OF_MEMORY = (
     "If memory ran out (the system's log, dmesg, tells), use fewer workers or environments at a time (slots_per_unit)."
@@ -41,7 +41,7 @@ def worker_lost(
     return WorkerLost(f"{what} {verb} {how_often}. {hint}{again}\nThe workers at that time:\n{workers}", plans)
 
 
-def cure_of_end(reason: str) -> str:
+def hint_of_end(reason: str) -> str:
     """What to do about a worker whose process ended, as ``reason`` says."""
     if "exited with status" in reason:
         return (
@@ -55,7 +55,7 @@ def cure_of_end(reason: str) -> str:
     return f"What the workers print, or Ray's logs, may tell why. {_OUT_OF_MEMORY}"
 
 
-def cure_of_silence(phase: str, stopped: bool) -> str:
+def hint_of_silence(phase: str, stopped: bool) -> str:
     """What to do about a worker that was given up since it gave no sign of life."""
     if stopped:
         return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it go on."

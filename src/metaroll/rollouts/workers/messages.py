@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import pickle
+import socket
 import struct
 import time
 import traceback
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -16,20 +19,34 @@ import cloudpickle
 from metaroll.errors import NotPicklableError
 
 __all__ = [
-    "HEADER",
     "BeatReader",
     "BeatWriter",
+    "Buffer",
     "Event",
+    "GlobalNamespace",
+    "Incoming",
     "RemoteFailure",
     "call_numbered",
     "decode",
     "encode_command",
+    "packed",
     "run_command",
     "seed_worker",
+    "send_some",
 ]
 
-HEADER = struct.Struct("<Q")
-"""Length of the message that follows."""
+Buffer = bytes | bytearray | memoryview
+
+_PREFIX = struct.Struct("<BI")
+"""Kind of a message, and the number of its parts, whose lengths (8 bytes each) and contents follow."""
+
+_KINDS = ("command", "ok", "error")
+
+_LARGE = 1 << 15
+"""Arrays of so many bytes are parts of their own, which nobody copies; for smaller ones a copy costs less."""
+
+_MOST_VIEWS = 64
+"""Parts that are handed to the operating system at a time."""
 
 _BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
 _STREAM = "_random_stream"
@@ -37,8 +54,19 @@ _STREAM = "_random_stream"
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
 
 
+class GlobalNamespace:
+    """Empty object, one per worker, first argument of every function that runs there; set attributes on it freely."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"nothing called {name!r} has been stored in this worker's namespace; set it with invoke_all first, and "
+            "again after a worker was replaced (SamplerPool.describe_workers() tells), or with SamplerPool.keep, "
+            "which does so by itself"
+        )
+
+
 class Event(NamedTuple):
-    """``kind`` is ``ok`` (payload: pickled result), ``error`` (pickled ``RemoteFailure``) or ``lost`` (text)."""
+    """``kind`` is ``ok`` (payload: parts of a result), ``error`` (of a ``RemoteFailure``) or ``lost`` (text)."""
 
     worker: int
     kind: str
@@ -51,6 +79,70 @@ class RemoteFailure(NamedTuple):
     error: BaseException | None
     summary: str
     traceback: str
+
+
+def packed(kind: str, parts: Sequence[Buffer]) -> list[memoryview]:
+    """A message as it is sent: kind, lengths of its parts, parts."""
+    sizes = [memoryview(part).nbytes for part in parts]
+    head = _PREFIX.pack(_KINDS.index(kind), len(parts)) + struct.pack(f"<{len(sizes)}Q", *sizes)
+    return [memoryview(head), *(memoryview(part).cast("B") for part in parts if len(part))]
+
+
+def send_some(connection: socket.socket, views: deque[memoryview]) -> None:
+    """Send as much of the views as fits at once, straight from their memory, and take it out of the queue."""
+    sent = connection.sendmsg(list(itertools.islice(views, _MOST_VIEWS)))
+    while sent:
+        view = views.popleft()
+        if sent < view.nbytes:
+            views.appendleft(view[sent:])
+            return
+        sent -= view.nbytes
+
+
+class Incoming:
+    """Messages that come in over a socket, each part into memory of its own."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._begin()
+
+    def receive(self) -> tuple[str, list[Buffer]]:
+        """Kind and parts of the next message; with a non-blocking socket, what has come of it is kept.
+
+        Raises:
+            BlockingIOError: Not all of it is there yet.
+            EOFError: The other side has closed.
+        """
+        while True:
+            while self._space:
+                count = self._connection.recv_into(self._space)
+                if not count:
+                    raise EOFError
+                self._space = self._space[count:]
+            try:
+                self._space = memoryview(next(self._parts))
+            except StopIteration as done:
+                self._begin()
+                return done.value
+
+    def _begin(self) -> None:
+        self._parts = _parts_of_message()
+        self._space = memoryview(next(self._parts))
+
+
+def _parts_of_message() -> Generator[bytearray, None, tuple[str, list[Buffer]]]:
+    """Room for each part of a message, to be filled before the next is asked for."""
+    prefix = bytearray(_PREFIX.size)
+    yield prefix
+    kind, count = _PREFIX.unpack(prefix)
+    sizes = bytearray(8 * count)
+    yield sizes
+    parts: list[Buffer] = []
+    for size in struct.unpack(f"<{count}Q", sizes):
+        part = bytearray(size)
+        yield part
+        parts.append(part)
+    return _KINDS[kind], parts
 
 
 class BeatWriter:
@@ -109,8 +201,10 @@ def encode_command(
         ) from error
 
 
-def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None) -> tuple[str, bytes]:
-    """Run an encoded command; ``("ok" | "error", pickled payload)``.
+def run_command(namespace: Any, blob: Buffer, beat: Callable[[str], None] | None) -> tuple[str, list[Buffer]]:
+    """Run an encoded command; ``("ok" | "error", parts of the payload)``.
+
+    In a worker (with ``beat``) the parts may be memory of the result itself: send them before anything else is run.
 
     Whatever is raised becomes a payload, ``SystemExit`` too. Only Ctrl-C in this process (``beat`` is ``None``) passes.
     """
@@ -122,15 +216,15 @@ def run_command(namespace: Any, blob: bytes, beat: Callable[[str], None] | None)
         with contextlib.nullcontext() if stream is None else stream.active():
             result = func(namespace, *args, **kwargs)
         try:
-            return "ok", _encode_result(result)
+            return "ok", _encode_result(result, in_place=beat is not None)
         except Exception as error:
             raise NotPicklableError(f"the result of {func!r} cannot be sent back: {error}") from error
     except KeyboardInterrupt as error:
         if beat is None:
             raise
-        return "error", _encode_failure(error)  # workers ignore the signal: the function has raised it by itself
+        return "error", [_encode_failure(error)]  # workers ignore the signal: the function has raised it by itself
     except BaseException as error:
-        return "error", _encode_failure(error)
+        return "error", [_encode_failure(error)]
 
 
 def seed_worker(namespace: Any, seed: int | None) -> None:
@@ -163,12 +257,22 @@ def call_numbered(namespace: Any, command: bytes, number: int) -> tuple[Any, int
     return result[0], int(count)
 
 
-def _encode_result(result: Any) -> bytes:
-    """As bytes; what only cloudpickle can send (a class of the user's script) costs several times more."""
+def _encode_result(result: Any, in_place: bool) -> list[Buffer]:
+    """As a pickle, followed by its large arrays, which are not copied (``in_place``), or are part of the pickle."""
+    arrays: list[Buffer] = []
+
+    def stays_in_pickle(buffer: pickle.PickleBuffer) -> bool:
+        memory = buffer.raw()
+        if memory.nbytes >= _LARGE:
+            arrays.append(memory)
+        return memory.nbytes < _LARGE
+
+    given = {"protocol": pickle.HIGHEST_PROTOCOL, "buffer_callback": stays_in_pickle if in_place else None}
     try:
-        return pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
-    except Exception:
-        return cloudpickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+        return [pickle.dumps(result, **given), *arrays]
+    except Exception:  # what only cloudpickle can send (a class of the user's script) costs several times more
+        arrays.clear()
+        return [cloudpickle.dumps(result, **given), *arrays]
 
 
 def _encode_failure(error: BaseException) -> bytes:
@@ -187,6 +291,6 @@ def _encode_failure(error: BaseException) -> bytes:
         return cloudpickle.dumps(RemoteFailure(None, summary, text))
 
 
-def decode(payload: bytes) -> Any:
-    """What ``run_command`` encoded."""
-    return pickle.loads(payload)  # look: ok between our own processes only
+def decode(parts: Sequence[Buffer]) -> Any:
+    """What ``run_command`` encoded; arrays keep the parts that they arrived in."""
+    return pickle.loads(parts[0], buffers=parts[1:])  # look: ok between our own processes only

@@ -10,18 +10,23 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
+from metaroll.checks import check_whole
 from metaroll.functional.call_arguments import takes_arguments
+from metaroll.rollouts.collecting import enough
 from metaroll.rollouts.workers.cluster_probe import check_address
-from metaroll.rollouts.workers.collecting import NumberedRuns
-from metaroll.rollouts.workers.messages import encode_command, seed_worker
-from metaroll.rollouts.workers.namespace import GlobalNamespace
+from metaroll.rollouts.workers.messages import GlobalNamespace, call_numbered, encode_command, seed_worker
 from metaroll.rollouts.workers.ray_session import require_ray
 from metaroll.rollouts.workers.ray_transport import RayTransport
-from metaroll.rollouts.workers.schedule import Job, PoolState, PoolTimeouts, RemoteError, Schedule, describe_worker
+from metaroll.rollouts.workers.schedule import (
+    Job,
+    PoolState,
+    PoolTimeouts,
+    RemoteError,
+    Schedule,
+    WorkerStatus,
+    describe_worker,
+)
 from metaroll.rollouts.workers.transports import ProcessTransport, SerialTransport, Transport
-from metaroll.rollouts.workers.worker_status import WorkerStatus
 
 __all__ = ["GlobalNamespace", "Job", "PoolTimeouts", "RemoteError", "SamplerPool"]
 
@@ -56,10 +61,7 @@ class SamplerPool:
         timeouts: PoolTimeouts | None = None,
         max_retries: int = 3,
     ) -> None:
-        if isinstance(num_threads, bool) or not isinstance(num_threads, int | np.integer):
-            raise TypeError(f"num_threads must be an integer >= 1, got {num_threads!r}")
-        if num_threads < 1:
-            raise ValueError(f"num_threads must be at least 1, got {num_threads}")
+        num_threads = check_whole("num_threads", num_threads)
         if transport not in ("auto", "serial", "process", "ray"):
             raise ValueError(f"transport must be 'auto', 'serial', 'process' or 'ray', got {transport!r}")
         if address is not None and transport != "ray":
@@ -69,9 +71,8 @@ class SamplerPool:
         check_address(address)
         if transport == "serial" and num_threads != 1:
             raise ValueError(f"transport='serial' has exactly one worker, got num_threads={num_threads}")
-        if isinstance(max_retries, bool) or not isinstance(max_retries, int) or max_retries < 0:
-            raise ValueError(f"max_retries must be an integer >= 0, got {max_retries!r}")
-        self.num_workers = num_threads = int(num_threads)
+        max_retries = check_whole("max_retries", max_retries, low=0)
+        self.num_workers = num_threads
         if timeouts is not None and not isinstance(timeouts, PoolTimeouts):
             raise TypeError(f"timeouts must be PoolTimeouts(step_s=..., ...) or None, got {timeouts!r}")
         self.timeouts = timeouts or PoolTimeouts()
@@ -80,11 +81,12 @@ class SamplerPool:
         self._serial = transport == "serial" or (transport == "auto" and num_threads == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
-        self._kept: dict[str, tuple[bytes, str]] = {}
+        self._init_jobs: dict[str, tuple[bytes, str]] = {}
+        """What every new worker runs first: key -> command and name."""
         self._fresh: set[int] = set()
-        """Workers that have not been given what is kept."""
-        self._due: list[deque[Job]] = [deque() for _ in range(num_threads)]
-        """What each worker does before its next job."""
+        """Workers that have not run them."""
+        self._pending: list[deque[Job]] = [deque() for _ in range(num_threads)]
+        """What each worker runs before its next job."""
         self._seed: int | None = None
         self._schedule: Schedule | None = None
         """The call that is running."""
@@ -163,7 +165,7 @@ class SamplerPool:
             given = ", ".join(["G", "run_num", *(type(a).__name__ for a in args), *(f"{name}=..." for name in kwargs)])
             raise TypeError(f"run_collect calls func({given}), which {_name(func)} does not take")
         command = encode_command(func, args, kwargs, f"function {_name(func)} or its arguments")
-        runs = NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
+        runs = _NumberedRuns(command, _name(func), n, min_runs, collect_progressbar)
         return runs.kept(self._run([], runs.done, runs.more))
 
     def set_seed(self, seed: int | None) -> None:
@@ -173,9 +175,7 @@ class SamplerPool:
         its seed as an argument, as the samplers do. The stream is in place while functions run, also in the serial
         pool, whose caller keeps its own generators. A worker that is replaced starts the stream anew. ``None`` ends it.
         """
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer)):
-            raise TypeError(f"seed must be an integer or None, got {seed!r}")
-        before, self._seed = self._seed, None if seed is None else int(seed)
+        before, self._seed = self._seed, None if seed is None else check_whole("seed", seed, low=0)
         try:
             if self._transport is not None:
                 self._run([self._seeding(i) for i in range(self.num_workers)]).outcome()
@@ -186,7 +186,7 @@ class SamplerPool:
     def describe_workers(self) -> list[WorkerStatus]:
         """What every worker is doing now; may be called from any thread, also while the pool is busy.
 
-        ``metaroll.rollouts.workers.worker_status.format_workers`` makes a table of it.
+        ``metaroll.rollouts.workers.schedule.format_workers`` makes a table of it.
         """
         schedule = self._schedule
         if schedule is not None:
@@ -207,8 +207,8 @@ class SamplerPool:
         """
         what = what or f"function {_name(func)} or its arguments"
         blob = encode_command(func, args, {}, what, hint)
-        before = self._kept.get(key)
-        self._kept[key] = (blob, _name(func))
+        before = self._init_jobs.get(key)
+        self._init_jobs[key] = (blob, _name(func))
         try:
             if self._transport is None:
                 self._connect()  # the first call runs everything that is kept
@@ -217,23 +217,23 @@ class SamplerPool:
         except Exception:
             # Not kept, or each later call would fail with it; some workers have run it, so all are told again.
             if before is None:
-                self._kept.pop(key, None)
+                self._init_jobs.pop(key, None)
             else:
-                self._kept[key] = before
+                self._init_jobs[key] = before
             self._fresh.update(range(self.num_workers))
             raise
 
     def forget(self, key: str) -> None:
         """New workers no longer get what was kept under ``key``."""
-        self._kept.pop(key, None)
+        self._init_jobs.pop(key, None)
 
     def run_later(self, func: Callable[..., Any], *args: Any) -> None:
         """``func(G, *args)`` in every worker before its next job; never waits, so finalizers may call it."""
         if self._transport is None:
             return
         blob = encode_command(func, args, {}, _name(func))
-        for worker, due in enumerate(self._due):
-            due.append(Job(-1, blob, _name(func), worker, phase="start"))
+        for worker, pending in enumerate(self._pending):
+            pending.append(Job(-1, blob, _name(func), worker, phase="start"))
 
     def run_jobs(self, jobs: Sequence[Job], done: Callable[[Job, Any], None] | None = None) -> list[Any]:
         """Run prepared commands (see ``run_map``); ``done(job, result)`` is called as each ends."""
@@ -283,23 +283,24 @@ class SamplerPool:
         if self._finalizer is not None:
             self._finalizer()  # closes the transport, once
         self._finalizer = self._transport = None
-        for due in self._due:
-            due.clear()
+        for pending in self._pending:
+            pending.clear()
 
-    def _duties(self, worker: int) -> deque[Job]:
-        """What ``worker`` has to do before its next job: all that is kept, if it is fresh."""
-        due, duties = self._due[worker], deque()
+    def _first_jobs(self, worker: int) -> deque[Job]:
+        """What ``worker`` runs before its next job: first what every new one does, if it is one."""
+        jobs: deque[Job] = deque()
         if worker in self._fresh:
             self._fresh.discard(worker)
             if self._seed is not None:
                 seeding = self._seeding(worker)
                 seeding.index = -1
-                duties.append(seeding)
-            kept = list(self._kept.values())  # at once: a finalizer may forget some meanwhile
-            duties.extend(Job(-1, blob, what, worker, phase="start") for blob, what in kept)
-        while due:
-            duties.append(due.popleft())
-        return duties
+                jobs.append(seeding)
+            commands = list(self._init_jobs.values())  # at once: a finalizer may forget some meanwhile
+            jobs.extend(Job(-1, blob, what, worker, phase="start") for blob, what in commands)
+        pending = self._pending[worker]
+        while pending:
+            jobs.append(pending.popleft())
+        return jobs
 
     def _run(
         self,
@@ -313,8 +314,8 @@ class SamplerPool:
                 "wait for that one to end, or use a SamplerPool per thread"
             )
         try:
-            crew = PoolState(self._connect(), self.timeouts, self.max_retries, self._duties, self._fresh)
-            self._schedule = schedule = Schedule(crew, jobs, done, more)
+            state = PoolState(self._connect(), self.timeouts, self.max_retries, self._first_jobs, self._fresh)
+            self._schedule = schedule = Schedule(state, jobs, done, more)
             try:
                 schedule.run()
             except BaseException:
@@ -326,6 +327,56 @@ class SamplerPool:
             self._schedule = None
             self._in_use.release()
         return schedule
+
+
+class _NumberedRuns:
+    """Makes jobs for runs 1, 2, 3, ... of an encoded command, and finds the first that suffice.
+
+    Args:
+        command: The function with its arguments (``encode_command``); it returns ``(result, number of samples)``.
+        name: Name of the function.
+        n: Least number of samples.
+        min_runs: Least number of runs; ``None`` means 1.
+        bar: A tqdm bar for the samples, or ``None``.
+    """
+
+    def __init__(self, command: bytes, name: str, n: int, min_runs: int | None, bar: Any) -> None:
+        self._command, self._name, self._bar = command, name, bar
+        self._need = check_whole("n", n)
+        self._least = 1 if min_runs is None else check_whole("min_runs", min_runs)
+        self._started = self._collected = 0
+        if bar is not None:
+            bar.total = self._need
+
+    def more(self) -> Job | None:
+        """The next run, or ``None`` if those that were started suffice."""
+        # Enough as soon as any finished runs are: with those before them, still running, there is no less.
+        if self._collected >= self._need and self._started >= self._least:
+            return None
+        self._started += 1
+        what = f"{self._name}, run {self._started}"
+        return Job(self._started, encode_command(call_numbered, (self._command, self._started), {}, what), what)
+
+    def done(self, job: Job, result: tuple[Any, int]) -> None:
+        """A run has ended."""
+        shown = min(self._collected, self._need)
+        self._collected += result[1]
+        if self._bar is not None:
+            self._bar.update(min(self._collected, self._need) - shown)
+
+    def kept(self, schedule: Schedule) -> tuple[list[Any], int]:
+        """Results of the shortest sequence of first runs that suffices, and their number of samples.
+
+        Raises:
+            Exception: What a run raised that is needed.
+        """
+        runs: list[tuple[Any, int]] = []
+        while (done := schedule.results.get(len(runs) + 1)) is not None:
+            runs.append(done)
+        length = enough([count for _, count in runs], self._least, self._need)
+        if length is None:
+            raise schedule.first_failure()
+        return [result for result, _ in runs[:length]], sum(count for _, count in runs[:length])
 
 
 def _as_list(arglist: Any) -> list[Any]:

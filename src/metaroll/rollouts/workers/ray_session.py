@@ -10,6 +10,7 @@ import random
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ from metaroll.errors import ClusterError
 from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
 
 __all__ = ["RaySession", "check_cluster", "join", "require_ray"]
+
+_CHECK_S, _LOST_S = 5.0, 30.0
+"""Time between two questions whether the head is there, and after which it is given up (after 60 s, Ray ends us)."""
 
 _MODE = "RAY_AUTH_MODE"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -62,11 +66,44 @@ class RaySession:
                 where = "started on this machine" if target is None else f"connected to the cluster at {target}"
                 raise ClusterError(f"Ray could not be {where}: {error}") from error
         self._job = _job(ray)
+        self._next_check = time.monotonic() + _CHECK_S
+        self._silent_since: float | None = None
 
     @property
     def alive(self) -> bool:
         """False once the program has shut Ray down, or connected it anew."""
         return self.ray.is_initialized() and _job(self.ray) == self._job
+
+    def check_head(self, *, needed: bool = False) -> None:
+        """Error if the head of the cluster has not answered for half a minute; to be called now and then while waiting.
+
+        Ray itself says nothing for a minute, and then ends the whole program.
+
+        Args:
+            needed: Ask now, and wait until it answers: what comes next would wait for it without end.
+
+        Raises:
+            ClusterError: It is gone.
+        """
+        while needed or time.monotonic() >= self._next_check:
+            now, head = time.monotonic(), self._job[0]
+            if now - self._next_check > _CHECK_S:  # nobody has asked for some time
+                self._silent_since = None
+            self._next_check = now + _CHECK_S
+            try:
+                check_answer(head)
+            except ClusterError as error:
+                self._silent_since = now if self._silent_since is None else self._silent_since
+                if now - self._silent_since > _LOST_S:
+                    raise ClusterError(
+                        f"the head of the Ray cluster at {head} has not answered for {_LOST_S:g} s: it ended, or its "
+                        "machine cannot be reached any more. Start it anew (`ray start --head`) and run this again; "
+                        "`metaroll resume` goes on with a run where it was"
+                    ) from error
+            else:
+                self._silent_since = None
+                return
+            time.sleep(1.0 if needed else 0.0)
 
     @property
     def folder(self) -> str | None:

@@ -39,7 +39,7 @@ _MOST_STORED = 16
 _FIRST = Health("start", 0.0, False, 0)
 
 
-class _Relay:
+class RayWorker:
     """The actor: hands commands to a worker process beside it, and hands back what this answers."""
 
     def __init__(self, version: str, paths: list[str], folder: str | None) -> None:
@@ -110,7 +110,7 @@ class RayTransport:
     def send(self, worker: int, blob: bytes) -> None:
         self._check_alive()
         if self._remotes[worker] is None:  # lost while it was idle
-            self._start(worker, reserves=self._session.free_cpus >= 1)
+            self._start_anew(worker)
         self._submit(self._remote(worker), blob)
 
     def wait(self, timeout: float) -> list[Event]:
@@ -118,6 +118,7 @@ class RayTransport:
         deadline = time.monotonic() + timeout
         while True:
             self._ask()
+            self._session.check_head()
             open_ = {ref for remote in self._remotes if remote for ref in (remote.task, remote.question) if ref}
             left = deadline - time.monotonic()
             if not open_:
@@ -147,7 +148,7 @@ class RayTransport:
     def restart(self, worker: int) -> None:
         self._check_alive()
         self._drop(worker)
-        self._start(worker, reserves=self._session.free_cpus >= 1)
+        self._start_anew(worker)
 
     def close(self) -> None:
         if self._closed or os.getpid() != self._owner:
@@ -174,7 +175,7 @@ class RayTransport:
         return remote
 
     def _start(self, worker: int, reserves: bool) -> None:
-        actor_class = self._ray.remote(_Relay).options(
+        actor_class = self._ray.remote(RayWorker).options(
             num_cpus=1 if reserves else 0,
             max_concurrency=2,  # one command, and one question
             max_restarts=0,  # the schedule knows what a new one has to be given
@@ -183,6 +184,10 @@ class RayTransport:
         actor = actor_class.remote(__version__, _own_paths(), self._session.folder)
         self._remotes[worker] = _Remote(actor, reserves, actor.health.remote())
         self.starts[worker] += 1
+
+    def _start_anew(self, worker: int) -> None:
+        self._session.check_head(needed=True)
+        self._start(worker, reserves=self._session.free_cpus >= 1)
 
     def _submit(self, remote: _Remote, blob: bytes) -> None:
         remote.blob, remote.begun = blob, time.monotonic()

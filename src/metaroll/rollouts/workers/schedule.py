@@ -6,18 +6,59 @@ import bisect
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
-from metaroll.rollouts.workers.lost_workers import cure_of_end, cure_of_silence, worker_lost
+from metaroll.rollouts.workers.lost_workers import hint_of_end, hint_of_silence, worker_lost
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
-from metaroll.rollouts.workers.worker_status import WorkerStatus, format_workers
 from metaroll.types import RolloutPlan
 
-__all__ = ["Job", "PoolState", "PoolTimeouts", "RemoteError", "Schedule", "describe_worker"]
+__all__ = [
+    "Job",
+    "PoolState",
+    "PoolTimeouts",
+    "RemoteError",
+    "Schedule",
+    "WorkerStatus",
+    "describe_worker",
+    "format_workers",
+]
 
 _TICK_S = 0.5
+
+
+class WorkerStatus(NamedTuple):
+    """What one worker is doing.
+
+    ``pid`` is 0 for the process itself, and for a worker that does not run. ``phase`` is ``off`` (not started yet, or
+    ended), ``idle``, or what it does: ``start``, ``call`` (a function), ``reset`` or ``step`` (of environments),
+    ``send`` (its results). ``what`` names the work, ``silent_s`` the seconds since its last sign of life, ``stopped``
+    whether the operating system has stopped it, and ``restarts`` how often it was replaced.
+    """
+
+    worker: int
+    pid: int
+    phase: str
+    what: str
+    silent_s: float
+    stopped: bool
+    restarts: int
+
+
+def format_workers(workers: Sequence[WorkerStatus]) -> str:
+    """A table with one line per worker, for logs and error messages."""
+    head = ("worker", "pid", "phase", "silent", "restarts", "work")
+    rows: list[tuple[str, ...]] = [head]
+    for status in workers:
+        phase = f"{status.phase} (stopped)" if status.stopped else status.phase
+        silent = "-" if status.phase == "off" else f"{status.silent_s:.1f} s"
+        pid = str(status.pid) if status.pid else "-"
+        rows.append((str(status.worker), pid, phase, silent, str(status.restarts), status.what or "-"))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 class RemoteError(MetarollError, RuntimeError):
@@ -76,17 +117,17 @@ class PoolState:
     transport: Transport
     timeouts: PoolTimeouts
     max_retries: int
-    duties: Callable[[int], deque[Job]]
-    """What a worker has to do before its next job."""
+    init_jobs: Callable[[int], deque[Job]]
+    """What a worker runs before its next job."""
     fresh: set[int]
-    """Workers that have not been given what is kept; the schedule adds those that it replaces."""
+    """Workers that have not run what every new one does; the schedule adds those that it replaces."""
 
 
 class Schedule:
     """Hands jobs to idle workers until all are done, or one has failed and those before it are done.
 
     Args:
-        crew: The workers.
+        state: The workers.
         jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
             indices.
         done: Called as ``done(job, result)`` when a job has ended.
@@ -98,13 +139,13 @@ class Schedule:
 
     def __init__(
         self,
-        crew: PoolState,
+        state: PoolState,
         jobs: Sequence[Job],
         done: Callable[[Job, Any], None] | None = None,
         more: Callable[[], Job | None] | None = None,
     ) -> None:
-        self.crew = crew
-        self.transport = crew.transport
+        self.state = state
+        self.transport = state.transport
         self.done = done
         self.more = more
         self.results: dict[int, Any] = {}
@@ -138,9 +179,10 @@ class Schedule:
         return [self.results[index] for index in self.order]
 
     def first_failure(self) -> BaseException:
-        """The failure with the smallest index; ``completed`` holds the results that there are."""
+        """The failure with the smallest index; ``completed`` of an error of ours holds the results that there are."""
         error = self.failures[min(self.failures)]
-        error.completed = self.results  # type: ignore[attr-defined]  # nothing already collected is lost
+        if isinstance(error, RolloutError | WorkerLost):
+            error.completed = [self.results[index] for index in sorted(self.results)]
         if self.report is not None and not isinstance(error, WorkerLost):  # its message holds a table already
             error.add_note(f"the workers when one was given up last:\n{self.report}")
         return error
@@ -174,10 +216,10 @@ class Schedule:
                 queue.append(job)
         if not queue or (self.failures and queue[0].index > min(self.failures)):
             return None
-        duties = self.crew.duties(worker)
-        if duties:
-            self.restoring[worker] = duties
-            return duties.popleft()
+        init_jobs = self.state.init_jobs(worker)
+        if init_jobs:
+            self.restoring[worker] = init_jobs
+            return init_jobs.popleft()
         return queue.popleft()
 
     # -- what comes back -------------------------------------------------------------------------------------------
@@ -185,7 +227,7 @@ class Schedule:
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
             reason = str(event.payload)
-            self._replace(event.worker, reason, cure_of_end(reason))
+            self._replace(event.worker, reason, hint_of_end(reason))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -200,7 +242,7 @@ class Schedule:
         if event.kind == "error":
             self.failures[job.index] = _as_exception(value, job)
             if job.index < 0:
-                self.crew.fresh.add(event.worker)
+                self.state.fresh.add(event.worker)
                 self.restoring.pop(event.worker, None)
         elif job.index >= 0:
             self.results[job.index] = value
@@ -210,18 +252,18 @@ class Schedule:
     def _check_silence(self) -> None:
         for worker in list(self.running):
             health = _health(self.transport, worker, self.running[worker])
-            limit = self.crew.timeouts.limit(health)
+            limit = self.state.timeouts.limit(health)
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
-                hint = cure_of_silence(health.phase, health.stopped)
+                hint = hint_of_silence(health.phase, health.stopped)
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
     def _replace(self, worker: int, reason: str, hint: str) -> None:
         table = format_workers(self.status())
         job = self.running.pop(worker, None)
         self.restoring.pop(worker, None)
-        self.crew.fresh.add(worker)
+        self.state.fresh.add(worker)
         if job is None:
             return  # the next job starts it again, so that one that cannot start is not tried for ever
         self.transport.restart(worker)
@@ -229,7 +271,7 @@ class Schedule:
         if job.index < 0:
             self.failed_starts[worker] += 1
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
-        if tries > self.crew.max_retries:
+        if tries > self.state.max_retries:
             self.failures[job.index] = worker_lost(job.what, tries, reason, hint, job.plans, table)
         elif job.worker is not None and job.index >= 0:
             self.pinned[worker].appendleft(job)

@@ -15,8 +15,15 @@ import time
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from metaroll.rollouts.workers.messages import HEADER, BeatReader, Event, run_command
-from metaroll.rollouts.workers.namespace import GlobalNamespace
+from metaroll.rollouts.workers.messages import (
+    BeatReader,
+    Event,
+    GlobalNamespace,
+    Incoming,
+    packed,
+    run_command,
+    send_some,
+)
 
 __all__ = ["Health", "ProcessTransport", "SerialTransport", "Transport"]
 
@@ -132,7 +139,7 @@ class _Child:
         self.started = time.monotonic()
         self.last_sign = self.started
         self.out: deque[memoryview] = deque()
-        self.incoming = bytearray()
+        self.incoming = Incoming(ours)
 
     def kill(self) -> None:
         # The whole group, also after the worker itself is gone: environments may have started processes of their own.
@@ -176,7 +183,7 @@ class ProcessTransport:
         if self._children[worker] is None:  # lost while it was idle
             self._start(worker)
         child = self._child(worker)
-        child.out.extend((memoryview(HEADER.pack(len(blob))), memoryview(blob)))
+        child.out.extend(packed("command", [blob]))
         child.last_sign = time.monotonic()
         self._busy[worker] = True
         self._selector.modify(child.socket, selectors.EVENT_READ | selectors.EVENT_WRITE, worker)
@@ -260,41 +267,24 @@ class ProcessTransport:
     def _flush(self, worker: int) -> None:
         child = self._child(worker)
         while child.out:
-            view = child.out.popleft()
             try:
-                sent = child.socket.send(view)
+                send_some(child.socket, child.out)
             except BlockingIOError:
-                child.out.appendleft(view)
                 return
             child.last_sign = time.monotonic()
-            if sent < len(view):
-                child.out.appendleft(view[sent:])
-                return
         self._selector.modify(child.socket, selectors.EVENT_READ, worker)
 
     def _receive(self, worker: int) -> list[Event]:
+        """The result of the command, if all of it is there."""
         child = self._child(worker)
-        while True:
-            try:
-                data = child.socket.recv(1 << 20)
-            except BlockingIOError:
-                break
-            if not data:
-                raise EOFError
+        try:
+            kind, parts = child.incoming.receive()
+        except BlockingIOError:
+            return []
+        finally:
             child.last_sign = time.monotonic()
-            child.incoming += data
-        events = []
-        while len(child.incoming) >= HEADER.size:
-            (size,) = HEADER.unpack_from(child.incoming)
-            end = HEADER.size + size
-            if len(child.incoming) < end:
-                break
-            kind = "ok" if child.incoming[HEADER.size : HEADER.size + 1] == b"o" else "error"
-            payload = bytes(memoryview(child.incoming)[HEADER.size + 1 : end])
-            del child.incoming[:end]
-            events.append(Event(worker, kind, payload))
-            self._busy[worker] = False
-        return events
+        self._busy[worker] = False
+        return [Event(worker, kind, parts)]
 
 
 def _child_environment() -> dict[str, str]:

@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 
 __all__ = ["main"]
 
@@ -21,8 +22,7 @@ def main(socket_fd: int, beat_fd: int, life_fd: int, parent: int) -> None:
     for fd in (socket_fd, beat_fd, life_fd):
         os.set_inheritable(fd, False)  # what environments start must not hold them open
     _die_with(parent, life_fd)
-    from metaroll.rollouts.workers.messages import HEADER, BeatWriter, run_command
-    from metaroll.rollouts.workers.namespace import GlobalNamespace
+    from metaroll.rollouts.workers.messages import BeatWriter, GlobalNamespace, Incoming, packed, run_command, send_some
 
     # Rollouts are many small objects that live until they are sent: looking for cycles among them is wasted time.
     gc.set_threshold(20_000, 20, 20)
@@ -30,37 +30,20 @@ def main(socket_fd: int, beat_fd: int, life_fd: int, parent: int) -> None:
     beat("start")
     namespace = GlobalNamespace()
     connection = socket.socket(fileno=socket_fd)
+    incoming = Incoming(connection)
     while True:
         beat("idle")
-        header = _read(connection, HEADER.size)
-        if header is None:
-            return
-        blob = _read(connection, HEADER.unpack(header)[0])
-        if blob is None:
-            return
-        beat("call")
-        kind, payload = run_command(namespace, bytes(blob), beat)
-        beat("send")
         try:
-            connection.sendall(HEADER.pack(len(payload) + 1) + (b"o" if kind == "ok" else b"e"))
-            connection.sendall(payload)
-        except ConnectionError:
+            _, (blob,) = incoming.receive()
+            beat("call")
+            kind, parts = run_command(namespace, blob, beat)
+            beat("send")
+            views = deque(packed(kind, parts))
+            del blob, parts
+            while views:
+                send_some(connection, views)
+        except (ConnectionError, EOFError):  # the parent is gone
             return
-
-
-def _read(connection: socket.socket, size: int) -> bytearray | None:
-    """Exactly ``size`` bytes, or ``None`` when the parent is gone."""
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        try:
-            count = connection.recv_into(view)
-        except ConnectionError:
-            return None
-        if not count:
-            return None
-        view = view[count:]
-    return data
 
 
 def _die_with(parent: int, life_fd: int) -> None:
