@@ -136,6 +136,11 @@ class SimulatorRows:
         with np.errstate(all="ignore"):
             return self.simulator.observe(state, constants, np)
 
+    def resume(self, before: SimulatorRows, state: Rows) -> None:
+        """Go on from ``state`` in the episodes of ``before``, which has as many rows."""
+        self.state, self.ages, self._noise = state, before.ages, before._noise
+        self._waiting, self._all_begun = before._waiting, before._all_begun
+
     def keep(self, rows: np.ndarray) -> None:
         """Go on with ``rows (k,)`` only."""
         if self.state is not None:
