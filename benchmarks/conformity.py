@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from _reporting import report, versions
 
-from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.point.point_robot import go_to
 from metaroll.envs.tabular.bandit import BernoulliBanditEnv
@@ -152,7 +152,7 @@ def _play_mdps(policy: str, episodes: int, trials: int, seed: int, part: int) ->
     tasks = env.sample_tasks(trials, generator=derive_seed("tasks", part, seed))
     generator = np.random.default_rng(derive_seed("policy", policy, part, seed))
     beliefs, rows, active = Beliefs(trials, 10, 5), np.arange(trials), np.ones(trials, dtype=bool)
-    slots = BatchedSlots(trials, env)
+    slots = SimulatorSlots(trials, env.simulator)
     plan: np.ndarray | None = None
     if policy == "oracle":
         plan = best_actions(*(np.stack([task[name] for task in tasks]) for name in ("rewards", "transitions")))
@@ -170,13 +170,13 @@ def _play_mdps(policy: str, episodes: int, trials: int, seed: int, part: int) ->
     return totals
 
 
-def start(env: Any, tasks: Sequence[Any], episode: int, seed: int) -> BatchedSlots:
-    slots = BatchedSlots(len(tasks), env)
+def start(env: Any, tasks: Sequence[Any], episode: int, seed: int) -> SimulatorSlots:
+    slots = SimulatorSlots(len(tasks), env.simulator)
     restart(slots, tasks, episode, seed)
     return slots
 
 
-def restart(slots: BatchedSlots, tasks: Sequence[Any], episode: int, seed: int) -> np.ndarray:
+def restart(slots: SimulatorSlots, tasks: Sequence[Any], episode: int, seed: int) -> np.ndarray:
     """First observations of a new episode in every slot."""
     kind = RandomMDPEnv if "rewards" in tasks[0] else BernoulliBanditEnv
     plans = [RolloutPlan(i, (seed, episode, i), SetTaskUpdate(kind, task)) for i, task in enumerate(tasks)]

@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from _reporting import report, versions
 
-from metaroll.envs.sims.batch import SimSituation, advance
+from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.envs.sims.catalog import QCartPoleSwingUpEnv
-from metaroll.envs.sims.randomization import default_randomizer
-from metaroll.envs.sims.scalar_math import SCALARS
+from metaroll.envs.sims.model import SCALARS
+from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
@@ -90,7 +90,7 @@ class Loop:
 
     def __init__(self, kind: str, policy: GaussianMLPPolicy, sets: np.ndarray, max_steps: int) -> None:
         env = QCartPoleSwingUpEnv(max_steps=max_steps)
-        self._setting = env.setting
+        self._config = env.config
         drawn = np.random.default_rng(0)
         self._domains = [env.domain_param | d for d in default_randomizer(env).draw(DOMAINS, drawn)]
         self._states = [tuple(drawn.uniform(-0.05, 0.05, 4).tolist()) for _ in range(DOMAINS * STATES)]
@@ -107,17 +107,16 @@ class Loop:
         return steps
 
     def _rollout(self, act: Act, params: dict[str, float], state: tuple[float, ...]) -> int:
-        setting, model = self._setting, self._setting.model
-        situation = SimSituation.of(model, setting.task, params, SCALARS)
-        memory = tuple(0.0 for _ in model.memory_labels)
-        count, total = 0.0, 0.0
+        config = self._config
+        derived = DerivedConstants.of(config.model, config.task, params, SCALARS)
+        now, total = first_state(config, state, derived, 0.0, SCALARS), 0.0
         while True:
-            action = act(model.observe(state, SCALARS))
-            outcome = advance(setting, situation, state, memory, count, (action,), SCALARS)
-            state, memory, count = outcome.state, outcome.memory, outcome.count
+            action = act(config.model.observe(now.values, SCALARS))
+            outcome = step_columns(config, derived, now, (action,), SCALARS)
+            now = outcome.state
             total += outcome.reward
             if outcome.terminated or outcome.truncated:
-                return int(count)
+                return int(now.count)
 
 
 def rate(run: Callable[[], int], seconds: float) -> float:

@@ -86,27 +86,27 @@ def batched(env: Any, num: int, device: str | None = None) -> Callable[[], int]:
 
 def scalar_loop(env: Any) -> Callable[[], int]:
     """The same formulas with plain numbers, one simulation at a time."""
-    from metaroll.envs.sims.batch import SimSituation, advance
-    from metaroll.envs.sims.scalar_math import SCALARS
+    from metaroll.envs.sims.model import SCALARS
+    from metaroll.envs.sims.simulator import DerivedConstants, SimState, first_state, step_columns
 
-    setting, model = env.setting, env.model
+    config, model = env.config, env.model
     params = {name: float(values[0]) for name, values in drawn_params(env, 1).items()}
-    situation = SimSituation.of(model, setting.task, params, SCALARS)
+    derived = DerivedConstants.of(model, config.task, params, SCALARS)
     generator = np.random.default_rng(2)
     actions = [tuple(row.tolist()) for row in drawn_actions(env, 1, 512)[:, 0]]
 
-    def start() -> tuple[Any, Any, float]:
-        state = model.initial_state(tuple(generator.random(model.num_uniforms).tolist()), situation.constants, SCALARS)
-        return state, model.initial_memory(state, situation.constants, SCALARS), 0.0
+    def start() -> SimState:
+        values = model.initial_state(tuple(generator.random(model.num_uniforms).tolist()), derived.constants, SCALARS)
+        return first_state(config, values, derived, 0.0, SCALARS)
 
     now = start()
 
     def go() -> int:
         nonlocal now
         for action in actions:
-            outcome = advance(setting, situation, *now, action, SCALARS)
-            model.observe(outcome.state, SCALARS)
-            now = start() if outcome.terminated or outcome.truncated else outcome[:3]
+            outcome = step_columns(config, derived, now, action, SCALARS)
+            model.observe(outcome.state.values, SCALARS)
+            now = start() if outcome.terminated or outcome.truncated else outcome.state
         return len(actions)
 
     return go
@@ -138,7 +138,7 @@ def plans_of(env: Any, num: int, call: int) -> list[Any]:
 
 def engine_and_policy(env: Any, num: int) -> tuple[Callable[[], Contestant], ...]:
     """Makers of: the policy's forward pass alone, the slot loop in the middle of rollouts, and over whole ones."""
-    from metaroll.envs.sims.sim_slots import SimSlots
+    from metaroll.envs.sims.simulator import SimSlots
     from metaroll.policies.gaussian import GaussianMLPPolicy
     from metaroll.rollouts.engine.slot_loop import SlotLoop
 

@@ -18,13 +18,19 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.envs.sims.families import ranges_of
 from metaroll.envs.sims.model import SimModel
-from metaroll.envs.sims.one_step_tasks import LowestHeightTask, NoTask
 from metaroll.envs.sims.registration import SIMS, SimEntry, sim_constructor
 from metaroll.envs.sims.rewards import AbsErr, QuadrErr, RewardFunction, ScaledExpQuadrErr
 from metaroll.envs.sims.sim_env import SimEnv
-from metaroll.envs.sims.spreads import spreads_of
-from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, RadiallySymmDesStateTask, SimTask
+from metaroll.envs.sims.tasks import (
+    DesStateTask,
+    FinalRewTask,
+    LowestHeightTask,
+    NoTask,
+    RadiallySymmDesStateTask,
+    SimTask,
+)
 from metaroll.tasks.domain_randomizer import RandomizationRange
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -309,8 +315,8 @@ def _unit_and_bounds(env: SimEnv, label: str, space: Any, position: int) -> list
 
 def initial_texts(env: SimEnv) -> list[str]:
     """Where each entry of the state starts."""
-    model, constants = env.model, env.setting.constants()
-    ends = [model.state_from_init(tuple(side), constants, np) for side in env.setting.initial_bounds()]
+    model, constants = env.model, env.config.constants()
+    ends = [model.state_from_init(tuple(side), constants, np) for side in env.config.initial_bounds()]
     texts = []
     for label, low, high in zip(model.state_labels, *ends, strict=True):
         text = bounds_text(float(low), float(high), unit_of(model.name, label))
@@ -321,14 +327,14 @@ def initial_texts(env: SimEnv) -> list[str]:
 def parameter_rows(env: SimEnv) -> list[list[str]]:
     """A row per domain parameter."""
     model = env.model
-    spreads = spreads_of(model) or {}
+    ranges = ranges_of(model) or {}
     return [
         [
             f"`{name}`" + (f" ({REMARKS[model.name, name]})" if (model.name, name) in REMARKS else ""),
             unit_of(model.name, name),
             number(value),
             allowed_text(model, name),
-            spread_text(spreads.get(name), unit_of(model.name, name)),
+            spread_text(ranges.get(name), unit_of(model.name, name)),
         ]
         for name, value in model.nominal.items()
     ]
@@ -350,7 +356,7 @@ def section(entry: SimEntry) -> list[str]:
         *_table(["", "entry", "unit", "bounds", "start"], quantity_rows(env)),
         "",
     ]
-    moved = movers(env, lambda env: (env.state_space.high, env.act_space.high, *env.setting.initial_bounds()))
+    moved = movers(env, lambda env: (env.state_space.high, env.act_space.high, *env.config.initial_bounds()))
     notes = [f"The bounds depend on {' and '.join(f'`{name}`' for name in moved)}."] if moved else []
     notes += [NOTES[model.name]] if model.name in NOTES else []
     if notes:

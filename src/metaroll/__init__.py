@@ -83,9 +83,9 @@ _MODULES = {
     ],
     "envs.sims.rewards": ["AbsErr", "ExpQuadrErr", "QuadrErr", "ScaledExpQuadrErr"],
     "envs.sims.sim_env": ["RealEnv", "SimEnv"],
-    "envs.sims.sim_slots": ["SimSlots"],
+    "envs.sims.simulator": ["SimSlots"],
     "envs.sims.tasks": ["DesStateTask", "FinalRewTask", "RadiallySymmDesStateTask"],
-    "envs.sims.randomization": [
+    "envs.lookup.randomization": [
         "conservative_randomizer",
         "default_randomizer",
         "empty_randomizer",

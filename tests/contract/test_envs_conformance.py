@@ -8,17 +8,17 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.base.batched_env import BatchedSlots
 from metaroll.envs.base.checks import ConformanceError, check_slots
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan, SlotStep
 
 
-class PointRobotSlots(BatchedSlots):
+class PointRobotSlots(SimulatorSlots):
     def __init__(self, num_slots: int) -> None:
-        super().__init__(num_slots, PointRobotEnv())
+        super().__init__(num_slots, PointRobotEnv().simulator)
 
 
 class Aliased(PointRobotSlots):
@@ -58,7 +58,7 @@ class IgnoresMask(PointRobotSlots):
     """Steps everybody, and hides it."""
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
-        before = self._rows.state.astype(np.float32)
+        before = self.rows.state[0].astype(np.float32)
         result = super().step(actions + 0.5, np.ones_like(active))
         return result._replace(
             observations=np.where(active[:, None], result.observations, before),
@@ -104,11 +104,11 @@ class KeepsTask(PointRobotSlots):
     """A plan without an update finds the goal of the plan before."""
 
     def reset(self, slots: Any, plans: Any) -> np.ndarray:
-        before = self._rows._constants["goal"].copy()
+        before = self.rows.constants["goal"].copy()
         first = super().reset(slots, plans)
         for slot, plan in zip(slots, plans, strict=True):
             if plan.env_update is None:
-                self._rows._constants["goal"][slot] = before[slot]
+                self.rows.constants["goal"][slot] = before[slot]
         return first
 
 

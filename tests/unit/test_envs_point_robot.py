@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from metaroll.envs.base.batched_env import BatchedSlots
 from metaroll.envs.base.checks import check_slots
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.point.point_robot import (
     PointRobotEnv,
     SparsePointRobotEnv,
@@ -69,7 +69,7 @@ def test_go_to_lands_on_the_target() -> None:
 def test_single_and_batched_are_bit_equal(kind: type[PointRobotEnv]) -> None:
     plans = plans_of(kind)
     num = len(plans)
-    batched, single = BatchedSlots(num, kind()), GymSlots(kind, num)
+    batched, single = SimulatorSlots(num, kind().simulator), GymSlots(kind, num)
     np.testing.assert_array_equal(batched.reset(range(num), plans), single.reset(range(num), plans))
     generator = np.random.default_rng(0)
     for _ in range(25):
@@ -89,7 +89,7 @@ def test_single_and_batched_are_bit_equal(kind: type[PointRobotEnv]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batched_slots_conform(kind: type[PointRobotEnv]) -> None:
-    check_slots(lambda n: BatchedSlots(n, kind()), plans_of(kind))
+    check_slots(lambda n: SimulatorSlots(n, kind().simulator), plans_of(kind))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -161,13 +161,21 @@ def test_published_floor_and_oracle() -> None:
         (lambda: PointRobotEnv(render_mode="human"), ValueError, "render_mode must be None or 'rgb_array'"),
         (lambda: PointRobotEnv().set_task((0, 1)), ValueError, "task must be a mapping with 'goal'"),
         (lambda: PointRobotEnv().step(np.zeros(2)), gymnasium.error.ResetNeeded, "reset"),
-        (lambda: BatchedSlots(0, PointRobotEnv()), ValueError, "num_slots must be at least 1"),
         (
-            lambda: BatchedSlots(2, PointRobotEnv()).step(np.zeros((2, 3)), np.ones(2, bool)),
-            ShapeError,
-            r"\(2, 2\), got \(2, 3\)",
+            lambda: SimulatorSlots(0, PointRobotEnv().simulator),
+            ValueError,
+            "num_slots must be an integer",
         ),
-        (lambda: BatchedSlots(1, PointRobotEnv()).reset([0], [RolloutPlan()]), ValueError, "plan.seed must be set"),
+        (
+            lambda: SimulatorSlots(2, PointRobotEnv().simulator).step(np.zeros((2, 3)), np.ones(2, bool)),
+            ShapeError,
+            r"\(2, 2\) .*got \(2, 3\)",
+        ),
+        (
+            lambda: SimulatorSlots(1, PointRobotEnv().simulator).reset([0], [RolloutPlan()]),
+            ValueError,
+            "seed of plan 0 must be set",
+        ),
     ],
 )
 def test_wrong_input_is_told(call: Any, error: type[Exception], message: str) -> None:

@@ -32,11 +32,11 @@ from metaroll import (
     rollout,
 )
 from metaroll.envs.lookup.slot_factory import env_kind
-from metaroll.envs.sims.batch import SimSituation, advance
+from metaroll.envs.sims.model import SCALARS
 from metaroll.envs.sims.registration import SIMS, sim_constructor
-from metaroll.envs.sims.scalar_math import SCALARS
+from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns
 from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.errors import DataError, ShapeError, SlotError, UnknownNameError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 
 KINDS = [pytest.param(sim_constructor(entry.id), id=entry.short_name) for entry in SIMS]
@@ -102,6 +102,43 @@ def test_the_horizon_truncates() -> None:
     assert env.curr_step == 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "start", "penalty"),
+    [(QCartPoleSwingUpEnv, (0.356, 0.0, 1.6, 0.0), 1e4), (OneMassOscillatorEnv, (0.99, 5.0), 1e3)],
+)
+def test_the_final_reward_is_given_once(kind: Any, start: Any, penalty: float) -> None:
+    """specs/sampling.md 16.2: at the end of an episode, not at every step outside the bounds (nor at the horizon)."""
+    env, given = kind(max_steps=50), {"init_state": list(start)}
+    alone = rollout(env, lambda obs: np.zeros(1), stop_on_done=False, reset_kwargs=given, seed=0, no_close=True)
+    assert len(alone) == 50 and -2 * penalty < alone.undiscounted_return() < -penalty
+    batch = SimBatch(env, 1)
+    batch.reset(np.array([start]))
+    rewards = [float(batch.step(np.zeros((1, 1)))[1][0]) for _ in range(60)]
+    assert sum(reward < -penalty for reward in rewards) == 1
+    np.testing.assert_allclose(rewards[:50], alone.rewards)
+
+
+def test_penalties_count_the_steps_that_remain_until_the_rollout_is_cut_off() -> None:
+    """The pole falls in the first step: its cost times the steps that were left."""
+    given = {"init_state": [0.0, math.pi + 0.26, 0.0, 6.0]}
+    costs = {}
+    for limit in (300, 20):
+        policy, env = (lambda obs: np.zeros(1)), QCartPoleStabEnv()
+        costs[limit] = float(rollout(env, policy, max_steps=limit, reset_kwargs=given, seed=0).rewards[-1])
+        plan = RolloutPlan(0, (0, 0, 0), init_state=np.array(given["init_state"]), max_steps=limit)
+        slots = SimSlots(1, env)
+        slots.reset([0], [plan])
+        assert slots.step(np.zeros((1, 1)), np.ones(1, bool)).rewards[0] == costs[limit]
+    assert costs[300] < 10 * costs[20] < 0
+
+
+def test_beyond_the_horizon_nothing_is_paid_for_failure() -> None:
+    batch = SimBatch(QCartPoleStabEnv(max_steps=5), 1)
+    batch.reset(np.array([[0.0, math.pi, 0.0, 0.0]]))
+    rewards = [float(batch.step(np.full((1, 1), 8.0))[1][0]) for _ in range(60)]
+    assert max(rewards) <= 0.0
+
+
 def test_energy_without_friction_is_conserved() -> None:
     env = PendulumEnv(dt=0.001, domain_param={"pole_damping": 0.0})
     env.reset(options={"init_state": (2.5, 0.0)})
@@ -155,23 +192,22 @@ def test_numpy_torch_and_plain_numbers_agree(kind: Any) -> None:
     params = {name: np.linspace(env.domain_param[name], value, 6) for name, value in other_params(env).items()}
     ours, theirs = SimBatch(env, 6, params=params), SimBatch(env, 6, params=params, device="cpu")
     np.testing.assert_allclose(ours.reset(start), theirs.reset(start).numpy(), rtol=1e-12, atol=1e-12)
-    setting = env.setting
+    config = env.config
     plain = []
     for i in range(6):
         own = {name: float(values[i]) for name, values in params.items()}
-        situation = SimSituation.of(setting.model, setting.task, own, SCALARS)
-        state = tuple(start[i].tolist())
-        plain.append((situation, state, setting.model.initial_memory(state, situation.constants, SCALARS), 0.0))
+        derived = DerivedConstants.of(config.model, config.task, own, SCALARS)
+        plain.append((derived, first_state(config, tuple(start[i].tolist()), derived, 0.0, SCALARS)))
     for actions in rows_of_actions(env, 6, min(20, int(env.max_steps))):
         a, b = ours.step(actions), theirs.step(actions)
         for x, y in zip(a, b, strict=True):
             np.testing.assert_allclose(x, y.numpy(), rtol=1e-12, atol=1e-12)
-        for i, (situation, state, memory, count) in enumerate(plain):
-            found = advance(setting, situation, state, memory, count, tuple(actions[i].tolist()), SCALARS)
-            np.testing.assert_allclose(found.state, ours.state[i], rtol=1e-12, atol=1e-12)
+        for i, (derived, state) in enumerate(plain):
+            found = step_columns(config, derived, state, tuple(actions[i].tolist()), SCALARS)
+            np.testing.assert_allclose(found.state.values, ours.state[i], rtol=1e-12, atol=1e-12)
             assert found.reward == pytest.approx(a[1][i], rel=1e-12, abs=1e-12)
             assert found.terminated == a[2][i]
-            plain[i] = (situation, found.state, found.memory, found.count)
+            plain[i] = (derived, found.state)
 
 
 def test_float32_follows_float64() -> None:
@@ -308,8 +344,8 @@ def test_nothing_is_aliased() -> None:
         (lambda e: setattr(e, "init_space", []), ValueError, "at least one state"),
         (lambda e: setattr(e, "init_space", [[0.1, 0.2], [0.3]]), TypeError, "init_space must be"),
         (lambda e: setattr(e, "init_space", gymnasium.spaces.Box(-np.inf, np.inf, (2,))), ValueError, "bounded"),
-        (lambda e: setattr(e, "max_steps", 0), ValueError, "max_steps must be at least 1, got 0"),
-        (lambda e: setattr(e, "dt", -0.1), ValueError, "dt must be positive"),
+        (lambda e: setattr(e, "max_steps", 0), ValueError, "max_steps must be an integer of at least 1, got 0"),
+        (lambda e: setattr(e, "dt", -0.1), ValueError, r"dt must lie in \(0, inf\), got -0.1"),
         (lambda e: e.step([math.nan]), ValueError, r"action must not be NaN, got \[nan\]"),
         (lambda e: e.step(np.zeros(2)), ShapeError, r"action must have shape \(1,\), got \(2,\)"),
     ],
@@ -317,10 +353,10 @@ def test_nothing_is_aliased() -> None:
 def test_wrong_input_is_refused_and_changes_nothing(change: Any, error: type[Exception], message: str) -> None:
     env = PendulumEnv()
     env.reset(options={"init_state": (0.1, 0.2)})
-    before = (env.setting, env.state.tolist(), env.curr_step)
+    before = (env.config, env.state.tolist(), env.curr_step)
     with pytest.raises(error, match=message):
         change(env)
-    assert (env.setting, env.state.tolist(), env.curr_step) == before
+    assert (env.config, env.state.tolist(), env.curr_step) == before
 
 
 def test_ends_of_a_dead_zone_are_in_order() -> None:
@@ -331,7 +367,7 @@ def test_ends_of_a_dead_zone_are_in_order() -> None:
         with pytest.raises(ValueError, match=message):
             SimBatch(env, 2, params={"voltage_thold_neg": [0.0, 0.2], "voltage_thold_pos": 0.1})
         slots = SimSlots(1, env)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(SlotError, match=message):
             slots.reset([0], [RolloutPlan(0, (0, 0, 0), env_update=DomainParamUpdate(wrong))])
         env.domain_param = {"voltage_thold_neg": 0.1, "voltage_thold_pos": 0.2}  # where one alone would be refused
         assert SimBatch(env, 2, params={"voltage_thold_neg": 0.3, "voltage_thold_pos": 0.4}).num_envs == 2
@@ -353,8 +389,9 @@ def test_wrong_plans_leave_the_slots_as_they_were() -> None:
         (good[0].with_(env_update=DomainParamUpdate({"pole_mass": -1.0})), ValueError),
         (good[0].with_(init_state=np.zeros(3)), ShapeError),
     ):
-        with pytest.raises(error):
+        with pytest.raises(SlotError) as caught:
             slots.reset([1, 0], [good[1], plan])
+        assert caught.value.slot == 0 and isinstance(caught.value.__cause__, error)
         np.testing.assert_array_equal(slots.states(), states)
 
 

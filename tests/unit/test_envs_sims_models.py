@@ -17,9 +17,8 @@ from metaroll.envs.sims.ball_on_beam import BallOnBeamModel
 from metaroll.envs.sims.cart_pole import CartPoleModel
 from metaroll.envs.sims.catapult import CatapultModel
 from metaroll.envs.sims.gaussian_2d import Gaussian2DModel
-from metaroll.envs.sims.model import SimModel
+from metaroll.envs.sims.model import SCALARS, SimModel
 from metaroll.envs.sims.qube import QubeModel
-from metaroll.envs.sims.scalar_math import SCALARS
 
 MODELS: list[SimModel] = [
     BallOnBeamModel(),

@@ -70,7 +70,7 @@ def test_other_environments_need_rules():
     assert randomizer["g"] == NormalDomainParam("g", 10.0, 1.0, clip_lo=1e-3)
     given = default_randomizer({"mass": 2.0}, {"mass": ("uniform", 0.5)})
     assert isinstance(given, DomainRandomizer) and given["mass"] == UniformDomainParam("mass", 2.0, 1.0)
-    with pytest.raises(ValueError, match="no default spreads for PendulumEnv; give rules="):
+    with pytest.raises(ValueError, match="no default ranges for PendulumEnv; give rules="):
         default_randomizer("Pendulum-v1")
     with pytest.raises(ValueError, match="rules must be given"):
         default_randomizer({"mass": 2.0})
@@ -85,6 +85,6 @@ def test_environments_made_by_gymnasium_are_stepped_as_batches_too():
     wrapped = DomainRandWrapperLive(env, default_randomizer(env))
     slots = make_slots(wrapped, 2)
     assert not isinstance(slots, GymSlots)
-    assert slots.name == GymSlots(wrapped, 1).name == "metaroll/Pendulum-v0"  # type: ignore[attr-defined]
+    assert slots.info.name == GymSlots(wrapped, 1).info.name == "metaroll/Pendulum-v0"
     assert slots.env_spec.observation_labels == PendulumEnv().env_spec.observation_labels
     assert np.isfinite(slots.env_spec.action_space.high).all()  # type: ignore[attr-defined]

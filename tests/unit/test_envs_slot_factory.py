@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.envs.base.batched_env import BatchedSlots
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env, make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
@@ -37,11 +37,11 @@ def limited() -> gymnasium.Env:
 @pytest.mark.parametrize(
     ("source", "kind"),
     [
-        ("point-robot", BatchedSlots),
-        ("sparse-point-robot", BatchedSlots),
-        (SparsePointRobotEnv, BatchedSlots),
-        (PointRobotEnv(goal=(0.5, 0.5)), BatchedSlots),
-        (lambda: PointRobotEnv(), BatchedSlots),
+        ("point-robot", SimulatorSlots),
+        ("sparse-point-robot", SimulatorSlots),
+        (SparsePointRobotEnv, SimulatorSlots),
+        (PointRobotEnv(goal=(0.5, 0.5)), SimulatorSlots),
+        (lambda: PointRobotEnv(), SimulatorSlots),
         (limited, GymSlots),
         (limited(), GymSlots),
         (Slower, GymSlots),
@@ -52,7 +52,7 @@ def test_make_slots_and_env_kind(source: Any, kind: type) -> None:
     slots = make_slots(source, 3)
     assert type(slots) is kind
     assert slots.num_slots == 3
-    assert env_kind(source) == ("batched" if kind is BatchedSlots else "list")
+    assert env_kind(source) == ("batched" if kind is SimulatorSlots else "list")
     assert slots.reset([2], [RolloutPlan(seed=(0, 0, 0))]).shape[0] == 1
     assert make_slots(slots, 3) is slots
     with pytest.raises(ValueError, match="num_slots must be 3"):

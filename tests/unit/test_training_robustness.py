@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from metaroll.cli.main import main
-from metaroll.envs.sims.randomization import default_randomizer
+from metaroll.envs.lookup.randomization import default_randomizer
 from metaroll.errors import DataError
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.workers.pool import SamplerPool

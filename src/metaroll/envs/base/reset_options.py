@@ -3,7 +3,8 @@
 A wrapper with an attribute ``plan_options`` gets the entries that it names there in the ``options`` of its ``reset``:
 
 - ``"eval"``: whether the rollout is an evaluation;
-- ``"rollout"``: ``(sub_seed, sub_sub_seed)``, which batch it belongs to and its place there.
+- ``"rollout"``: ``(sub_seed, sub_sub_seed)``, which batch it belongs to and its place there;
+- ``"max_steps"``: after how many steps the rollout is cut off, or ``None``.
 
 Whoever resets an environment by hand may give the same options. Environments that name nothing get nothing.
 """
@@ -18,7 +19,7 @@ from metaroll.types import RolloutPlan
 
 __all__ = ["PLAN_OPTIONS", "inner_options", "plan_options", "wanted_options"]
 
-PLAN_OPTIONS = ("eval", "rollout")
+PLAN_OPTIONS = ("eval", "rollout", "max_steps")
 
 
 def wanted_options(env: Any) -> frozenset[str]:
@@ -30,7 +31,7 @@ def plan_options(plan: RolloutPlan, wanted: frozenset[str]) -> dict[str, Any]:
     """The entries of ``plan`` that are ``wanted``."""
     if not wanted or plan.seed is None:
         return {}
-    told = {"eval": plan.eval, "rollout": (plan.seed[1] or 0, plan.seed[2] or 0)}
+    told = {"eval": plan.eval, "rollout": (plan.seed[1] or 0, plan.seed[2] or 0), "max_steps": plan.max_steps}
     return {name: told[name] for name in PLAN_OPTIONS if name in wanted}
 
 

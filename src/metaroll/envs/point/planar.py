@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from metaroll.envs.base.simulator import Columns, TaskSimulator
 from metaroll.errors import ShapeError
 from metaroll.types import EnvSpec
 
-__all__ = ["checked_point", "clipped", "goal_of", "norm_of", "plane_spec"]
+__all__ = ["PointSimulator", "checked_point", "clipped", "goal_of", "norm_of", "plane_spec", "square_start"]
 
 
 def plane_spec(horizon: int, labels: tuple[str, ...] = ("x", "y")) -> EnvSpec:
@@ -51,3 +52,32 @@ def checked_point(name: str, value: Any) -> np.ndarray:
     if not np.isfinite(point).all():
         raise ValueError(f"{name} must be finite, got {point}")
     return point
+
+
+class PointSimulator(TaskSimulator):
+    """Points in the plane: the state is one array ``(N, S)`` that begins with their places, and is what is seen."""
+
+    state_dim = 2
+
+    def check_task(self, task: Any) -> dict[str, np.ndarray]:
+        """The goal ``(2,)``."""
+        return {"goal": goal_of(task)}
+
+    def state_from_init(self, inits: np.ndarray, constants: Any, xp: Any) -> Any:
+        return (xp.asarray(inits),)
+
+    def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Any:
+        """The origin, at rest."""
+        return (xp.zeros((len(constants["goal"]), self.state_dim)),)
+
+    def state_rows(self, state: Any, xp: Any) -> Any:
+        return xp.asarray(state[0], copy=True)
+
+    def observe(self, state: Any, constants: Any, xp: Any) -> Any:
+        """States, ``(N, S)`` float32."""
+        return state[0].astype(np.float32)
+
+
+def square_start(uniforms: Columns, reach: float, xp: Any) -> Any:
+    """Places uniform in [-reach, reach]^2, ``(N, 2)``, from two columns of numbers."""
+    return (2.0 * xp.stack(uniforms, axis=1) - 1.0) * reach

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
 from metaroll.envs.base.batched_env import BatchedEnv
+from metaroll.envs.point.planar import PointSimulator
 from metaroll.envs.point.plane_drawing import Wall, draw_plane
-from metaroll.types import EnvSpec
 
 __all__ = ["PlaneEnv"]
 
@@ -21,8 +20,7 @@ class PlaneEnv(BatchedEnv):
     With ``render_mode="rgb_array"`` it is drawn from above, with the way that the point has come in this episode.
 
     Args:
-        env_spec: Its spaces and labels.
-        task: The task in force before the first ``set_task``.
+        simulator: What is simulated; its ``task`` is in force before the first ``set_task``.
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
@@ -32,15 +30,15 @@ class PlaneEnv(BatchedEnv):
     goal_radius: ClassVar[float] = 0.0
     """Where the goal counts as reached; 0 draws no such area."""
 
-    def __init__(self, env_spec: EnvSpec, task: Mapping[str, Any], render_mode: str | None = None) -> None:
-        super().__init__(env_spec, task, render_mode)
+    def __init__(self, simulator: PointSimulator, render_mode: str | None = None) -> None:
+        super().__init__(simulator, render_mode)
         self._trail: list[np.ndarray] = []
 
     def walls(self) -> list[Wall]:
         """Walls that are in force, to be drawn."""
         return []
 
-    def take_note(self, begins: bool = False) -> None:
+    def on_step(self, begins: bool = False) -> None:
         """Remember where the point is, if it is drawn."""
         if begins:
             self._trail = []

@@ -7,16 +7,19 @@ families' horizon is 100 steps.
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from metaroll.envs.base.batched_env import ArrayStep
-from metaroll.envs.point.planar import checked_point, clipped, goal_of, norm_of, plane_spec
+from metaroll.checks import check_number
+from metaroll.envs.base.simulator import Columns, NextState
+from metaroll.envs.point.planar import PointSimulator, checked_point, clipped, norm_of, plane_spec, square_start
 from metaroll.envs.point.plane_drawing import Wall
 from metaroll.envs.point.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
+from metaroll.types import EnvSpec
 
 __all__ = [
     "CORNERS",
@@ -42,22 +45,106 @@ _GAP = 1.0  # who meets a wall nearer than this to the middle of its gap gets th
 _INSIDE = 1e-6  # how far inside a wall the others are put, so that it stops them again
 
 
-class PointCornersEnv(PlaneEnv):
-    """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
+class _Corners(PointSimulator):
+    """Points that start in [-0.2, 0.2]^2, with one of three rewards.
 
-    The sparse reward is how much nearer to the goal a step has come, where the goal is the nearest corner and the point
-    has left the start (its 1-norm is at least ``sparse_reward_radius``), and 0 elsewhere.
+    Args:
+        env_type: The class of the single environment.
+        env_spec: Spaces and horizon.
+        task: The task of plans that set none.
+        reward_type: Which reward.
+        radius: Where the sparse reward begins.
+    """
+
+    num_uniforms = 2
+
+    def __init__(self, env_type: type, env_spec: EnvSpec, task: Any, reward_type: Any, radius: Any) -> None:
+        if reward_type not in get_args(RewardType):
+            raise ValueError(f"reward_type must be 'dense', 'dense_squared' or 'sparse', got {reward_type!r}")
+        self.reward_type: RewardType = reward_type
+        self.radius = check_number("sparse_reward_radius", radius, 0.0, above_low=True)
+        super().__init__(env_type, env_spec, task)
+
+    def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Any:
+        """Uniform in [-0.2, 0.2]^2."""
+        return (square_start(uniforms, _START, xp),)
+
+    def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
+        """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1]."""
+        goal = constants["goal"]
+        following = state[0] + _STEP_SIZE * clipped(actions)
+        distance = norm_of(following - goal)
+        if self.reward_type != "sparse":
+            return NextState((following,), _dense(distance, self.reward_type))
+        nearest = np.minimum.reduce([norm_of(following - corner) for corner in CORNERS])
+        rewarded = (np.abs(following[:, 0]) + np.abs(following[:, 1]) >= self.radius) & (distance <= nearest)
+        return NextState((following,), np.where(rewarded, norm_of(state[0] - goal) - distance, 0.0))
+
+
+class _Momentum(_Corners):
+    """The state holds velocities, too."""
+
+    num_uniforms = 4
+    state_dim = 4
+
+    def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Any:
+        """Position uniform in [-0.2, 0.2]^2, velocity in [-0.1, 0.1]^2."""
+        parts = (square_start(uniforms[:2], _START, xp), square_start(uniforms[2:], _PUSH, xp))
+        return (np.concatenate(parts, axis=1),)
+
+    def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
+        """Add a tenth of ``actions (N, 2)``, clipped to [-1, 1], to the velocity, and that to the position."""
+        velocity = state[0][:, 2:] + _PUSH * clipped(actions)
+        position = state[0][:, :2] + velocity
+        distance = norm_of(position - constants["goal"])
+        if self.reward_type == "sparse":
+            reward = np.maximum(self.radius - distance, 0.0)
+        else:
+            reward = _dense(distance, self.reward_type)
+        return NextState((np.concatenate([position, velocity], axis=1),), reward)
+
+
+class _Walls(_Corners):
+    """The task names the middles of two gaps, too."""
+
+    def check_task(self, task: Any) -> dict[str, np.ndarray]:
+        """The goal and the middles of the gaps, ``(2,)`` each."""
+        names = ("goal", "gap_1", "gap_2")
+        if not isinstance(task, Mapping) or any(name not in task for name in names):
+            raise ValueError(
+                "task must be a mapping with 'goal', 'gap_1' and 'gap_2', for instance {'goal': (2, 2), 'gap_1': "
+                f"(1, 0), 'gap_2': (0, 2)}}, got {task!r}"
+            )
+        return {name: checked_point(f"task[{name!r}]", task[name]) for name in names}
+
+    def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
+        """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1], as far as the walls allow."""
+        goal = constants["goal"]
+        aim = state[0] + _STEP_SIZE * clipped(actions)
+        before, after = norm_of(state[0]), norm_of(aim)
+        following = aim
+        for radius, gap in ((_INNER, constants["gap_1"]), (_OUTER, constants["gap_2"])):
+            stopped = (before < radius) & (after > radius) & (norm_of(aim - gap) > _GAP)
+            onto = aim * ((radius - _INSIDE) / np.maximum(after, radius))[:, None]
+            following = np.where(stopped[:, None], onto, following)
+        distance = norm_of(following - goal)
+        if self.reward_type != "sparse":
+            return NextState((following,), _dense(distance, self.reward_type))
+        return NextState((following,), np.where(distance < self.radius, norm_of(state[0] - goal) - distance, 0.0))
+
+
+class _CornersEnv(PlaneEnv, ABC):
+    """A point without momentum or walls; subclasses choose the reward.
 
     Args:
         goal: Shape ``(2,)``.
-        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means the class's own, sparse.
+        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means the class's own.
         sparse_reward_radius: Where the sparse reward begins.
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    state_dim: ClassVar[int] = 2
     drawn_reach: ClassVar[float] = _DRAWN_REACH
-    _own_reward: ClassVar[RewardType] = "sparse"
+    own_reward: ClassVar[RewardType]
 
     def __init__(
         self,
@@ -66,9 +153,9 @@ class PointCornersEnv(PlaneEnv):
         sparse_reward_radius: float = 0.5,
         render_mode: str | None = None,
     ) -> None:
-        self._reward_type: RewardType = _checked_reward(self._own_reward if reward_type is None else reward_type)
-        self._radius = _checked_radius(sparse_reward_radius)
-        super().__init__(plane_spec(_HORIZON), {"goal": checked_point("goal", goal)}, render_mode)
+        reward = self.own_reward if reward_type is None else reward_type
+        task = {"goal": checked_point("goal", goal)}
+        super().__init__(_Corners(type(self), plane_spec(_HORIZON), task, reward, sparse_reward_radius), render_mode)
 
     @classmethod
     def sample_tasks(
@@ -77,42 +164,33 @@ class PointCornersEnv(PlaneEnv):
         """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
         return _corner_tasks(num_tasks, generator)
 
-    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The goal ``(2,)``."""
-        return {"goal": goal_of(task)}
 
-    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
-        """Uniform in [-0.2, 0.2]^2."""
-        return generator.uniform(-_START, _START, size=2)
+class PointCornersEnv(_CornersEnv):
+    """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
 
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """Where the points are, ``(N, 2)``."""
-        return state.astype(np.float32)
+    The sparse reward is how much nearer to the goal a step has come, where the goal is the nearest corner and the point
+    has left the start (its 1-norm is at least ``sparse_reward_radius``), and 0 elsewhere.
 
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
-    ) -> ArrayStep:
-        """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1]."""
-        goal = constants["goal"]
-        following = state + _STEP_SIZE * clipped(actions)
-        distance = norm_of(following - goal)
-        if self._reward_type != "sparse":
-            return ArrayStep(following, _dense(distance, self._reward_type))
-        nearest = np.minimum.reduce([norm_of(following - corner) for corner in CORNERS])
-        rewarded = (np.abs(following[:, 0]) + np.abs(following[:, 1]) >= self._radius) & (distance <= nearest)
-        return ArrayStep(following, np.where(rewarded, norm_of(state - goal) - distance, 0.0))
+    Args:
+        goal: Shape ``(2,)``.
+        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means sparse.
+        sparse_reward_radius: Where the sparse reward begins.
+        render_mode: ``None`` or ``"rgb_array"``.
+    """
+
+    own_reward: ClassVar[RewardType] = "sparse"
 
 
-class DensePointCornersEnv(PointCornersEnv):
+class DensePointCornersEnv(_CornersEnv):
     """A point that looks for a corner, rewarded with minus its distance to it."""
 
-    _own_reward: ClassVar[RewardType] = "dense"
+    own_reward: ClassVar[RewardType] = "dense"
 
 
-class DenseSquaredPointCornersEnv(PointCornersEnv):
+class DenseSquaredPointCornersEnv(_CornersEnv):
     """A point that looks for a corner, rewarded with minus the square of its distance to it."""
 
-    _own_reward: ClassVar[RewardType] = "dense_squared"
+    own_reward: ClassVar[RewardType] = "dense_squared"
 
 
 class PointMomentumEnv(PlaneEnv):
@@ -127,7 +205,6 @@ class PointMomentumEnv(PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    state_dim: ClassVar[int] = 4
     drawn_reach: ClassVar[float] = _DRAWN_REACH
 
     def __init__(
@@ -137,10 +214,9 @@ class PointMomentumEnv(PlaneEnv):
         sparse_reward_radius: float = 2.0,
         render_mode: str | None = None,
     ) -> None:
-        self._reward_type: RewardType = _checked_reward(reward_type)
-        self._radius = _checked_radius(sparse_reward_radius)
         spec = plane_spec(_HORIZON, ("x", "y", "x_velocity", "y_velocity"))
-        super().__init__(spec, {"goal": checked_point("goal", goal)}, render_mode)
+        task = {"goal": checked_point("goal", goal)}
+        super().__init__(_Momentum(type(self), spec, task, reward_type, sparse_reward_radius), render_mode)
 
     @classmethod
     def sample_tasks(
@@ -148,32 +224,6 @@ class PointMomentumEnv(PlaneEnv):
     ) -> list[dict[str, np.ndarray]]:
         """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
         return _corner_tasks(num_tasks, generator)
-
-    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The goal ``(2,)``."""
-        return {"goal": goal_of(task)}
-
-    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
-        """Position uniform in [-0.2, 0.2]^2, velocity in [-0.1, 0.1]^2."""
-        start = generator.uniform(-_START, _START, size=2)
-        return np.concatenate([start, generator.uniform(-_PUSH, _PUSH, size=2)])
-
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """Positions and velocities, ``(N, 4)``."""
-        return state.astype(np.float32)
-
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
-    ) -> ArrayStep:
-        """Add a tenth of ``actions (N, 2)``, clipped to [-1, 1], to the velocity, and that to the position."""
-        velocity = state[:, 2:] + _PUSH * clipped(actions)
-        position = state[:, :2] + velocity
-        distance = norm_of(position - constants["goal"])
-        if self._reward_type == "sparse":
-            reward = np.maximum(self._radius - distance, 0.0)
-        else:
-            reward = _dense(distance, self._reward_type)
-        return ArrayStep(np.concatenate([position, velocity], axis=1), reward)
 
 
 class PointWallsEnv(PlaneEnv):
@@ -196,7 +246,6 @@ class PointWallsEnv(PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    state_dim: ClassVar[int] = 2
     drawn_reach: ClassVar[float] = _DRAWN_REACH
 
     def __init__(
@@ -208,9 +257,9 @@ class PointWallsEnv(PlaneEnv):
         sparse_reward_radius: float = 2.0,
         render_mode: str | None = None,
     ) -> None:
-        self._reward_type: RewardType = _checked_reward(reward_type)
-        self._radius = _checked_radius(sparse_reward_radius)
-        super().__init__(plane_spec(_HORIZON), {"goal": goal, "gap_1": gap_1, "gap_2": gap_2}, render_mode)
+        task = {"goal": goal, "gap_1": gap_1, "gap_2": gap_2}
+        spec = plane_spec(_HORIZON)
+        super().__init__(_Walls(type(self), spec, task, reward_type, sparse_reward_radius), render_mode)
 
     @classmethod
     def sample_tasks(
@@ -226,45 +275,10 @@ class PointWallsEnv(PlaneEnv):
             for goal, (inner, outer) in zip(goals, directions, strict=True)
         ]
 
-    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The goal and the middles of the gaps, ``(2,)`` each."""
-        names = ("goal", "gap_1", "gap_2")
-        if not isinstance(task, Mapping) or any(name not in task for name in names):
-            raise ValueError(
-                "task must be a mapping with 'goal', 'gap_1' and 'gap_2', for instance {'goal': (2, 2), 'gap_1': "
-                f"(1, 0), 'gap_2': (0, 2)}}, got {task!r}"
-            )
-        return {name: checked_point(f"task[{name!r}]", task[name]) for name in names}
-
     def walls(self) -> list[Wall]:
         """The two walls."""
         task = self.get_task()
         return [(_INNER, task["gap_1"], _GAP), (_OUTER, task["gap_2"], _GAP)]
-
-    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
-        """Uniform in [-0.2, 0.2]^2."""
-        return generator.uniform(-_START, _START, size=2)
-
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """Where the points are, ``(N, 2)``."""
-        return state.astype(np.float32)
-
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
-    ) -> ArrayStep:
-        """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1], as far as the walls allow."""
-        goal = constants["goal"]
-        aim = state + _STEP_SIZE * clipped(actions)
-        before, after = norm_of(state), norm_of(aim)
-        following = aim
-        for radius, gap in ((_INNER, constants["gap_1"]), (_OUTER, constants["gap_2"])):
-            stopped = (before < radius) & (after > radius) & (norm_of(aim - gap) > _GAP)
-            onto = aim * ((radius - _INSIDE) / np.maximum(after, radius))[:, None]
-            following = np.where(stopped[:, None], onto, following)
-        distance = norm_of(following - goal)
-        if self._reward_type != "sparse":
-            return ArrayStep(following, _dense(distance, self._reward_type))
-        return ArrayStep(following, np.where(distance < self._radius, norm_of(state - goal) - distance, 0.0))
 
 
 def _dense(distance: np.ndarray, reward_type: RewardType) -> np.ndarray:
@@ -276,15 +290,3 @@ def _corner_tasks(num_tasks: int, generator: np.random.Generator | int | None) -
     rounds = -(-num_tasks // len(CORNERS))
     order = np.concatenate([generator.permutation(len(CORNERS)) for _ in range(rounds)]) if rounds else []
     return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]
-
-
-def _checked_reward(reward_type: Any) -> RewardType:
-    if reward_type not in get_args(RewardType):
-        raise ValueError(f"reward_type must be 'dense', 'dense_squared' or 'sparse', got {reward_type!r}")
-    return reward_type
-
-
-def _checked_radius(radius: Any) -> float:
-    if isinstance(radius, bool) or not isinstance(radius, int | float | np.number) or not 0.0 < radius < np.inf:
-        raise ValueError(f"sparse_reward_radius must be a finite number above 0, got {radius!r}")
-    return float(radius)

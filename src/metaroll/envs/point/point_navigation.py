@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.envs.base.batched_env import ArrayStep
-from metaroll.envs.point.planar import checked_point, clipped, goal_of, plane_spec
+from metaroll.envs.base.simulator import Columns, NextState
+from metaroll.envs.point.planar import PointSimulator, checked_point, clipped, plane_spec
 from metaroll.envs.point.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
 
@@ -17,6 +17,19 @@ __all__ = ["PointNavigationEnv"]
 _STEP_SIZE = 0.1
 _STOP_RADIUS = 0.01
 _HORIZON = 100
+
+
+class _Navigation(PointSimulator):
+    """All start in the origin."""
+
+    def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
+        """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
+        following = state[0] + _STEP_SIZE * clipped(actions)
+        offset = following - constants["goal"]
+        x, y = offset[:, 0], offset[:, 1]
+        squared = x * x + y * y
+        arrived = squared < _STOP_RADIUS * _STOP_RADIUS
+        return NextState((following,), -squared, arrived, None, {"success": arrived})
 
 
 class PointNavigationEnv(PlaneEnv):
@@ -34,11 +47,11 @@ class PointNavigationEnv(PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    state_dim: ClassVar[int] = 2
     drawn_reach: ClassVar[float] = 0.75
 
     def __init__(self, goal: Sequence[float] | np.ndarray = (0.0, 0.0), render_mode: str | None = None) -> None:
-        super().__init__(plane_spec(_HORIZON), {"goal": checked_point("goal", goal)}, render_mode)
+        task = {"goal": checked_point("goal", goal)}
+        super().__init__(_Navigation(type(self), plane_spec(_HORIZON), task), render_mode)
 
     @classmethod
     def sample_tasks(
@@ -46,26 +59,3 @@ class PointNavigationEnv(PlaneEnv):
     ) -> list[dict[str, np.ndarray]]:
         """Tasks ``{"goal": (2,)}`` with goals uniform in [-0.5, 0.5]^2."""
         return [{"goal": goal} for goal in as_generator(generator).uniform(-0.5, 0.5, size=(num_tasks, 2))]
-
-    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The goal ``(2,)``."""
-        return {"goal": goal_of(task)}
-
-    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
-        """The origin."""
-        return np.zeros(2)
-
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """Where the points are, ``(N, 2)``."""
-        return state.astype(np.float32)
-
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
-    ) -> ArrayStep:
-        """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
-        following = state + _STEP_SIZE * clipped(actions)
-        offset = following - constants["goal"]
-        x, y = offset[:, 0], offset[:, 1]
-        squared = x * x + y * y
-        arrived = squared < _STOP_RADIUS * _STOP_RADIUS
-        return ArrayStep(following, -squared, {"success": arrived}, arrived)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.envs.base.batched_env import ArrayStep
-from metaroll.envs.point.planar import checked_point, clipped, goal_of, norm_of, plane_spec
+from metaroll.envs.base.simulator import Columns, NextState
+from metaroll.envs.point.planar import (
+    PointSimulator,
+    checked_point,
+    clipped,
+    goal_of,
+    norm_of,
+    plane_spec,
+    square_start,
+)
 from metaroll.envs.point.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
 
@@ -45,56 +54,37 @@ def go_to(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(offset / STEP_SIZE, -1.0), 1.0)
 
 
-class PointRobotEnv(PlaneEnv):
-    """A point that starts anywhere in [-1, 1]^2 and is rewarded with minus its distance to the goal.
-
-    It never ends; the family's horizon is 20 steps. ``reset(options={"init_state": (x, y)})`` chooses the start.
+class _PointRobot(PointSimulator):
+    """Points that start anywhere in [-1, 1]^2, or in the origin.
 
     Args:
-        goal: Shape ``(2,)``.
-        render_mode: ``None`` or ``"rgb_array"``.
+        env_type: The class of the single environment.
+        goal: Goal of plans without a task, ``(2,)``.
+        sparse: Start in the origin, and tell the sparse reward, too.
     """
 
-    state_dim: ClassVar[int] = 2
+    def __init__(self, env_type: type, goal: Any, sparse: bool) -> None:
+        super().__init__(env_type, plane_spec(HORIZON), {"goal": checked_point("goal", goal)})
+        self.sparse = sparse
+        self.num_uniforms = 0 if sparse else 2
+
+    def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Any:
+        return super().initial_state(uniforms, constants, xp) if self.sparse else (square_start(uniforms, 1.0, xp),)
+
+    def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
+        """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
+        following, reward = point_robot_step(state[0], actions, constants["goal"])
+        infos = {"success": reward >= -GOAL_RADIUS}
+        if self.sparse:
+            infos = {"sparse_reward": sparse_reward(reward), **infos}
+        return NextState((following,), reward, None, None, infos)
+
+
+class _PointRobotEnv(PlaneEnv, ABC):
+    """What both robots share: how they are drawn, and what their oracle does."""
+
     drawn_reach: ClassVar[float] = 1.5
     goal_radius: ClassVar[float] = GOAL_RADIUS
-    infos: ClassVar[tuple[str, ...]] = ("success",)
-    _default_goal: ClassVar[tuple[float, float]] = (0.0, 0.0)
-
-    def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:
-        goal = checked_point("goal", self._default_goal if goal is None else goal)
-        super().__init__(plane_spec(HORIZON), {"goal": goal}, render_mode)
-
-    @classmethod
-    def sample_tasks(
-        cls, num_tasks: int, generator: np.random.Generator | int | None = None
-    ) -> list[dict[str, np.ndarray]]:
-        """Tasks ``{"goal": (2,)}`` with goals uniform in [-1, 1]^2."""
-        return [{"goal": goal} for goal in as_generator(generator).uniform(-1.0, 1.0, size=(num_tasks, 2))]
-
-    def checked_task(self, task: Any) -> dict[str, np.ndarray]:
-        """The goal ``(2,)``."""
-        return {"goal": goal_of(task)}
-
-    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
-        """Uniform in [-1, 1]^2."""
-        return generator.uniform(-1.0, 1.0, size=2)
-
-    def observe(self, state: np.ndarray) -> np.ndarray:
-        """Where the points are, ``(N, 2)``."""
-        return state.astype(np.float32)
-
-    def advance(
-        self, state: np.ndarray, actions: np.ndarray, constants: Mapping[str, np.ndarray], noise: np.ndarray
-    ) -> ArrayStep:
-        """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
-        following, reward = point_robot_step(state, actions, constants["goal"])
-        return ArrayStep(following, reward, self.infos_of(reward))
-
-    @classmethod
-    def infos_of(cls, reward: np.ndarray) -> dict[str, np.ndarray]:
-        """What a step tells besides the reward ``(N,)``: ``success``, within 0.2 of the goal."""
-        return {"success": reward >= -GOAL_RADIUS}
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
@@ -107,15 +97,44 @@ class PointRobotEnv(PlaneEnv):
         return go_to(contexts["goal"], obs)
 
 
-class SparsePointRobotEnv(PointRobotEnv):
+class PointRobotEnv(_PointRobotEnv):
+    """A point that starts anywhere in [-1, 1]^2 and is rewarded with minus its distance to the goal.
+
+    It never ends; the family's horizon is 20 steps. ``reset(options={"init_state": (x, y)})`` chooses the start.
+
+    Args:
+        goal: Shape ``(2,)``; ``None`` means the origin.
+        render_mode: ``None`` or ``"rgb_array"``.
+    """
+
+    infos: ClassVar[tuple[str, ...]] = ("success",)
+
+    def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:
+        super().__init__(_PointRobot(type(self), (0.0, 0.0) if goal is None else goal, sparse=False), render_mode)
+
+    @classmethod
+    def sample_tasks(
+        cls, num_tasks: int, generator: np.random.Generator | int | None = None
+    ) -> list[dict[str, np.ndarray]]:
+        """Tasks ``{"goal": (2,)}`` with goals uniform in [-1, 1]^2."""
+        return [{"goal": goal} for goal in as_generator(generator).uniform(-1.0, 1.0, size=(num_tasks, 2))]
+
+
+class SparsePointRobotEnv(_PointRobotEnv):
     """A point that starts in the origin, with goals on the unit half circle.
 
     The reward is dense, for learning; ``info["sparse_reward"]`` is 1 - distance within 0.2 of the goal and 0 elsewhere,
     for the context and for evaluation.
+
+    Args:
+        goal: Shape ``(2,)``; ``None`` means (1, 0).
+        render_mode: ``None`` or ``"rgb_array"``.
     """
 
     infos: ClassVar[tuple[str, ...]] = ("sparse_reward", "success")
-    _default_goal: ClassVar[tuple[float, float]] = (1.0, 0.0)
+
+    def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:
+        super().__init__(_PointRobot(type(self), (1.0, 0.0) if goal is None else goal, sparse=True), render_mode)
 
     @classmethod
     def sample_tasks(
@@ -124,12 +143,3 @@ class SparsePointRobotEnv(PointRobotEnv):
         """Tasks ``{"goal": (2,)}``: ``num_tasks`` points at equal distances on the half circle, shuffled."""
         angles = as_generator(generator).permutation(np.linspace(0.0, np.pi, num_tasks))
         return [{"goal": goal} for goal in np.stack([np.cos(angles), np.sin(angles)], axis=1)]
-
-    def draw_state(self, generator: np.random.Generator) -> np.ndarray:
-        """The origin."""
-        return np.zeros(2)
-
-    @classmethod
-    def infos_of(cls, reward: np.ndarray) -> dict[str, np.ndarray]:
-        """``sparse_reward`` and ``success`` for rewards ``(N,)``."""
-        return {"sparse_reward": sparse_reward(reward), "success": reward >= -GOAL_RADIUS}

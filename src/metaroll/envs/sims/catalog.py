@@ -13,13 +13,12 @@ from metaroll.envs.sims.ball_on_beam import BallOnBeamModel
 from metaroll.envs.sims.cart_pole import CartPoleModel
 from metaroll.envs.sims.catapult import CatapultModel
 from metaroll.envs.sims.gaussian_2d import Gaussian2DModel
-from metaroll.envs.sims.one_step_tasks import LowestHeightTask, NoTask
 from metaroll.envs.sims.oscillator import OscillatorModel
 from metaroll.envs.sims.pendulum import PendulumModel
 from metaroll.envs.sims.qube import QubeModel
 from metaroll.envs.sims.rewards import ExpQuadrErr, QuadrErr, ScaledExpQuadrErr
 from metaroll.envs.sims.sim_env import SimEnv
-from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, RadiallySymmDesStateTask
+from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, LowestHeightTask, NoTask, RadiallySymmDesStateTask
 
 __all__ = [
     "BallOnBeamEnv",

@@ -2,7 +2,7 @@
 
 A *column* is one quantity of all simulations: an array ``(N,)`` of NumPy or torch (any device, with gradients), or a
 plain number. The same formula serves all of them: it only uses Python's operators and the functions of ``xp``, the
-namespace of the array library, or ``scalar_math.SCALARS`` for plain numbers.
+namespace of the array library, or ``SCALARS`` for plain numbers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
-__all__ = ["EFFICIENCY", "NON_NEGATIVE", "POSITIVE", "Column", "Columns", "Constants", "SimModel"]
+__all__ = ["EFFICIENCY", "NON_NEGATIVE", "POSITIVE", "SCALARS", "Column", "Columns", "Constants", "SimModel"]
 
 Column = Any
 """``(N,)`` array, or a number."""
@@ -122,3 +123,40 @@ class SimModel(ABC):
     def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
         """Mechanical energy in J, conserved without friction and input; raises where a model has none."""
         raise NotImplementedError(f"{self.name} has no mechanical energy")
+
+
+def _where(condition: bool, then: Any, otherwise: Any) -> Any:
+    return then if condition else otherwise
+
+
+def _clip(value: float, low: float | None = None, high: float | None = None) -> float:
+    if low is not None and value < low:
+        return low
+    return high if high is not None and value > high else value
+
+
+def _sign(value: float) -> float:
+    return float((value > 0) - (value < 0))
+
+
+SCALARS = SimpleNamespace(
+    sin=math.sin,
+    cos=math.cos,
+    tan=math.tan,
+    exp=math.exp,
+    log=math.log,
+    sqrt=math.sqrt,
+    tanh=math.tanh,
+    atan2=math.atan2,
+    floor=math.floor,
+    abs=abs,
+    sign=_sign,
+    where=_where,
+    clip=_clip,
+    minimum=min,
+    maximum=max,
+    logical_and=lambda left, right: left and right,
+    logical_or=lambda left, right: left or right,
+    pi=math.pi,
+)
+"""``xp`` for plain Python numbers: one simulation alone, for interactive use and as a baseline."""

@@ -1,4 +1,4 @@
-"""One simulation as a Gymnasium environment; it is the batched computation of width 1 (specs/sampling.md 16.2)."""
+"""One simulation as a Gymnasium environment; it is the batched computation of width 1."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.envs.sims.batch import SimBatch
-from metaroll.envs.sims.initial_states import checked_init
+from metaroll.envs.base.batched_env import check_render_mode
+from metaroll.envs.base.simulator_slots import SimulatorRows
+from metaroll.envs.sims.config import SimConfig
 from metaroll.envs.sims.model import SimModel
-from metaroll.envs.sims.setting import SimSetting
-from metaroll.envs.sims.sim_slots import SimSlots, applicable, place_of
+from metaroll.envs.sims.simulator import SimSimulator, SimSlots, SimState
 from metaroll.envs.sims.tasks import SimTask
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["RealEnv", "SimEnv"]
 
-_OPTIONS = ("domain_param", "init_state")
+_OPTIONS = ("domain_param", "init_state", "max_steps")
 _ROW = np.zeros(1, dtype=np.int64)
 
 
 class RealEnv:
-    """Marks environments that are real devices: their domain parameters are not known (specs/sampling.md 16.2)."""
+    """Marks environments that are real devices: their domain parameters are not known."""
 
 
 class _NominalParams:
@@ -48,15 +48,15 @@ def _nominal_params(env: Any) -> dict[str, float]:
 
 
 class SimEnv(gymnasium.Env):
-    """A simulated system with a task (specs/sampling.md 16.2).
+    """A simulated system with a task.
 
     The reward of a step is that of the state before it and of the action as it was given; the system gets the action
     within its bounds, which ``info["act_applied"]`` tells. ``terminated`` means success, or a state outside of
     ``state_space`` (which the last observation then shows), ``truncated`` the horizon.
 
     ``reset(seed, options)`` takes the options ``init_state``, a state ``(S,)`` or an element of the model's own space
-    of initial states, and ``domain_param``, a dict, which stays in force. All that can be set survives copying and
-    pickling.
+    of initial states, ``domain_param``, a dict, which stays in force, and ``max_steps``, where this episode is cut off
+    if that is before the horizon. All that can be set survives copying and pickling.
 
     Args:
         model: The physics.
@@ -81,51 +81,55 @@ class SimEnv(gymnasium.Env):
         init_space: Any = None,
         render_mode: str | None = None,
     ) -> None:
-        if render_mode not in (None, "rgb_array"):
-            raise ValueError(f"render_mode must be None or 'rgb_array', got {render_mode!r}")
+        check_render_mode(self, render_mode)
         self.render_mode = render_mode
-        setting = SimSetting.of(model, task, dt=dt, max_steps=max_steps)
-        self._use(setting.with_params(domain_param or {}).with_initial(init_space))
+        config = SimConfig.of(model, task, dt=dt, max_steps=max_steps)
+        self._use(config.with_params(domain_param or {}).with_initial(init_space))
         self._begun = False
 
     # -- configuration -----------------------------------------------------------------------------------------------
 
     @property
-    def setting(self) -> SimSetting:
+    def config(self) -> SimConfig:
         """All of the configuration, as an immutable object."""
-        return self._setting
+        return self._config
+
+    @property
+    def plan_options(self) -> tuple[str, ...]:
+        """What of a plan a reset wants to know: where rollouts are cut off, if rewards count the remaining steps."""
+        return ("max_steps",) if self.task.needs_horizon else ()
 
     @property
     def model(self) -> SimModel:
         """The physics."""
-        return self._setting.model
+        return self._config.model
 
     @property
     def task(self) -> SimTask:
         """Rewards; may be set."""
-        return self._setting.task
+        return self._config.task
 
     @task.setter
     def task(self, task: SimTask) -> None:
-        self._use(self._setting.with_task(task))
+        self._use(self._config.with_task(task))
 
     @property
     def dt(self) -> float:
         """Length of a step in s; may be set."""
-        return self._setting.dt
+        return self._config.dt
 
     @dt.setter
     def dt(self, dt: float) -> None:
-        self._use(self._setting.with_dt(dt))
+        self._use(self._config.with_dt(dt))
 
     @property
     def max_steps(self) -> float:
         """Horizon: a whole number, or infinity; may be set."""
-        return self._setting.max_steps
+        return self._config.max_steps
 
     @max_steps.setter
     def max_steps(self, max_steps: float) -> None:
-        self._use(self._setting.with_max_steps(max_steps))
+        self._use(self._config.with_max_steps(max_steps))
 
     @property
     def init_space(self) -> Any:
@@ -134,21 +138,21 @@ class SimEnv(gymnasium.Env):
         ``None`` stands for the model's own, which is shown as the ``Box`` around it. What is set holds until it is set
         again, whatever happens to the domain parameters.
         """
-        own = self._setting.initial.shown()
-        return Box(*self._setting.initial_bounds(), dtype=np.float64) if own is None else own
+        own = self._config.initial.shown()
+        return Box(*self._config.initial_bounds(), dtype=np.float64) if own is None else own
 
     @init_space.setter
     def init_space(self, init_space: Any) -> None:
-        self._use(self._setting.with_initial(init_space))
+        self._use(self._config.with_initial(init_space))
 
     @property
     def domain_param(self) -> dict[str, float]:
         """All domain parameters (a copy); setting a dict changes those it names."""
-        return dict(self._setting.params)
+        return dict(self._config.params)
 
     @domain_param.setter
     def domain_param(self, params: Mapping[str, Any]) -> None:
-        self._use(self._setting.with_params(params))
+        self._use(self._config.with_params(params))
 
     get_nominal_domain_param = _NominalParams()
     """Domain parameters of the undisturbed system, a dict; called on the class: as it is by default."""
@@ -178,12 +182,12 @@ class SimEnv(gymnasium.Env):
     @property
     def state(self) -> np.ndarray | None:
         """The present state ``(S,)`` (a copy); ``None`` before the first reset."""
-        return self._batch.state[0] if self._begun else None
+        return self._state_rows()[0] if self._begun else None
 
     @property
     def curr_step(self) -> int:
         """Steps since the last reset."""
-        return int(self._batch.steps[0])
+        return int(self._rows.ages[0])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -194,14 +198,16 @@ class SimEnv(gymnasium.Env):
         for name in options:
             if name not in _OPTIONS:
                 raise unknown_name("option of reset", str(name), _OPTIONS)
-        given, params = options.get("init_state"), options.get("domain_param")
-        setting = self._setting if params is None else self._setting.with_params(params)
-        init = None if given is None else checked_init(self.model, given)
+        given, params, limit = options.get("init_state"), options.get("domain_param"), options.get("max_steps")
+        config = self._config if params is None else self._config.with_params(params)
+        inits = None if given is None else [self._rows.simulator.check_init_state(given)]
         if params is not None:
-            self._use(setting)
-        self._batch.begin(_ROW, None, place_of(setting, lambda row: self.np_random, [init]))
+            self._use(config)
+        drawn = int(self.np_random.integers(2**31)) if seed is None else seed
+        limits = None if limit is None else np.array([limit], dtype=np.float64)
+        self._rows.begin(_ROW, np.array([drawn]), inits=inits, max_steps=limits)
         self._begun = True
-        return self._batch.observe()[0], {}
+        return self._rows.observe()[0], {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One step with ``action (A,)``, which is left as it is."""
@@ -212,11 +218,10 @@ class SimEnv(gymnasium.Env):
             raise ShapeError(f"action must have shape {self.action_space.shape}, got {action.shape}")
         if np.isnan(action).any():
             raise ValueError(f"action must not be NaN, got {action.tolist()}; the environment has not moved")
-        outcome = self._batch.outcome(action[None])
-        self._batch.accept(outcome)
-        info = {"act_applied": np.concatenate(outcome.applied)}
-        ends = bool(outcome.terminated[0]), bool(outcome.truncated[0])
-        return self._batch.observe()[0], float(outcome.reward[0]), *ends, info
+        found = self._rows.step(action[None])
+        info = {name: values[0] for name, values in found.infos.items()}
+        ends = bool(found.terminated[0]), bool(found.truncated[0])
+        return self._rows.observe()[0], float(found.rewards[0]), *ends, info
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """What is observed in ``state (S,)``."""
@@ -229,7 +234,7 @@ class SimEnv(gymnasium.Env):
         """What is observed now, ``(O,)``."""
         if not self._begun:
             raise gymnasium.error.ResetNeeded("reset() must be called before current_observation()")
-        return self._batch.observe()[0]
+        return self._rows.observe()[0]
 
     def limit_act(self, act: np.ndarray) -> np.ndarray:
         """``act (A,)`` within its bounds (a copy)."""
@@ -242,8 +247,8 @@ class SimEnv(gymnasium.Env):
         """Mechanical energy of the present state in J, for the models that know theirs."""
         if not self._begun:
             raise gymnasium.error.ResetNeeded("reset() must be called before energy()")
-        state = tuple(self._batch.state.T)
-        return float(self.model.energy(state, self._setting.constants(), np)[0])
+        state: SimState = self._rows.state
+        return float(self.model.energy(state.values, self._config.constants(), np)[0])
 
     def render(self) -> np.ndarray | None:
         """A picture of the present state, uint8 ``(H, W, 3)``, with ``render_mode="rgb_array"``."""
@@ -256,7 +261,8 @@ class SimEnv(gymnasium.Env):
             raise gymnasium.error.ResetNeeded("reset() must be called before render()")
         from metaroll.envs.sims.drawing import draw
 
-        return draw(self.model, self._batch.state[0], self._batch.memory[0], self.domain_param)
+        memory = np.array([column[0] for column in self._rows.state.memory])
+        return draw(self.model, self._state_rows()[0], memory, self.domain_param)
 
     def close(self) -> None:
         """Nothing to release."""
@@ -275,16 +281,20 @@ class SimEnv(gymnasium.Env):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether ``SimSlots`` can apply ``update``: nothing, or domain parameters."""
-        return applicable(update)
+        return self._rows.simulator.accepts_update(update)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _use(self, setting: SimSetting) -> None:
-        """Go on with another setting from the present state."""
-        spec, batch = setting.spec(), SimBatch(setting, 1, generator=0)
-        before: SimBatch | None = self.__dict__.get("_batch")
-        if before is not None:
-            batch.take_over(before)
-        self._setting, self._batch = setting, batch
-        self.env_spec: EnvSpec = spec
-        self.observation_space, self.action_space = spec.observation_space, spec.action_space
+    def _use(self, config: SimConfig) -> None:
+        """Go on with another configuration from the present state."""
+        simulator = SimSimulator(config, name=type(self).__name__)
+        rows = SimulatorRows(simulator, 1)
+        before: SimulatorRows | None = self.__dict__.get("_rows")
+        if before is not None and before.state is not None:
+            rows.resume(before, before.state._replace(horizon=np.array([config.max_steps], dtype=np.float64)))
+        self._config, self._rows = config, rows
+        self.env_spec: EnvSpec = simulator.env_spec
+        self.observation_space, self.action_space = self.env_spec.observation_space, self.env_spec.action_space
+
+    def _state_rows(self) -> np.ndarray:
+        return self._rows.simulator.state_rows(self._rows.state, np)

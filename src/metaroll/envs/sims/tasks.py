@@ -13,7 +13,15 @@ from metaroll.envs.sims.model import Column, Columns, Constants, SimModel
 from metaroll.envs.sims.rewards import RewardFunction
 from metaroll.errors import ShapeError
 
-__all__ = ["DesStateTask", "FinalRewTask", "RadiallySymmDesStateTask", "SimTask", "outside"]
+__all__ = [
+    "DesStateTask",
+    "FinalRewTask",
+    "LowestHeightTask",
+    "NoTask",
+    "RadiallySymmDesStateTask",
+    "SimTask",
+    "outside",
+]
 
 _TWO_PI = 2.0 * math.pi
 
@@ -237,3 +245,33 @@ class FinalRewTask(SimTask):
         if succeeded is None or self.always_negative:
             return reward
         return reward + xp.where(succeeded, size, 0.0)
+
+
+@dataclass(frozen=True)
+class LowestHeightTask(SimTask):
+    """The reward is minus the absolute height that the step leads to, the first entry of the state."""
+
+    def step_reward(
+        self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
+    ) -> Column:
+        """See ``SimTask.step_reward``."""
+        return -abs(following[0])
+
+    def has_succeeded(self, state: Columns, xp: Any) -> Column:
+        """Always: nothing more is to be done."""
+        return state[0] == state[0]
+
+
+@dataclass(frozen=True)
+class NoTask(SimTask):
+    """Every reward is 0."""
+
+    def step_reward(
+        self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
+    ) -> Column:
+        """See ``SimTask.step_reward``."""
+        return 0.0 * state[0]
+
+    def has_succeeded(self, state: Columns, xp: Any) -> Column:
+        """Always: nothing more is to be done."""
+        return state[0] == state[0]

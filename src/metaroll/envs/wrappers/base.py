@@ -106,6 +106,7 @@ class WrappedSlots(SlotsProxy):
     def __init__(self, slots: Slots, env_spec: EnvSpec) -> None:
         super().__init__(slots)
         self.env_spec = env_spec
+        self.info = replace(slots.info, steps_past_end=False, can_keep=False)  # wrappers have rows of their own
 
 
 def spec_of(env: Any) -> EnvSpec:

@@ -10,14 +10,118 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.checks import plain_number
-from metaroll.envs.sims.initial_states import InitialStates
+from metaroll.checks import check_number, check_whole, plain_number
 from metaroll.envs.sims.model import Columns, SimModel
 from metaroll.envs.sims.tasks import SimTask
-from metaroll.errors import DataError, unknown_name
+from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.types import EnvSpec
 
-__all__ = ["SimSetting", "check_order", "check_params"]
+__all__ = ["InitialStates", "SimConfig", "check_order", "check_params", "checked_init"]
+
+
+@dataclass(frozen=True, eq=False)
+class InitialStates:
+    """A distribution of initial states; elements are states ``(S,)``, or coordinates ``(D,)`` that stand for them.
+
+    Attributes:
+        low: Lowest entries of a box ``(D,)``, or ``None``.
+        high: Highest entries of it.
+        choices: States to choose from with equal chances, ``(K, D)``, or ``None``. With neither, the model draws.
+        single: Whether ``choices`` was given as one state.
+    """
+
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    choices: np.ndarray | None = None
+    single: bool = False
+
+    @classmethod
+    def of(cls, init_space: Any, model: SimModel) -> InitialStates:
+        """From a finite ``Box``, a state ``(D,)``, a list of states ``(K, D)``, or ``None`` (the model's own).
+
+        Raises:
+            ShapeError: Elements are neither states nor coordinates of initial states.
+            ValueError: Infinite bounds, NaN, or no state at all.
+        """
+        if init_space is None or isinstance(init_space, cls):
+            return cls() if init_space is None else init_space
+        if isinstance(init_space, Box):
+            low = checked_init(model, init_space.low, "init_space.low", finite=False)
+            high = checked_init(model, init_space.high, "init_space.high", finite=False)
+            if not (np.isfinite(low).all() and np.isfinite(high).all()):
+                raise ValueError(
+                    f"init_space must be bounded, since initial states are drawn from it, got {init_space}"
+                )
+            return cls(low, high)
+        try:
+            array = np.array(init_space, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"init_space must be a Box, a state, a list of states of one length, or None, got {init_space!r}"
+            ) from error
+        rows = np.atleast_2d(array)
+        if array.size == 0:
+            raise ValueError("init_space must hold at least one state, got none")
+        choices = np.stack([checked_init(model, row, "init_space") for row in rows])
+        return cls(choices=choices, single=array.ndim == 1)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the model draws."""
+        return self.low is None and self.choices is None
+
+    @property
+    def num_uniforms(self) -> int | None:
+        """Random numbers that an element takes; ``None``: the model draws."""
+        if self.choices is not None:
+            return int(len(self.choices) > 1)
+        return None if self.low is None else len(self.low)
+
+    def elements(self, uniforms: Columns, like: Any, xp: Any) -> Columns:
+        """Elements as D columns, from columns of numbers in [0, 1).
+
+        Args:
+            uniforms: ``num_uniforms`` columns.
+            like: A column, for number of rows, type and device.
+            xp: Array namespace.
+        """
+        if self.choices is not None:
+            if len(self.choices) == 1:
+                return tuple(xp.zeros_like(like) + value for value in self.choices[0].tolist())
+            chosen = xp.floor(uniforms[0] * len(self.choices))
+            columns = [xp.zeros_like(like) for _ in self.choices[0]]
+            for i, state in enumerate(self.choices.tolist()):
+                columns = [xp.where(chosen == i, value, c) for value, c in zip(state, columns, strict=True)]
+            return tuple(columns)
+        if self.low is None or self.high is None:
+            raise RuntimeError("the model draws its initial states itself")
+        box = zip(self.low.tolist(), self.high.tolist(), uniforms, strict=True)
+        return tuple(low + (high - low) * u for low, high, u in box)
+
+    def shown(self) -> Any:
+        """What it was made of (a copy); ``None`` for the model's own."""
+        if self.choices is not None:
+            return self.choices[0].copy() if self.single else list(self.choices.copy())
+        if self.low is None or self.high is None:
+            return None
+        return Box(self.low, self.high, dtype=np.float64)
+
+
+def checked_init(model: SimModel, value: Any, name: str = "init_state", *, finite: bool = True) -> np.ndarray:
+    """An initial state, or coordinates of one, in memory of its own."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must hold numbers, got {value!r}") from error
+    if array.shape != (len(model.state_labels),):
+        wanted = sorted({len(model.state_labels), _num_coordinates(model)}, reverse=True)
+        if array.ndim != 1 or array.size not in wanted:
+            shapes = " or ".join(f"({size},)" for size in wanted)
+            labels = ", ".join(model.state_labels)
+            raise ShapeError(f"{name} of the {model.name} must have shape {shapes} ({labels}), got {array.shape}")
+    if finite and not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {array}")
+    return array
 
 
 def check_params(model: SimModel, params: Mapping[str, Any]) -> dict[str, float]:
@@ -73,7 +177,7 @@ def _interval(low: float, high: float) -> str:
 
 
 @dataclass(frozen=True)
-class SimSetting:
+class SimConfig:
     """All that an environment can be configured with. Immutable: a change makes another one, or raises.
 
     Attributes:
@@ -102,40 +206,40 @@ class SimSetting:
     @classmethod
     def of(
         cls, model: SimModel, task: SimTask, *, dt: float | None = None, max_steps: float | None = None
-    ) -> SimSetting:
+    ) -> SimConfig:
         """The model's own values where none are given."""
         task.check(model)
         return cls(
             model,
             task,
-            _checked_dt(model.dt if dt is None else dt),
+            check_number("dt", model.dt if dt is None else dt, 0.0, above_low=True),
             _checked_max_steps(model.max_steps if max_steps is None else max_steps),
             dict(model.nominal),
             InitialStates(),
         )
 
-    def with_params(self, params: Mapping[str, Any]) -> SimSetting:
+    def with_params(self, params: Mapping[str, Any]) -> SimConfig:
         """With other values of the named domain parameters."""
         changed = {**self.params, **check_params(self.model, params)}
         check_order(self.model, changed)
         return replace(self, params=changed)
 
-    def with_max_steps(self, max_steps: float) -> SimSetting:
+    def with_max_steps(self, max_steps: float) -> SimConfig:
         """With another horizon."""
         return replace(self, max_steps=_checked_max_steps(max_steps))
 
-    def with_dt(self, dt: float) -> SimSetting:
+    def with_dt(self, dt: float) -> SimConfig:
         """With another length of a step."""
-        return replace(self, dt=_checked_dt(dt))
+        return replace(self, dt=check_number("dt", dt, 0.0, above_low=True))
 
-    def with_task(self, task: SimTask) -> SimSetting:
+    def with_task(self, task: SimTask) -> SimConfig:
         """With another task."""
         if not isinstance(task, SimTask):
             raise TypeError(f"task must be a SimTask, got {type(task).__name__}")
         task.check(self.model)
         return replace(self, task=task)
 
-    def with_initial(self, init_space: Any) -> SimSetting:
+    def with_initial(self, init_space: Any) -> SimConfig:
         """With other initial states (see ``InitialStates.of``)."""
         return replace(self, initial=InitialStates.of(init_space, self.model))
 
@@ -171,19 +275,10 @@ def _box(bounds: tuple[Columns, Columns], dtype: Any) -> Box:
     return Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 
-def _checked_dt(dt: Any) -> float:
-    if isinstance(dt, bool) or not isinstance(dt, int | float | np.number):
-        raise TypeError(f"dt must be a number of seconds, got {dt!r}")
-    if not (math.isfinite(dt) and dt > 0):
-        raise ValueError(f"dt must be positive and finite, got {dt}")
-    return float(dt)
-
-
 def _checked_max_steps(max_steps: Any) -> float:
-    if max_steps == math.inf:
-        return math.inf
-    if isinstance(max_steps, bool) or not isinstance(max_steps, int | np.integer):
-        raise TypeError(f"max_steps must be a whole number or infinity, got {max_steps!r}")
-    if max_steps < 1:
-        raise ValueError(f"max_steps must be at least 1, got {max_steps}")
-    return int(max_steps)
+    return math.inf if max_steps == math.inf else check_whole("max_steps", max_steps)
+
+
+def _num_coordinates(model: SimModel) -> int:
+    nominal = {name: np.array([value]) for name, value in model.nominal.items()}
+    return len(model.initial_bounds(model.constants(nominal, np))[0])

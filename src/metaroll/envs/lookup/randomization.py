@@ -1,4 +1,4 @@
-"""How the constants of the simulated systems vary by default (specs/sampling.md 16.4, and the tables of 17)."""
+"""Randomizers by name: the default ranges of an environment's constants, and narrower ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.envs.lookup.source import close_made, is_env_instance, make_env
-from metaroll.envs.sims.spreads import spreads_of
+from metaroll.envs.sims.families import ranges_of
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.errors import DataError
 from metaroll.tasks.distributions import DomainParam
@@ -72,17 +72,17 @@ def empty_randomizer() -> DomainRandomizer:
 
 def _rules_of(env: Any) -> Rules:
     model = next((layer.model for layer in env_layers(env) if hasattr(layer, "model")), None)
-    rules = spreads_of(model)
+    rules = ranges_of(model)
     if rules is None:
         raise ValueError(
-            f"there are no default spreads for {type(getattr(env, 'unwrapped', env)).__name__}; give "
+            f"there are no default ranges for {type(getattr(env, 'unwrapped', env)).__name__}; give "
             "rules={'mass': ('normal', 0.2, 1e-3)}, say (kind, fraction of the nominal value, lowest value)"
         )
     for wrapper in _transforms(env):
         for name in wrapper.scales:
             if name in rules:
                 raise ValueError(
-                    f"the default spreads are those of {name!r} itself, which is set as its {wrapper.scales[name]} "
+                    f"the default ranges are those of {name!r} itself, which is set as its {wrapper.scales[name]} "
                     "here; randomize the environment inside of DomainParamTransformWrapper, or give rules"
                 )
     return rules
