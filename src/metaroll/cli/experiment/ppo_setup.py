@@ -12,7 +12,7 @@ import gymnasium
 from metaroll.checks import check_number, check_whole
 from metaroll.cli.experiment.param_ranges import ranges_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
-from metaroll.envs.lookup.slot_factory import make_env
+from metaroll.envs.lookup.source import make_env
 from metaroll.envs.sims.randomization import conservative_randomizer, default_randomizer
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
-from metaroll.envs.base.task_family import TaskFamily
-from metaroll.envs.sims.registration import SIMS, sim_constructor
+from metaroll.envs.base.task_family import TaskFamily, register_family
+from metaroll.envs.sims.registration import SIMS, SimMaker, sim_constructor
 from metaroll.envs.sims.spreads import spreads_of
 from metaroll.tasks.domain_randomizer import DomainRandomizer, params_from_rules
 from metaroll.tasks.task_sources import ParamTasks
 
-__all__ = ["SimMaker", "sim_families"]
+__all__: list[str] = []
 
 _HORIZONS = {
     "omo": 300,
@@ -27,22 +26,15 @@ _HORIZONS = {
 """Those of the environments, which need not be loaded to list the families; 2dg has no default spreads."""
 
 
-class SimMaker:
-    """Makes the simulated environment of a name, whose class is loaded only then."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, render_mode: str | None = None) -> Any:
-        return sim_constructor(self.name)(render_mode=render_mode)
-
-    def __repr__(self) -> str:
-        return f"SimMaker({self.name!r})"
+def _randomizer(name: str) -> DomainRandomizer:
+    model = sim_constructor(name)().model
+    return DomainRandomizer(*params_from_rules(model.nominal, spreads_of(model) or {}), generator=0)
 
 
-def sim_families() -> list[TaskFamily]:
-    """A family for each simulated system whose constants have default spreads."""
-    return [
+for entry in SIMS:
+    if entry.short_name not in _HORIZONS:
+        continue
+    register_family(
         TaskFamily(
             entry.short_name,
             SimMaker(entry.short_name),
@@ -53,11 +45,4 @@ def sim_families() -> list[TaskFamily]:
             ParamTasks(SimMaker(entry.short_name), functools.partial(_randomizer, entry.short_name)),
             0.2,
         )
-        for entry in SIMS
-        if entry.short_name in _HORIZONS
-    ]
-
-
-def _randomizer(name: str) -> DomainRandomizer:
-    model = sim_constructor(name)().model
-    return DomainRandomizer(*params_from_rules(model.nominal, spreads_of(model) or {}), generator=0)
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +20,14 @@ from metaroll.data.space_batches import (
     to_box_type,
     write_element,
 )
+from metaroll.envs.base.constructors import constructor_of, is_env_instance, make_env
 from metaroll.envs.base.env_state import check_init_state, read_state, state_owner, time_step_of
 from metaroll.envs.base.reset_options import plan_options, wanted_options
 from metaroll.envs.base.step_results import explained, truth_value
-from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
 from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_access import domain_params_of
+from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
@@ -254,7 +254,7 @@ class _Fleet:
                 )
             self._shared = source
         else:
-            self._template = env_source(source)
+            self._template = constructor_of(source)
         self.envs: list[Any] = [None] * num_slots
         self._carried: list[EnvUpdate | None] = [None] * num_slots
         self._owned = [False] * num_slots
@@ -333,7 +333,7 @@ class _Fleet:
         if self._shared is not None and env.unwrapped is self._shared.unwrapped:
             mine = False
         if any(other is env for other in self.envs[:slot] + self.envs[slot + 1 :]):
-            env, mine = copy.deepcopy(env), True  # two slots cannot step one environment
+            env, mine = copy_env(env), True  # two slots cannot step one environment
         self.envs[slot], self._carried[slot], self._owned[slot] = env, update, mine
         return env
 
@@ -346,7 +346,7 @@ class _Fleet:
     def _keep_template(self) -> None:
         """Before the shared environment is changed: a copy, from which later plans without an update start."""
         if self._shared is not None and self._template is None:
-            self._template = env_source(self._shared)
+            self._template = constructor_of(self._shared)
 
 
 def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:

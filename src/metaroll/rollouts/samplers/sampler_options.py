@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces.utils import flatdim
 
-from metaroll.envs.lookup.source import close_made, make_env
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import get_base_seed
@@ -62,11 +62,7 @@ def positive_int(name: str, value: Any) -> int:
 
 def check_env_fits(env: Any, known: EnvSpec, *, keeps_policy: bool) -> None:
     """Error if ``env`` makes no environment, or one that a policy for ``known`` cannot act in."""
-    made = make_env(env)
-    try:
-        spec = EnvSpec.from_env(made)
-    finally:
-        close_made(env, made)
+    spec = EnvSource.of(env).spec
     for name in ("observation_space", "action_space") if keeps_policy else ():
         new, old = getattr(spec, name), getattr(known, name)
         # Bounds may follow from domain parameters.
