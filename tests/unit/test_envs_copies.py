@@ -108,7 +108,7 @@ def test_an_instance_whose_copy_differs_is_refused(change: Any, named: str) -> N
 
 def test_arguments_that_gymnasium_forgets_are_found() -> None:
     env = gymnasium.make("InvertedPendulum-v5", reset_noise_scale=0.5)
-    with pytest.raises(ValueError, match="_reset_noise_scale is 0.5, in the copy 0.01"):
+    with pytest.raises(ValueError, match="_reset_noise_scale is"):
         EnvSource.of(env)
     found = make_slots(lambda: gymnasium.make("InvertedPendulum-v5", reset_noise_scale=0.5), 1).reset([0], PLANS[:1])
     assert np.abs(found).max() > 0.01

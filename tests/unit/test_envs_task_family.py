@@ -227,7 +227,7 @@ def test_bad_environments_and_tasks_are_refused():
         TaskFamily.from_env(ToldByReset)
     with pytest.raises(TypeError, match="make_env must be a class or function"):
         TaskFamily.from_env(Line())  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="Pendulumm.*did you mean 'Pendulum-v1'"):
+    with pytest.raises(UnknownNameError, match=r"Pendulumm.*did you mean 'Pendulum-v1'"):
         TaskFamily.from_params("Pendulumm-v1", {"m": (0.5, 2)})
     with pytest.raises(TypeError, match="tasks must be a list of tasks"):
         TaskFamily.from_env(Line, 3)
