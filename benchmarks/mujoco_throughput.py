@@ -210,7 +210,7 @@ def measure(env: str, slots: int, pool: Any, args: argparse.Namespace) -> None:
 
 def measure_tasks(args: argparse.Namespace) -> None:
     """Seconds to set the tasks of 40 slots, as a share of those that 200 steps of them take."""
-    from metaroll.envs.lookup.slot_factory import make_slots
+    from metaroll.envs.lookup.source import make_slots
     from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
     from metaroll.tasks.updates import SetTaskUpdate
     from metaroll.types import RolloutPlan

@@ -59,9 +59,8 @@ _MODULES = {
     "tasks.leak_guard": ["SplitReport", "check_split"],
     "tasks.split_sampler": ["SplitTaskSampler"],
     "tasks.finite_samplers": ["ConstructEnvsSampler", "EnvPoolSampler"],
-    "envs.lookup.registry": ["get_family"],
-    "envs.base.task_family": ["TaskFamily"],
-    "envs.lookup.slot_factory": ["make_slots"],
+    "envs.lookup.registry": ["TaskFamily", "get_family"],
+    "envs.lookup.source": ["make_slots"],
     "envs.base.checks": ["check_slots"],
     "envs.mujoco.definition": ["MujocoEnvDefinition"],
     "envs.mujoco.threads": ["physics_threads"],
@@ -169,7 +168,7 @@ def __getattr__(name: str) -> object:
 def _register_simulators() -> None:
     """Tell Gymnasium the ids of our simulators, if it has been loaded: ``gymnasium.make("metaroll/Pendulum-v0")``."""
     if "gymnasium.vector" in _sys.modules:
-        _import_module("metaroll.envs.sims.registration")
+        _import_module("metaroll.rollouts.single.gymnasium_ids")
 
 
 def __dir__() -> list[str]:

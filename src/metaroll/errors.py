@@ -112,20 +112,6 @@ class RolloutError(MetarollError, RuntimeError):
         return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), self.__dict__
 
 
-class SlotError(MetarollError, RuntimeError):
-    """What failed in one of many environments that are stepped together; its cause is the error itself.
-
-    Attributes:
-        slot: Number of the environment; ``None`` where all are concerned.
-        where: What failed, in words.
-    """
-
-    def __init__(self, slot: int | None, where: str = "the environment") -> None:
-        super().__init__(f"{where} failed in slot {slot}")
-        self.slot = slot
-        self.where = where
-
-
 class InvalidValueError(RolloutError, ValueError):
     """NaN or Inf in an observation, a reward or an action; has the attributes of ``RolloutError``.
 
@@ -138,6 +124,25 @@ class InvalidValueError(RolloutError, ValueError):
     ) -> None:
         super().__init__(message, plan, step, worker_traceback)
         self.what = what
+
+
+class SlotError(MetarollError, RuntimeError):
+    """What happened in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
+
+    Attributes:
+        slot: Its number; ``None`` where that is not known.
+        where: What failed, in words; empty: the environment.
+    """
+
+    def __init__(self, slot: int | None = None, where: str = "") -> None:
+        super().__init__(slot, where)
+        self.slot = slot
+        self.where = where
+
+    def __str__(self) -> str:
+        place = "a slot" if self.slot is None else f"slot {self.slot}"
+        cause = "" if self.__cause__ is None else f": {type(self.__cause__).__name__}: {self.__cause__}"
+        return f"{self.where or 'the environment'} failed in {place}{cause}"
 
 
 class SlotError(MetarollError, RuntimeError):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.lookup.source import env_kind
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan

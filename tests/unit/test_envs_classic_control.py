@@ -24,7 +24,7 @@ from metaroll import (
 from metaroll.data.compare import first_difference
 from metaroll.envs.classic_control import gymnasium_classic
 from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
-from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import RolloutError, ShapeError
 from metaroll.rollouts.engine.slot_loop import SlotLoop

@@ -16,7 +16,7 @@ from metaroll.envs.base.env_state import (
     time_step_of,
 )
 from metaroll.envs.base.slot_proxies import SlotTap
-from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan

@@ -14,7 +14,7 @@ import pytest
 
 from metaroll import GaussianMLPPolicy, RolloutEngine, assert_worker_invariant, check_slots, make_slots
 from metaroll.data.compare import first_difference
-from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
 from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots

@@ -33,7 +33,7 @@ def test_split_takes_other_numbers() -> None:
     train, test = family.split(num_train=10, num_test=40, seed=3)
     assert (len(train), len(test)) == (10, 40)
     assert family.split(num_train=0, num_test=1)[0] == []
-    with pytest.raises(ValueError, match="num_test must be a whole number of tasks"):
+    with pytest.raises(ValueError, match="num_test must be"):
         family.split(num_test=-1)
 
 

@@ -31,7 +31,7 @@ from metaroll import (
     make_slots,
     rollout,
 )
-from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.model import SCALARS
 from metaroll.envs.sims.registration import SIMS, sim_constructor
 from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import check_env
 from metaroll.envs.base.checks import check_slots
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.registry import get_family
-from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_corners import (
     DensePointCornersEnv,
     DenseSquaredPointCornersEnv,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-import gymnasium
 import numpy as np
 import pytest
 from task_envs import Line, Sized, ToldByReset, make_line
@@ -22,10 +21,10 @@ from metaroll import (
 )
 from metaroll.cli.experiment.experiments import resolve
 from metaroll.envs.lookup.registry import family_of
-from metaroll.envs.lookup.slot_factory import env_kind
+from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import CatapultEnv
 from metaroll.envs.sims.registration import SIMS, sim_constructor
-from metaroll.errors import DataError
+from metaroll.errors import DataError, UnknownNameError
 from metaroll.policies.playback import DummyPolicy
 from metaroll.tasks.hashed_split import task_side
 from metaroll.tasks.updates import task_key
@@ -228,7 +227,7 @@ def test_bad_environments_and_tasks_are_refused():
         TaskFamily.from_env(ToldByReset)
     with pytest.raises(TypeError, match="make_env must be a class or function"):
         TaskFamily.from_env(Line())  # type: ignore[arg-type]
-    with pytest.raises(gymnasium.error.Error, match="Pendulumm"):
+    with pytest.raises(UnknownNameError, match=r"Pendulumm.*did you mean 'Pendulum-v1'"):
         TaskFamily.from_params("Pendulumm-v1", {"m": (0.5, 2)})
     with pytest.raises(TypeError, match="tasks must be a list of tasks"):
         TaskFamily.from_env(Line, 3)
@@ -241,9 +240,7 @@ def test_bad_environments_and_tasks_are_refused():
 
 @pytest.mark.parametrize("horizon", [0, -3, 2.5, True])
 def test_a_horizon_that_is_none_is_refused(horizon):
-    with pytest.raises(
-        ValueError, match=f"horizon must be a whole number of steps, at least 1, or None, got {horizon}"
-    ):
+    with pytest.raises((TypeError, ValueError), match=f"horizon must be .*, got {horizon}"):
         TaskFamily.from_env(Line, horizon=horizon)
 
 

@@ -13,7 +13,7 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal, trees_equal
-from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, WorkerLost
 from metaroll.policies.adapters import ScriptedPolicy

@@ -18,7 +18,7 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal
-from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import make_slots
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy

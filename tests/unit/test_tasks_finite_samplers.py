@@ -157,10 +157,10 @@ def test_copies_of_a_pool_draw_numbers_of_their_own() -> None:
 
 def test_a_pool_that_cannot_grow_stays_as_it_is() -> None:
     sampler = EnvPoolSampler([Uncopyable()])
-    with pytest.raises(TypeError, match=r"Uncopyable cannot be copied \(bound to a device\), so the pool stays at 1"):
+    with pytest.raises(TypeError, match=r"pool stays at 1: .*Uncopyable cannot be copied \(bound to a device\)"):
         sampler.grow_pool(2)
     assert sampler.n_tasks == 1
-    with pytest.raises(ValueError, match="new_size must be an integer of at least 0"):
+    with pytest.raises(ValueError, match="new_size must be"):
         sampler.grow_pool(-1)
 
 

@@ -73,7 +73,7 @@ def test_the_number_of_workers_changes_nothing():
 
 
 def policy_of(env: str) -> Any:
-    from metaroll.envs.lookup.slot_factory import make_env
+    from metaroll.envs.lookup.source import make_env
 
     return GaussianMLPPolicy(EnvSpec.from_env(make_env(env)), (4,), generator=torch_generator(0))
 

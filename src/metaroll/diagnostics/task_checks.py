@@ -20,7 +20,7 @@ from metaroll.diagnostics.spaces import different_spaces, loose_type, misfit
 from metaroll.diagnostics.trials import RandomActions, close_env, difference, distinct, play, play_tasks
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
-from metaroll.envs.lookup.source import env_source, is_env_instance
+from metaroll.envs.lookup.source import EnvSource, is_env_instance
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, isolated_rng
@@ -106,7 +106,7 @@ def _family(env: Any, tasks: Any) -> TaskFamily:
     if isinstance(env, str) and tasks is None:
         return get_family(env)
     if is_env_instance(env):
-        env = env_source(env)
+        env = EnvSource.of(env)
     return family_of(env) if tasks is None else TaskFamily.from_env(env, tasks)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -42,7 +42,10 @@ class RandomActions(ParameterFreePolicy):
         self._numbers = flat_rows(space, stack_elements(space, elements, "action"))
 
     def initial_state(
-        self, contexts: Sequence[Context | None], generators: Sequence[np.random.Generator]
+        self,
+        contexts: Sequence[Context | None],
+        generators: Sequence[np.random.Generator],
+        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
         """Row of the next action, ``{"row": (N,)}``."""
         recordings = [0 if context is None else int(context["recording"]) for context in contexts]

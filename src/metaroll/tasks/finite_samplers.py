@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.seeding import as_generator
+from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import EnvConstructor, ExistingEnvUpdate, NewEnvUpdate, env_layers
 from metaroll.types import EnvUpdate
@@ -141,11 +141,10 @@ class EnvPoolSampler(TaskSampler):
         for i in sample_indices(missing, len(self._envs), False, self._generator):
             env = self._envs[i]
             try:
-                copied = copy.deepcopy(env)
-            except Exception as error:
-                raise TypeError(
-                    f"{type(env).__name__} cannot be copied ({error}), so the pool stays at {len(self._envs)}; "
-                    "make more of them, and a new EnvPoolSampler"
+                copied = copy_env(env)
+            except (TypeError, ValueError) as error:
+                raise type(error)(
+                    f"the pool stays at {len(self._envs)}: {error}; or make more of them, and a new EnvPoolSampler"
                 ) from error
             _reseed(copied, self._generator)
             copies.append(copied)

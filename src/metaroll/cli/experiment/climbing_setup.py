@@ -12,7 +12,7 @@ import gymnasium
 from metaroll.checks import check_whole
 from metaroll.cli.experiment.ppo_setup import own_arguments, ppo_sizes, spec_of, variations_of
 from metaroll.envs.lookup.registry import is_varied
-from metaroll.envs.lookup.slot_factory import make_env
+from metaroll.envs.lookup.source import make_env
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy

@@ -17,7 +17,7 @@ from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset
 from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
-from metaroll.envs.lookup.slot_factory import make_env
+from metaroll.envs.lookup.source import make_env
 from metaroll.errors import UnknownNameError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address

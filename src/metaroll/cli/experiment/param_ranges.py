@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaroll.envs.lookup.slot_factory import make_env
+from metaroll.envs.lookup.source import make_env
 from metaroll.tasks.domain_access import check_domain_params, set_domain_params
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sources import as_randomizer

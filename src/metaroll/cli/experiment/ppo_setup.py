@@ -13,7 +13,7 @@ from metaroll.checks import check_number, check_whole
 from metaroll.cli.experiment.param_ranges import ranges_randomizer
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
-from metaroll.envs.lookup.slot_factory import make_env
+from metaroll.envs.lookup.source import make_env
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy

@@ -6,17 +6,17 @@ from typing import Any
 
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-__all__ = ["bare", "has_simulator", "is_as_defined", "is_batched", "unguarded"]
+__all__ = ["has_simulator", "is_as_defined", "is_batched", "unwrapped_and_limit", "without_checks"]
 
 
-def unguarded(env: Any) -> Any:
+def without_checks(env: Any) -> Any:
     """``env`` without the outermost wrappers that only check how it is used; ``gymnasium.make`` puts them on."""
     while type(env) in (OrderEnforcing, PassiveEnvChecker):
         env = env.env
     return env
 
 
-def bare(env: Any) -> tuple[Any, int | None]:
+def unwrapped_and_limit(env: Any) -> tuple[Any, int | None]:
     """The environment inside wrappers that only count and check, and the time limit that is counted."""
     limit: int | None = None
     while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
@@ -41,11 +41,11 @@ def has_simulator(kind: type) -> bool:
 
 
 def is_batched(env: Any) -> bool:
-    """Whether ``unguarded(env)`` can be stepped as a batch.
+    """Whether ``without_checks(env)`` can be stepped as a batch.
 
     A wrapper says so in ``can_batch``, since that is up to its inside.
     """
-    env = unguarded(env)
+    env = without_checks(env)
     return has_simulator(type(env)) and bool(getattr(env, "can_batch", True))
 
 

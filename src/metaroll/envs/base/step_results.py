@@ -1,16 +1,46 @@
-"""What ``step`` of an environment returned: its truth values, and in words what is wrong with it."""
+"""What ``step`` of an environment returned: values of our own memory, and in words what is wrong with it."""
 
 from __future__ import annotations
 
+import copy
+from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 
 from metaroll.data.space_batches import empty_batch, write_element
 from metaroll.errors import ShapeError
 
-__all__ = ["explained", "truth_value"]
+__all__ = ["explained", "own_copy", "truth_value"]
+
+
+_FIXED = (int, float, bool, str, bytes, type(None), np.float64, np.float32, np.bool_, np.int64)
+
+
+def own_copy(value: Any) -> Any:
+    """``value`` in memory that the environment does not change later: arrays, tensors, and containers of such.
+
+    Objects of other kinds stay as they are.
+    """
+    kind = value.__class__
+    if kind in _FIXED:
+        return value
+    if kind is np.ndarray:
+        return copy.deepcopy(value) if value.dtype.hasobject else value.copy()
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if kind is dict:
+        return {name: own_copy(entry) for name, entry in value.items()}
+    if kind is list or kind is tuple:
+        return kind(own_copy(entry) for entry in value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):  # a named tuple, such as Gymnasium's GraphInstance
+        return kind(*(own_copy(entry) for entry in value))
+    if isinstance(value, np.ndarray | Mapping | list | set | bytearray | deque):
+        return copy.deepcopy(value)
+    return value
 
 
 def truth_value(name: str, value: Any) -> bool:

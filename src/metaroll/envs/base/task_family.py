@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
 
-from metaroll.envs.lookup.entry_points import check_no_arguments
-from metaroll.envs.sims.registration import sim_constructor
-from metaroll.envs.wrappers.reset_task import ResetTaskMaker
+from metaroll.checks import check_whole
+from metaroll.envs.base.constructors import Constructor, NamedEnv, check_no_arguments, register_env
+from metaroll.envs.base.reset_task import ResetTaskMaker
 from metaroll.errors import DataError
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_domain_params
@@ -23,7 +22,7 @@ from metaroll.tasks.task_sources import ConstructorTasks, EnvTasks, ParamTasks, 
 from metaroll.tasks.updates import EnvConstructor, layer_with
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["TaskFamily"]
+__all__ = ["TaskFamily", "register_family", "registered_families"]
 
 _NUM_TRAIN, _NUM_TEST, _TEST_SHARE = 80, 20, 0.2
 
@@ -59,10 +58,8 @@ class TaskFamily:
     same_tasks: bool = False
 
     def __post_init__(self) -> None:
-        horizon = self.horizon
-        is_whole = isinstance(horizon, int | np.integer) and not isinstance(horizon, bool)
-        if horizon is not None and (not is_whole or horizon < 1):
-            raise ValueError(f"horizon must be a whole number of steps, at least 1, or None, got {horizon!r}")
+        if self.horizon is not None:
+            check_whole("horizon", self.horizon)
 
     @classmethod
     def from_params(
@@ -228,8 +225,7 @@ class TaskFamily:
             "num_test": self.num_test_tasks if num_test is None else num_test,
         }
         for name, count in counts.items():
-            if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 0:
-                raise ValueError(f"{name} must be a whole number of tasks, 0 or more, got {count!r}")
+            check_whole(name, count, 0)
         source, generator = self.tasks, np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
         if self.test_share is None:
             num = max(counts.values()) if self.same_tasks else sum(counts.values())
@@ -261,13 +257,25 @@ class TaskFamily:
         return train, test
 
 
-def _maker(make_env: Any) -> Callable[[], Any]:
+_FAMILIES: dict[str, TaskFamily] = {}
+
+
+def register_family(family: TaskFamily) -> None:
+    """From now on ``family.name`` stands for the family, and for its environment."""
+    _FAMILIES[family.name] = family
+    register_env(family.name, family.env_constructor)
+
+
+def registered_families() -> dict[str, TaskFamily]:
+    """Name -> family, in the order in which they were registered."""
+    return dict(_FAMILIES)
+
+
+def _maker(make_env: Any) -> Constructor:
     """A picklable constructor: that of an id keeps what a script has registered, which workers do not know."""
     if isinstance(make_env, str):
-        simulator = sim_constructor(make_env)
-        if simulator is not None:
-            return simulator
-        return functools.partial(gymnasium.make, gymnasium.spec(make_env), disable_env_checker=True)
+        named = NamedEnv(make_env)
+        return named.constructor() or named
     if not callable(make_env):
         raise TypeError(
             f"make_env must be a class or function that makes the environment, or an id such as 'Pendulum-v1', got "
@@ -316,6 +324,8 @@ def _try_task(maker: Any, env: Any, source: EnvTasks) -> None:
 
 
 def _name_of(maker: Any) -> str:
+    if isinstance(maker, NamedEnv):
+        return maker.name
     if isinstance(maker, functools.partial):
         return str(getattr(maker.args[0], "id", None) or _name_of(maker.func)) if maker.args else _name_of(maker.func)
     return str(getattr(maker, "__name__", None) or type(maker).__name__)

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.envs.base.batching import bare, is_as_defined
+from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.classic_control.classic_slots import ClassicControlSetting, ClassicControlSlots
 from metaroll.envs.classic_control.formulas import FORMULAS, Formula
 from metaroll.tasks.plan_table import plan_env_seed
@@ -37,7 +37,7 @@ def classic_setting(env: Any) -> ClassicControlSetting | None:
     Around it may be wrappers that only count and check: ``TimeLimit``, ``OrderEnforcing``, ``PassiveEnvChecker``.
     Attributes may have been changed as far as the formula reads them.
     """
-    inner, limit = bare(env)
+    inner, limit = unwrapped_and_limit(env)
     formula = _formula_of(type(inner))
     if formula is None or inner.render_mode is not None or not is_as_defined(inner):
         return None

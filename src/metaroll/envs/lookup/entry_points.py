@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 from typing import Any
 
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 
-__all__ = ["EntryPointError", "check_no_arguments", "is_entry_point", "load_entry_point"]
+__all__ = ["EntryPointError", "is_entry_point", "load_entry_point"]
 
 
 class EntryPointError(MetarollError, ImportError):
@@ -48,24 +47,3 @@ def load_entry_point(name: str) -> Any:
             raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
         value, where = getattr(value, part), f"{where}.{part}"
     return value
-
-
-def check_no_arguments(constructor: Any, name: str) -> None:
-    """Refuse what makes an environment only with arguments, which nobody would give it.
-
-    Args:
-        constructor: A class or function.
-        name: What it is called.
-    """
-    try:
-        signature = inspect.signature(constructor)
-    except (TypeError, ValueError):
-        return  # built in: it has to say itself
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    wanted = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]
-    if wanted:
-        names, example = ", ".join(wanted), ", ".join(f"{argument}=..." for argument in wanted)
-        raise TypeError(
-            f"{name} needs the argument{'s' * (len(wanted) > 1)} {names}, but environments are made without "
-            f"any; give default values, or write a function def make(): return {name.rpartition(':')[2]}({example})"
-        )

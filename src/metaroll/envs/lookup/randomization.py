@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.envs.lookup.source import close_made, is_env_instance, make_env
+from metaroll.envs.base.constructors import is_env_instance, make_env
 from metaroll.envs.sims.families import ranges_of
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.errors import DataError
@@ -48,7 +48,7 @@ def default_randomizer(
         return DomainRandomizer(*params_from_rules(_nominal(instance, found), found), generator=generator)
     finally:
         if instance is not env:
-            close_made(env, instance)
+            instance.close()
 
 
 def conservative_randomizer(

@@ -5,55 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from metaroll.envs.base.task_family import TaskFamily
-from metaroll.envs.lookup.entry_points import EntryPointError, check_no_arguments, is_entry_point, load_entry_point
-from metaroll.envs.lookup.small_families import point_and_tabular_families
-from metaroll.envs.mujoco.families import mujoco_families
+import metaroll.envs.mujoco.families
+
+# isort: off (families are listed in the order of these lines)
+import metaroll.envs.point.families
+import metaroll.envs.sims.families
+import metaroll.envs.tabular.families  # noqa: F401
+from metaroll.envs.base.constructors import check_no_arguments, register_finder
+from metaroll.envs.base.task_family import TaskFamily, registered_families
+from metaroll.envs.lookup.entry_points import EntryPointError, is_entry_point, load_entry_point
+
+# isort: on
 from metaroll.envs.mujoco.library import graphics_trouble
-from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
-from metaroll.envs.sims.families import sim_families
 from metaroll.envs.sims.registration import sim_constructor
 from metaroll.errors import MetarollError, unknown_name
 from metaroll.tasks.updates import layer_with
 
-__all__ = ["TaskFamily", "family_names", "family_of", "get_family", "has_family", "is_varied", "own_constructor"]
+__all__ = ["TaskFamily", "family_names", "family_of", "get_family", "has_family", "is_varied"]
 
-_FAMILIES = {
-    family.name: family
-    for family in (
-        TaskFamily(
-            "point-robot",
-            PointRobotEnv,
-            80,
-            20,
-            20,
-            "a point in the plane; goals in the square [-1, 1]^2, dense reward",
-        ),
-        TaskFamily(
-            "sparse-point-robot",
-            SparsePointRobotEnv,
-            80,
-            20,
-            20,
-            "a point in the plane; goals on the unit half circle, sparse reward in the context",
-        ),
-        *mujoco_families(),
-        *point_and_tabular_families(),
-        *sim_families(),
-    )
-}
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 """``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
 
 
 def family_names() -> list[str]:
     """Names of all our families."""
-    return list(_FAMILIES)
+    return list(registered_families())
 
 
 def has_family(name: str) -> bool:
     """Whether ``get_family(name)`` gives a family."""
-    return name in _FAMILIES or (is_entry_point(name) and _own_family(name)[1] is not None)
+    return name in registered_families() or (is_entry_point(name) and _own_family(name)[1] is not None)
 
 
 def is_varied(name: str) -> bool:
@@ -69,15 +50,16 @@ def get_family(name: str) -> TaskFamily:
 
     An unknown name gives an error with the nearest ones.
     """
-    if name in _FAMILIES:
-        return _FAMILIES[name]
+    families = registered_families()
+    if name in families:
+        return families[name]
     if is_entry_point(name):
         value, family = _own_family(name)
         return family_of(value, name) if family is None else family
-    raise unknown_name("task family", name, _FAMILIES)
+    raise unknown_name("task family", name, families)
 
 
-def own_constructor(name: str) -> Any:
+def _own_constructor(name: str) -> Any:
     """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
     if not is_entry_point(name):
         return None
@@ -144,3 +126,6 @@ def _has_tasks(value: Any, name: str) -> bool:
 def _close(made: Any) -> None:
     if hasattr(made, "close"):
         made.close()
+
+
+register_finder(_own_constructor)

@@ -1,153 +1,289 @@
-"""From whatever names an environment (an id, a constructor, an instance) to a picklable recipe that makes one."""
+"""Where environments come from: whatever names one, as one object that makes them, one by one or as slots."""
 
 from __future__ import annotations
 
-import copy
-import difflib
-import warnings
-from collections.abc import Callable
-from typing import Any
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import VectorEnv
 
-from metaroll.envs.lookup.registry import TaskFamily, family_names, get_family, own_constructor
-from metaroll.envs.sims.registration import sim_constructor, sim_ids
-from metaroll.errors import UnknownNameError, unknown_name
+import metaroll.envs.lookup.registry  # noqa: F401 (it knows the names of all families)
+from metaroll.checks import check_whole
+from metaroll.envs.base.batching import has_simulator, is_batched, without_checks
+from metaroll.envs.base.constructors import (
+    Constructor,
+    CopiedEnv,
+    NamedEnv,
+    SharedEnv,
+    constructor_of,
+    is_env_instance,
+    make_env,
+    with_render_mode,
+)
+from metaroll.envs.base.task_family import TaskFamily
+from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
+from metaroll.envs.classic_control.gymnasium_classic import classic_setting, is_classic
+from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
+from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.envs.slots.gym_slots import GymSlots, env_name
+from metaroll.envs.slots.vector_slots import VectorEnvSlots
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsKind
 
-__all__ = ["close_made", "env_source", "is_env_instance", "make_env"]
+__all__ = ["EnvSource", "env_kind", "is_env_instance", "make_env", "make_slots"]
 
 
-def is_env_instance(source: Any) -> bool:
-    """Whether ``source`` is an environment itself, not a recipe for one."""
-    if isinstance(source, type):
-        return False
-    return isinstance(source, gymnasium.Env) or (hasattr(source, "reset") and hasattr(source, "step"))
+@dataclass(frozen=True, eq=False, repr=False)
+class EnvSource:
+    """Makes environments, always alike; frozen, and picklable if its constructor is.
+
+    A constructor is called for every environment, and what it makes is never copied. A given environment is copied
+    (see ``copy_env``). A given vector environment is used itself.
+
+    Attributes:
+        constructor: Makes one environment.
+    """
+
+    constructor: Constructor
+
+    @classmethod
+    def of(cls, env: Any) -> EnvSource:
+        """The source that ``env`` stands for.
+
+        Args:
+            env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a
+                registered environment, a class or function without arguments, an environment, a vector environment or
+                what makes one, or an ``EnvSource``.
+
+        Raises:
+            TypeError: It is none of these, or an environment that cannot be copied.
+            ValueError: A copy of the environment is configured otherwise.
+        """
+        if isinstance(env, EnvSource):
+            return env
+        if isinstance(env, TaskFamily):
+            raise TypeError(
+                "env must make environments, got a TaskFamily, whose family.env_constructor does; its tasks "
+                "(family.split(), family.samplers()) are the env_update of plans"
+            )
+        if isinstance(env, Slots):
+            raise TypeError(
+                "env must make environments; step Slots of your own with metaroll.rollouts.engine.slot_loop.SlotLoop"
+            )
+        return cls(constructor_of(env))
+
+    def make(self) -> Any:
+        """A new environment (a given vector environment itself).
+
+        Raises:
+            UnknownNameError: There is no environment of this name.
+            TypeError: What was made does not look like an environment.
+        """
+        return make_env(self.constructor)
+
+    __call__ = make
+
+    def close(self, env: Any) -> None:
+        """Close ``env``, which ``make`` has given, unless it is the caller's own."""
+        if not isinstance(self.constructor, SharedEnv):
+            env.close()
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Spaces, labels and time limit; an environment is made to ask it, and closed."""
+        env = self.make()
+        try:
+            return EnvSpec.from_env(env)
+        finally:
+            self.close(env)
+
+    def kind(self, plans: Sequence[RolloutPlan] = (), env: Any = None) -> SlotsKind:
+        """Which kind of slots can run ``plans``.
+
+        Args:
+            plans: What will be run, as far as that is known.
+            env: An environment that ``make`` has given; without it one is made (and closed) if the kind cannot be told
+                otherwise. Ids and classes tell without, a function has to be called.
+        """
+        if env is not None:
+            return _kind_of_env(env, plans)
+        kind = _kind_of_constructor(self.constructor, plans)
+        if kind is not None:
+            return kind
+        env = self.make()
+        try:
+            return _kind_of_env(env, plans)
+        finally:
+            self.close(env)
+
+    def slots(
+        self,
+        num_slots: int,
+        plans: Sequence[RolloutPlan] = (),
+        *,
+        env: Any = None,
+        kind: SlotsKind | None = None,
+        reachable: bool = False,
+    ) -> Slots:
+        """``num_slots`` environments that are stepped together (a vector environment has its own number).
+
+        Args:
+            num_slots: How many.
+            plans: What will be run, as far as that is known.
+            env: An environment that ``make`` has given, of which a simulator is made; the caller closes it after the
+                slots. Without it, what is made here is closed with the slots.
+            kind: Of slots, if the caller has asked before.
+            reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
+
+        Raises:
+            TypeError, ValueError: ``num_slots`` is no integer of at least 1.
+        """
+        check_whole("num_slots", num_slots)
+        if kind is None and env is None:
+            kind = _kind_of_constructor(self.constructor, plans)
+        if kind == "list":
+            return GymSlots(self.constructor, num_slots)
+        made = self.make() if env is None else env
+        kind = _kind_of_env(made, plans) if kind is None else kind
+        if kind == "vector":
+            return VectorEnvSlots(made, owned=env is None and not isinstance(self.constructor, SharedEnv))
+        form = None if kind == "list" else _batched_form(made)
+        if form is None or (reachable and form.is_list_too):
+            if env is None:
+                made.close()
+            return GymSlots(self.constructor, num_slots)
+        slots = form.slots(int(num_slots))
+        slots.info = replace(slots.info, name=env_name(made))  # as in a list
+        if env is None:
+            weakref.finalize(slots, made.close)
+        return slots
+
+    def drawable(self, mode: str = "rgb_array") -> EnvSource:
+        """A source of the same environment that draws, where its constructor takes ``render_mode``."""
+        return EnvSource(with_render_mode(self.constructor, mode))
+
+    def __repr__(self) -> str:
+        return repr(self.constructor)
 
 
-def env_source(env: Any) -> Callable[[], Any]:
-    """A picklable callable that makes environments as ``env`` says.
+class _BatchedForm(NamedTuple):
+    """How many of an environment are stepped as arrays."""
+
+    kind: SlotsKind
+    accepts: Callable[[Sequence[RolloutPlan]], bool]
+    slots: Callable[[int], Slots]
+    is_list_too: bool = False
+
+
+def make_slots(
+    source: Any,
+    num_slots: int,
+    *,
+    share: bool = False,
+    reachable: bool = False,
+    plans: Sequence[RolloutPlan] = (),
+) -> Slots:
+    """``num_slots`` environments as ``Slots``.
+
+    An environment announces a batched simulator with a method ``batched_slots(num_slots) -> Slots``, and with
+    ``accepts_update(update) -> bool`` which updates that can apply. It is used where the environment accepts the
+    updates of all ``plans``, and is not wrapped, or only by wrappers that announce the same
+    (``metaroll.envs.wrappers``). Gymnasium's own MuJoCo environments of version 5 are stepped together, too
+    (``metaroll.envs.mujoco``), in as many threads as ``physics_threads`` says, and so is its classic control
+    (``metaroll.envs.classic_control``). The rollouts are the same either way.
 
     Args:
-        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered
-            environment, a class or function without arguments, or an environment, of which a copy is kept and copies
-            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one
-            is used itself.
+        source: An id (``"point-robot"``, ``"Pendulum-v1"``), a class or function that makes an environment, an
+            environment (copied), a vector environment or a function that makes one, or ``Slots``, which are returned
+            as they are.
+        num_slots: How many.
+        share: Step the given environment itself, in the one slot there is.
+        reachable: Step classic control as a list, whose environments can be asked for, and given, attributes.
+        plans: What will be run, as far as that is known.
+
+    Raises:
+        TypeError: ``source`` makes no environment, or cannot be copied.
+        ValueError: A wrong number of slots, or a copy of the environment is configured otherwise.
     """
-    if isinstance(env, str):
-        return _NamedSource(env)
-    if isinstance(env, EnvSpec):
-        return _NamedSource(env.id, env)
-    if isinstance(env, gymnasium.vector.VectorEnv):
-        return _SharedSource(env)
-    if is_env_instance(env):
-        return _CopySource(env)
-    if callable(env):
-        return env
-    if isinstance(env, TaskFamily):
-        raise TypeError(
-            "env must make environments, got a TaskFamily, whose family.env_constructor does; its tasks "
-            "(family.split(), family.samplers()) are the env_update of plans"
+    if isinstance(source, Slots):
+        if source.num_slots != num_slots:
+            raise ValueError(f"num_slots must be {source.num_slots}, as the given Slots have, got {num_slots}")
+        return source
+    if share and isinstance(source, VectorEnv):
+        raise ValueError(
+            f"env must be one environment here, got the vector environment {type(source).__name__}; give it to a "
+            "RolloutEngine, which runs many rollouts in it"
         )
-    raise TypeError(
-        f"env must be an id such as 'point-robot' or 'HalfCheetah-v5', a class or function that makes an environment, "
-        f"or an environment, got {env!r} of type {type(env).__name__}"
-    )
+    if share and is_env_instance(source):
+        return GymSlots(source, num_slots, share=True)
+    return EnvSource.of(source).slots(num_slots, plans, reachable=reachable)
 
 
-def make_env(source: Any) -> Any:
-    """A new environment (``source`` as in ``env_source``), checked to look like one."""
-    env = env_source(source)()
-    if not is_env_instance(env) or not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
-        raise TypeError(
-            f"{source!r} must make an environment with reset, step, observation_space and action_space, "
-            f"got {env!r} of type {type(env).__name__}"
-        )
-    return env
+def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> SlotsKind:
+    """Which kind of ``Slots`` ``make_slots`` makes of ``source`` for ``plans``.
 
-
-def close_made(source: Any, env: Any) -> None:
-    """Close ``env``, which ``source`` has made, unless it is the caller's own."""
-    if not isinstance(source, _SharedSource) and env is not source:
-        env.close()
-
-
-class _NamedSource:
-    """Makes the environment of a name: our task families first, then ``module:attribute``, then Gymnasium's ids.
-
-    Keeps what is registered under the name here, for workers, which do not know what a script has registered.
+    "physics" are batched simulators whose steps cost much, so that a few dozen are enough (MuJoCo's). "vector"
+    environments have a number of slots of their own, whatever is asked for.
     """
-
-    def __init__(self, name: str, spec: EnvSpec | None = None) -> None:
-        self.name = name
-        self.spec = gymnasium.registry.get(name) if spec is None else spec
-
-    def __call__(self) -> Any:
-        if self.name in family_names():
-            return get_family(self.name).env_constructor()
-        own = own_constructor(self.name)
-        if own is not None:
-            return own()
-        simulator = sim_constructor(self.name)
-        if simulator is not None:  # without wrappers, so that many can be stepped as one
-            return simulator()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
-            try:
-                # The passive checker costs more than many environments do, and only warns.
-                spec = self.spec
-                source = self.name if spec is None or gymnasium.registry.get(self.name) is spec else spec
-                return gymnasium.make(source, disable_env_checker=True)
-            except gymnasium.error.Error as error:
-                if self.name.rpartition(":")[2] in gymnasium.registry:  # known, but for instance a package is missing
-                    raise
-                raise self._unknown() from error
-            except ModuleNotFoundError as error:
-                module = self.name.partition(":")[0]
-                if getattr(error.__cause__, "name", None) != module:
-                    raise
-                raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
-
-    def _unknown(self) -> UnknownNameError:
-        ours = [*family_names(), *sim_ids()]
-        near = difflib.get_close_matches(self.name, [*ours, *gymnasium.registry], n=3, cutoff=0.5)
-        return UnknownNameError(f"{unknown_name('environment', self.name, {*ours, *near})}, or any id of Gymnasium")
-
-    def __repr__(self) -> str:
-        return repr(self.name)
+    return source.info.kind if isinstance(source, Slots) else EnvSource.of(source).kind(plans)
 
 
-class _CopySource:
-    """Makes deep copies of an environment, from a copy of its own that nobody else changes."""
-
-    def __init__(self, env: Any) -> None:
-        self.env = self._copy(env)
-
-    def __call__(self) -> Any:
-        return self._copy(self.env)
-
-    @staticmethod
-    def _copy(env: Any) -> Any:
-        try:
-            return copy.deepcopy(env)
-        except Exception as error:
-            raise TypeError(
-                f"env of type {type(env).__name__} cannot be copied ({error}); "
-                "pass a function that makes it, for instance lambda: MyEnv(...)"
-            ) from error
-
-    def __repr__(self) -> str:
-        return f"a copy of {self.env!r}"
+def _kind_of_constructor(constructor: Constructor, plans: Sequence[RolloutPlan]) -> SlotsKind | None:
+    """The kind, if it can be told without making an environment; otherwise ``None``."""
+    if isinstance(constructor, CopiedEnv | SharedEnv):
+        return _kind_of_env(constructor.env, plans)
+    name = None
+    if isinstance(constructor, NamedEnv):
+        name, constructor = constructor.name, constructor.constructor() or constructor
+    if isinstance(constructor, NamedEnv):
+        if is_gymnasium_id(str(name)):
+            return None if _distinct_updates(plans) else "physics"
+        return None if is_classic(str(name)) else "list"
+    if not isinstance(constructor, type) or is_classic(constructor):
+        return None
+    if not has_simulator(constructor):
+        return "vector" if issubclass(constructor, VectorEnv) else "list"
+    known = not _distinct_updates(plans) and not issubclass(constructor, gymnasium.Wrapper)
+    return _kind_of_simulator(constructor) if known else None
 
 
-class _SharedSource:
-    """Gives a vector environment itself (many cannot be copied); another process gets a copy, if it can be pickled."""
+def _kind_of_env(env: Any, plans: Sequence[RolloutPlan]) -> SlotsKind:
+    if isinstance(env, VectorEnv):
+        return "vector"
+    form = _batched_form(env)
+    return form.kind if form is not None and form.accepts(plans) else "list"
 
-    def __init__(self, env: gymnasium.vector.VectorEnv) -> None:
-        self.env = env
 
-    def __call__(self) -> Any:
-        return self.env
+def _batched_form(env: Any) -> _BatchedForm | None:
+    """How ``env`` is stepped as a batch: its own simulator, or those that stand for Gymnasium's environments."""
+    if is_batched(env):
+        inner = without_checks(env)
+        kind = _kind_of_simulator(getattr(env, "unwrapped", env))
+        return _BatchedForm(kind, lambda plans: _all_accepted(inner.accepts_update, plans), inner.batched_slots)
+    robot = gymnasium_setting(env)
+    if robot is not None:
+        accepts = robot.accepts_update
+        return _BatchedForm("physics", lambda plans: _all_accepted(accepts, plans), lambda n: MujocoSlots(n, robot))
+    classic = classic_setting(env)
+    if classic is not None:
+        accepts_plan = classic.accepts_plan
+        return _BatchedForm(
+            "batched", lambda plans: all(map(accepts_plan, plans)), lambda n: ClassicControlSlots(n, classic), True
+        )
+    return None
 
-    def __repr__(self) -> str:
-        return repr(self.env)
+
+def _kind_of_simulator(env: Any) -> SlotsKind:
+    """An environment (or class) with an attribute ``is_physics`` that is true brings an expensive simulator."""
+    return "physics" if getattr(env, "is_physics", False) else "batched"
+
+
+def _distinct_updates(plans: Sequence[RolloutPlan]) -> list[EnvUpdate]:
+    updates = {id(plan.env_update): plan.env_update for plan in plans if plan.env_update is not None}
+    return list(updates.values())
+
+
+def _all_accepted(accepts: Callable[[EnvUpdate], bool], plans: Sequence[RolloutPlan]) -> bool:
+    return all(accepts(update) for update in _distinct_updates(plans))

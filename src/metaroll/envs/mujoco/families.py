@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from metaroll.envs.base.task_family import TaskFamily
+from metaroll.envs.base.task_family import TaskFamily, register_family
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
 from metaroll.envs.mujoco.task_envs import (
     AntDirEnv,
@@ -14,7 +14,7 @@ from metaroll.envs.mujoco.task_envs import (
     WalkerRandParamsEnv,
 )
 
-__all__ = ["mujoco_families"]
+__all__: list[str] = []
 
 _FAMILIES = {
     "cheetah-vel": (CheetahVelEnv, 100, 30, "HalfCheetah (MuJoCo) running at a speed in [0, 3] m/s"),
@@ -26,15 +26,8 @@ _FAMILIES = {
     "swimmer-vel": (SwimmerVelEnv, 40, 10, "Swimmer (MuJoCo) at a speed in [0.1, 0.2] m/s"),
 }
 
-
-def mujoco_families() -> list[TaskFamily]:
-    """The families; both directions of the cheetah are trained and tested on, as published."""
-    families = [
-        TaskFamily(name, kind, num_train, num_test, kind.horizon, text)
-        for name, (kind, num_train, num_test, text) in _FAMILIES.items()
-    ]
-    directions = "HalfCheetah (MuJoCo) running forward or backward"
-    return [
-        *families,
-        TaskFamily("cheetah-dir", CheetahDirEnv, 2, 2, CheetahDirEnv.horizon, directions, same_tasks=True),
-    ]
+for name, (kind, num_train, num_test, text) in _FAMILIES.items():
+    register_family(TaskFamily(name, kind, num_train, num_test, kind.horizon, text))
+# Both directions are trained and tested on, as published.
+_TEXT = "HalfCheetah (MuJoCo) running forward or backward"
+register_family(TaskFamily("cheetah-dir", CheetahDirEnv, 2, 2, CheetahDirEnv.horizon, _TEXT, same_tasks=True))

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from metaroll.envs.base.batching import bare, is_as_defined
+from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.mujoco.gymnasium_rules import RULES
 from metaroll.envs.mujoco.library import load_mujoco, unstable
 from metaroll.envs.mujoco.mujoco_slots import MujocoSetting
@@ -41,7 +41,7 @@ def gymnasium_setting(env: Any) -> MujocoSetting | None:
 
     Around it may be wrappers that only count and check: ``TimeLimit``, ``OrderEnforcing``, ``PassiveEnvChecker``.
     """
-    inner, limit = bare(env)
+    inner, limit = unwrapped_and_limit(env)
     rules = _rules_of(inner)
     if rules is None or inner.render_mode == "human":
         return None
@@ -60,7 +60,7 @@ def placed(env: Any, init_state: Any) -> np.ndarray | None:
 
     They do not know ``reset(options={"init_state": ...})`` themselves. ``None`` for any other environment.
     """
-    inner, _ = bare(env)
+    inner, _ = unwrapped_and_limit(env)
     if _rules_of(inner) is None:
         return None
     mujoco = load_mujoco()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from typing import Any
 
-from metaroll.envs.base.task_family import TaskFamily
+from metaroll.envs.base.task_family import TaskFamily, register_family
 from metaroll.envs.sims.model import SimModel
-from metaroll.envs.sims.registration import SIMS, sim_constructor
+from metaroll.envs.sims.registration import SIMS, SimMaker, sim_constructor
 from metaroll.tasks.distributions import BernoulliDomainParam, DomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange, params_from_rules
 from metaroll.tasks.task_sources import ParamTasks
 
-__all__ = ["DEFAULT_RANGES", "SimMaker", "ranges_of", "sim_families"]
+__all__ = ["DEFAULT_RANGES", "ranges_of"]
 
 _HORIZONS = {
     "omo": 300,
@@ -136,22 +135,15 @@ def ranges_of(model: SimModel | None) -> Mapping[str, RandomizationRange | Domai
     return {name: values for name, values in found.items() if name in model.nominal}
 
 
-class SimMaker:
-    """Makes the simulated environment of a name, whose class is loaded only then."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, render_mode: str | None = None) -> Any:
-        return sim_constructor(self.name)(render_mode=render_mode)
-
-    def __repr__(self) -> str:
-        return f"SimMaker({self.name!r})"
+def _randomizer(name: str) -> DomainRandomizer:
+    model = sim_constructor(name)().model
+    return DomainRandomizer(*params_from_rules(model.nominal, ranges_of(model) or {}), generator=0)
 
 
-def sim_families() -> list[TaskFamily]:
-    """A family for each simulated system whose constants have default ranges."""
-    return [
+for entry in SIMS:
+    if entry.short_name not in _HORIZONS:
+        continue
+    register_family(
         TaskFamily(
             entry.short_name,
             SimMaker(entry.short_name),
@@ -162,11 +154,4 @@ def sim_families() -> list[TaskFamily]:
             ParamTasks(SimMaker(entry.short_name), functools.partial(_randomizer, entry.short_name)),
             0.2,
         )
-        for entry in SIMS
-        if entry.short_name in _HORIZONS
-    ]
-
-
-def _randomizer(name: str) -> DomainRandomizer:
-    model = sim_constructor(name)().model
-    return DomainRandomizer(*params_from_rules(model.nominal, ranges_of(model) or {}), generator=0)
+    )

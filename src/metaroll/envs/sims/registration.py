@@ -1,20 +1,12 @@
-"""Ids of the simulated environments, here and in Gymnasium's registry; imports none of them.
-
-``import metaroll`` loads this module where Gymnasium has been imported before, the first use of a metaroll name does so
-in any case; then ``gymnasium.make("metaroll/Pendulum-v0")`` and ``gymnasium.make_vec`` know the ids.
-"""
+"""Ids of the simulated environments; importing this module imports none of them."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any, NamedTuple
 
-from gymnasium.envs.registration import register, registry
+from metaroll.envs.base.constructors import register_env
 
-__all__ = ["SIMS", "SimEntry", "sim_constructor", "sim_ids"]
-
-_CATALOG = "metaroll.envs.sims.catalog"
-_VECTORS = "metaroll.rollouts.single.sim_vectors"
+__all__ = ["SIMS", "SimEntry", "SimMaker", "sim_constructor", "sim_ids"]
 
 
 class SimEntry(NamedTuple):
@@ -56,18 +48,25 @@ def sim_ids() -> list[str]:
 def sim_constructor(name: str) -> Any:
     """The class with this id or short name; ``None`` for any other name."""
     entry = _BY_NAME.get(name)
-    return None if entry is None else getattr(import_module(_CATALOG), entry.class_name)
+    if entry is None:
+        return None
+    from metaroll.envs.sims import catalog
+
+    return getattr(catalog, entry.class_name)
 
 
-def _register() -> None:
-    """Tell Gymnasium, once; horizons are the environments' own, and can be set."""
-    for entry in SIMS:
-        if entry.id not in registry:
-            register(
-                entry.id,
-                entry_point=f"{_CATALOG}:{entry.class_name}",
-                vector_entry_point=f"{_VECTORS}:{entry.class_name}",
-            )
+class SimMaker:
+    """Makes the simulated environment of a name, whose class is loaded only then."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, render_mode: str | None = None) -> Any:
+        return sim_constructor(self.name)(render_mode=render_mode)
+
+    def __repr__(self) -> str:
+        return f"SimMaker({self.name!r})"
 
 
-_register()
+for _name in _BY_NAME:
+    register_env(_name, SimMaker(_name))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
+from metaroll.checks import check_whole
+from metaroll.data.data_format import iterate_leaves
 from metaroll.data.space_batches import (
     action_element,
     check_elements,
@@ -21,20 +21,22 @@ from metaroll.data.space_batches import (
     to_box_type,
     write_element,
 )
+from metaroll.envs.base.constructors import constructor_of, is_env_instance, make_env
 from metaroll.envs.base.env_state import check_init_state, read_state, state_owner, time_step_of
 from metaroll.envs.base.reset_options import plan_options, wanted_options
-from metaroll.envs.base.step_results import explained, truth_value
-from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
+from metaroll.envs.base.step_results import explained, own_copy, truth_value
 from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, SlotError
 from metaroll.tasks.domain_access import domain_params_of
-from metaroll.tasks.plan_table import plan_env_seed
+from metaroll.tasks.env_copies import copy_env
+from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["GymSlots"]
 
 _NEVER = np.iinfo(np.int64).max
+_NO_INFO: dict[str, Any] = {}
 _MOST_PARKED = 2
 """Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
@@ -47,8 +49,7 @@ class GymSlots(Slots):
     truncation, endings termination, and nothing resets itself. Observations, actions and infos are copied, since an
     environment may hand out, or keep, the same memory at every step.
 
-    An exception inside an environment passes through unchanged, with the number of the slot in its attribute
-    ``_metaroll_slot``.
+    What fails in an environment raises a ``SlotError`` with the number of its slot; its cause is the error itself.
 
     Args:
         source: An id, a constructor, or an environment (which is copied for every slot).
@@ -57,19 +58,18 @@ class GymSlots(Slots):
     """
 
     def __init__(self, source: Any, num_slots: int, *, share: bool = False) -> None:
-        if isinstance(num_slots, bool) or not isinstance(num_slots, int | np.integer) or num_slots < 1:
-            raise ValueError(f"num_slots must be a whole number of at least 1, got {num_slots!r}")
-        self.num_slots = int(num_slots)
-        self._fleet = _Fleet(source, self.num_slots, share)
-        env = self._fleet.fresh(0)
+        self.num_slots = check_whole("num_slots", num_slots)
+        self._envs = _EnvGroup(source, self.num_slots, share)
+        env = self._envs.fresh(0)
         self.env_spec = EnvSpec.from_env(env)
-        self.info = SlotsInfo(env_name(env))
+        self.info = SlotsInfo(env_name(env), can_keep=not share)
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
         # Whether observations need a closer look than their shape: parts, or numbers that may not fit.
         self._structured = is_structured(env.observation_space)
         self._careful = self._structured or np.dtype(env.observation_space.dtype).kind in "biu"
         self._obs_shape: tuple[int, ...] = env.observation_space.shape or ()
         self._last: Any = empty_batch(env.observation_space, self.num_slots)
+        self._holds_objects = any(leaf.dtype.hasobject for _, leaf in iterate_leaves(self._last))
         self._env_actions = _action_converter(env.action_space, self.num_slots)
         self._steps: list[Callable[[Any], Any]] = [_not_reset] * self.num_slots
         self._counts_itself = share
@@ -87,8 +87,8 @@ class GymSlots(Slots):
 
     def environments(self, *, make: bool = False) -> list[Any]:
         """The environments as they are now; ``None`` where a slot has not been used, unless they are to be made."""
-        envs = list(self._fleet.envs)
-        return [self._fleet.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
+        envs = list(self._envs.envs)
+        return [self._envs.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 
     def name_of(self, slot: int) -> str:
         """What the environment in a slot is called."""
@@ -104,12 +104,12 @@ class GymSlots(Slots):
 
     def time_step(self, slot: int) -> float | None:
         """Seconds per step, where the environment in a slot tells (``dt``)."""
-        env = self._fleet.envs[slot]
+        env = self._envs.envs[slot]
         return None if env is None else time_step_of(env)
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
         """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
-        owner = next((layer for layer in env_layers(self._fleet.envs[slot]) if hasattr(layer, "provenance")), None)
+        owner = next((layer for layer in env_layers(self._envs.envs[slot]) if hasattr(layer, "provenance")), None)
         told = getattr(owner, "provenance", None)
         return dict(told) if isinstance(told, Mapping) else None
 
@@ -117,39 +117,60 @@ class GymSlots(Slots):
         """Domain parameters of the rollout in a slot; ``None`` where its environment does not tell them."""
         return self._domain_params[slot]
 
+    def keep(self, slots: np.ndarray) -> None:
+        """Go on with these slots only; the environments of the others are closed."""
+        kept = [int(slot) for slot in slots]
+        if not self.info.can_keep:
+            super().keep(slots)
+        self._envs.keep(kept)
+        self._last = take_rows(self._last, kept)
+        self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
+        for name in ("_steps", "_reset_infos", "_names", "_owners", "_domain_params", "_wanted"):
+            values = getattr(self, name)
+            setattr(self, name, [values[slot] for slot in kept])
+        self.num_slots = len(kept)
+        self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
+
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``.
 
         ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
         ``state``, and then is in another, has ignored it, which is an error. Wrappers may ask for more of the plan
         (see ``reset_options``).
+
+        Raises:
+            SlotError: An environment failed.
+            ValueError: A plan has no seed.
         """
-        for slot, plan in zip(slots, plans, strict=True):
+        rows, seeds, space = list(slots), plan_env_seeds(plans).tolist(), self._spaces["observation_space"]
+        for slot, plan, seed in zip(rows, plans, seeds, strict=True):
             if self.beat is not None:
                 self.beat("reset")
             try:
-                write_element(self._spaces["observation_space"], self._last, slot, self._start(slot, plan))
+                write_element(space, self._last, slot, self._start(slot, plan, seed))
             except (Exception, SystemExit) as error:
-                _tag(error, slot)
-                raise
-        return take_rows(self._last, list(slots))
+                raise SlotError(slot) from error
+        return take_rows(self._last, rows)
 
     def step(self, actions: np.ndarray, active: np.ndarray) -> SlotStep:
-        """Step the environments where ``active (E,)`` is true with their rows of ``actions``."""
+        """Step the environments where ``active (E,)`` is true with their rows of ``actions``.
+
+        Raises:
+            SlotError: An environment failed, or an action is none of its space.
+        """
         live = np.asarray(active).nonzero()[0].tolist()
         try:
             rows = self._env_actions(actions, live)
         except ValueError as error:
-            error._metaroll_where = "the action given to the environment"  # type: ignore[attr-defined]
-            raise
+            raise SlotError(None, "the action given to the environment") from error
         observations = take_rows(self._last, slice(None))
         rewards = np.zeros(self.num_slots)
         terminated = np.zeros(self.num_slots, dtype=bool)
         truncated = np.zeros(self.num_slots, dtype=bool)
-        infos: list[dict[str, Any]] = [{}] * self.num_slots
+        infos: list[dict[str, Any]] = [_NO_INFO] * self.num_slots
         observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
-        careful, truth = self._careful, np.bool_
+        careful, holds_objects, truth = self._careful, self._holds_objects, np.bool_
         slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
@@ -168,27 +189,21 @@ class GymSlots(Slots):
                     truncated[slot] = cut
                 if reward is None:  # would become NaN
                     raise TypeError("reward is None")
+                rewards[slot] = reward
                 if (
                     observation.__class__ is not array
                     or observation.shape != obs_shape
                     or (careful and observation.dtype != observations_type)
                 ):
-                    write_element(space, observations, slot, observation)
+                    write_element(space, observations, slot, own_copy(observation) if holds_objects else observation)
                 else:
                     observations[slot] = observation
-                rewards[slot] = reward
                 if info:
-                    infos[slot] = {k: v.copy() if v.__class__ is array else v for k, v in info.items()}
+                    infos[slot] = {name: own_copy(value) for name, value in info.items()}
         except SystemExit as error:
-            _tag(error, slot)
-            raise
+            raise SlotError(slot) from error
         except Exception as error:
-            if result is not None:
-                error = explained(error, result, space)
-                _tag(error, slot)
-                raise error from None
-            _tag(error, slot)
-            raise
+            raise SlotError(slot) from (error if result is None else explained(error, result, space))
         self._last = take_rows(observations, slice(None))
         self._elapsed += active
         truncated |= active & (self._elapsed >= self._limits)
@@ -197,14 +212,12 @@ class GymSlots(Slots):
 
     def close(self) -> None:
         """Close the environments, except those that the caller owns."""
-        self._fleet.close()
+        self._envs.close()
         self._steps = [_not_reset] * self.num_slots
 
-    def _start(self, slot: int, plan: RolloutPlan) -> Any:
-        if plan.seed is None:
-            raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
-        before = self._fleet.envs[slot]
-        env = self._fleet.prepare(slot, plan.env_update)
+    def _start(self, slot: int, plan: RolloutPlan, seed: int) -> Any:
+        before = self._envs.envs[slot]
+        env = self._envs.prepare(slot, plan.env_update)
         if env is not before or self._steps[slot] is _not_reset:
             for name, space in self._spaces.items():
                 if not same_kind(getattr(env, name), space):
@@ -220,7 +233,6 @@ class GymSlots(Slots):
             self._wanted[slot] = wanted_options(env)
             self._names[slot] = env_name(env)
         self._elapsed[slot] = 0
-        seed = plan_env_seed(plan.seed)
         options = plan_options(plan, self._wanted[slot])
         if plan.init_state is not None:
             options["init_state"] = np.array(plan.init_state)
@@ -236,12 +248,12 @@ class GymSlots(Slots):
             observation = observation if observation_there is None else observation_there
             check_init_state(env, np.asarray(plan.init_state))
         self._owners[slot] = state_owner(env)
-        self._reset_infos[slot] = dict(result[1] or {})
+        self._reset_infos[slot] = {name: own_copy(value) for name, value in (result[1] or {}).items()}
         self._domain_params[slot] = domain_params_of(env)
-        return observation
+        return own_copy(observation) if self._holds_objects else observation
 
 
-class _Fleet:
+class _EnvGroup:
     """The environments of the slots, and which update each of them carries."""
 
     def __init__(self, source: Any, num_slots: int, share: bool) -> None:
@@ -254,7 +266,7 @@ class _Fleet:
                 )
             self._shared = source
         else:
-            self._template = env_source(source)
+            self._template = constructor_of(source)
         self.envs: list[Any] = [None] * num_slots
         self._carried: list[EnvUpdate | None] = [None] * num_slots
         self._owned = [False] * num_slots
@@ -297,6 +309,13 @@ class _Fleet:
             return self._install(slot, self._shared, None)
         return self._install(slot, make_env(self._template), None)
 
+    def keep(self, slots: list[int]) -> None:
+        for slot in set(range(len(self.envs))).difference(slots):
+            self._drop(slot)
+        for name in ("envs", "_carried", "_owned"):
+            values = self.__dict__[name]
+            self.__dict__[name] = [values[slot] for slot in slots]
+
     def close(self) -> None:
         for slot in range(len(self.envs)):
             self._drop(slot)
@@ -333,7 +352,7 @@ class _Fleet:
         if self._shared is not None and env.unwrapped is self._shared.unwrapped:
             mine = False
         if any(other is env for other in self.envs[:slot] + self.envs[slot + 1 :]):
-            env, mine = copy.deepcopy(env), True  # two slots cannot step one environment
+            env, mine = copy_env(env), True  # two slots cannot step one environment
         self.envs[slot], self._carried[slot], self._owned[slot] = env, update, mine
         return env
 
@@ -346,7 +365,7 @@ class _Fleet:
     def _keep_template(self) -> None:
         """Before the shared environment is changed: a copy, from which later plans without an update start."""
         if self._shared is not None and self._template is None:
-            self._template = env_source(self._shared)
+            self._template = constructor_of(self._shared)
 
 
 def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:
@@ -388,8 +407,10 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
             actions = np.asarray(actions)
             if actions.shape != (num_slots,):
                 raise ShapeError(f"actions must have shape ({num_slots},) for {space}, got {actions.shape}")
+            if actions.dtype.kind in "iu" and actions.min() >= 0 and actions.max() < n:
+                return (actions + start if start else actions).tolist()
             rows = actions.tolist()
-            for slot in live:
+            for slot in live:  # those of slots that are not stepped may be anything
                 index = rows[slot]
                 if (index.__class__ is not int and not float(index).is_integer()) or not 0 <= index < n:
                     raise ValueError(f"actions must be indices from 0 to {n - 1}, got {index!r} in slot {slot}")
@@ -410,11 +431,6 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
         return list(owned if dtype is not None else to_box_type(space, owned))
 
     return to_boxes
-
-
-def _tag(error: BaseException, slot: int) -> None:
-    with contextlib.suppress(AttributeError):
-        error._metaroll_slot = slot  # type: ignore[attr-defined]
 
 
 def _not_reset(action: Any) -> Any:

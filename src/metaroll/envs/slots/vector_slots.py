@@ -12,8 +12,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import action_element, check_elements, empty_batch, take_rows, write_element
+from metaroll.envs.base.step_results import own_copy
 from metaroll.errors import ShapeError
-from metaroll.tasks.plan_table import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotsInfo, SlotStep
 
 __all__ = ["VectorEnvSlots"]
@@ -66,8 +67,8 @@ class VectorEnvSlots(Slots):
         for plan in plans:
             self._check(plan)
         seeds = [0] * self.num_slots
-        for slot, plan in zip(slots, plans, strict=True):
-            seeds[slot] = plan_env_seed(plan.seed) if plan.seed is not None else 0
+        for slot, seed in zip(slots, plan_env_seeds(plans).tolist(), strict=True):
+            seeds[slot] = seed
         if self._masked:
             self._reset_masked(slots, plans, seeds)
         else:
@@ -100,8 +101,6 @@ class VectorEnvSlots(Slots):
     # -- resets ------------------------------------------------------------------------------------------------------
 
     def _check(self, plan: RolloutPlan) -> None:
-        if plan.seed is None:
-            raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
         if plan.env_update is not None and plan.task is not None:
             raise ValueError(
                 f"a vector environment cannot take the task of one sub-environment, got {plan.env_update!r}; give the "
@@ -187,7 +186,7 @@ class VectorEnvSlots(Slots):
                     "autoreset mode SAME_STEP has overwritten: let them return copies, or use another autoreset mode"
                 )
             write_element(self._space, self._last, slot, finals[slot], "the final observation")
-            dicts[slot] = dict(told[slot] or {}) if told is not None else {}
+            dicts[slot] = {name: own_copy(value) for name, value in (told[slot] or {}).items()} if told else {}
 
 
 def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
@@ -215,7 +214,7 @@ def _as_batch(template: Any, observations: Any) -> Any:
     if template.dtype.hasobject:
         batch = np.full(len(template), None, dtype=object)
         for row, value in enumerate(observations):
-            batch[row] = value
+            batch[row] = own_copy(value)
         return batch
     return np.asarray(observations, dtype=template.dtype)
 
@@ -233,5 +232,5 @@ def _info_dicts(infos: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
             continue  # about the batch as a whole
         for slot in np.flatnonzero(present).tolist():
             value = values[slot]
-            dicts[slot][name] = value.copy() if isinstance(value, np.ndarray) else value
+            dicts[slot][name] = own_copy(value)
     return dicts

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.envs.base.batching import is_batched, unguarded
+from metaroll.envs.base.batching import is_batched, without_checks
 from metaroll.envs.base.env_state import current_observation
 from metaroll.envs.base.slot_proxies import SlotsProxy
 from metaroll.tasks.updates import env_layers
@@ -81,7 +81,7 @@ class ChainWrapper(gymnasium.Wrapper):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply ``update``."""
-        return self.can_batch and unguarded(self.env).accepts_update(update)
+        return self.can_batch and without_checks(self.env).accepts_update(update)
 
     def current_observation(self) -> Any:
         """What is observed now."""
@@ -92,7 +92,7 @@ class ChainWrapper(gymnasium.Wrapper):
         return observation
 
     def _inner_slots(self, num_slots: int) -> Slots:
-        return unguarded(self.env).batched_slots(num_slots)
+        return without_checks(self.env).batched_slots(num_slots)
 
 
 class WrappedSlots(SlotsProxy):
@@ -111,7 +111,7 @@ class WrappedSlots(SlotsProxy):
 
 def spec_of(env: Any) -> EnvSpec:
     """Spec of what is inside a wrapper."""
-    return EnvSpec.from_env(unguarded(env))
+    return EnvSpec.from_env(without_checks(env))
 
 
 def seed_of(plan: RolloutPlan) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.data.data_format import to_format
-from metaroll.envs.base.batching import is_batched, unguarded
+from metaroll.envs.base.batching import is_batched, without_checks
 from metaroll.envs.base.reset_options import inner_options
 from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, remove_envs, seed_of, typed_env
 from metaroll.errors import ShapeError
@@ -147,7 +147,7 @@ class DomainRandWrapper(ChainWrapper):
     @property
     def can_batch(self) -> bool:
         """Whether the simulator inside takes domain parameters."""
-        return is_batched(self.env) and unguarded(self.env).accepts_update(DomainParamUpdate({}))
+        return is_batched(self.env) and without_checks(self.env).accepts_update(DomainParamUpdate({}))
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply ``update`` beside the random parameters."""

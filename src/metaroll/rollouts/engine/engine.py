@@ -11,15 +11,13 @@ from types import TracebackType
 from typing import Any
 
 import cloudpickle
-import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env
-from metaroll.envs.lookup.source import close_made
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.unit_work import (
@@ -38,7 +36,7 @@ from metaroll.rollouts.workers.messages import encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, Slots
+from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan
 
 __all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
 
@@ -131,11 +129,7 @@ class RolloutEngine:
     def env_spec(self) -> EnvSpec:
         """Spaces and time limit of the environment."""
         if self._env_spec is None:
-            env = make_env(self._env_source)
-            try:
-                self._env_spec = EnvSpec.from_env(env)
-            finally:
-                close_made(self._env_source, env)
+            self._env_spec = self._env_source.spec
         return self._env_spec
 
     def set_env(self, env: Any) -> None:
@@ -144,11 +138,8 @@ class RolloutEngine:
         Raises:
             NotPicklableError: It cannot be sent to the workers.
         """
-        if not isinstance(env, type | gymnasium.Env) and isinstance(env, Slots):
-            raise TypeError(
-                "env must make environments; step Slots of your own with metaroll.rollouts.engine.slot_loop.SlotLoop"
-            )
-        source, kind = env_source(env), env_kind(env)
+        source = EnvSource.of(env)
+        kind = source.kind()
         if self._pool.is_serial:
             self._local.set_env(source)
         else:

@@ -11,17 +11,14 @@ import numpy as np
 import torch
 
 from metaroll.data.rollouts import RolloutColumns
-from metaroll.envs.lookup.slot_factory import env_kind, make_env, make_slots
-from metaroll.envs.lookup.source import close_made
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
-from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.errors import RolloutError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import Policy, Slots
+from metaroll.types import Policy, Slots, SlotsKind
 
 __all__ = [
     "Unit",
@@ -75,13 +72,13 @@ class UnitRunner:
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads
-        self.env: Any = None
+        self.env: EnvSource | None = None
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
         self._example: Any = None
-        self._slots: dict[tuple[int, str], Slots] = {}
+        self._slots: dict[tuple[int, SlotsKind], Slots] = {}
 
-    def set_env(self, env: Any) -> None:
+    def set_env(self, env: EnvSource) -> None:
         self.close()
         self.env = env
 
@@ -125,19 +122,25 @@ class UnitRunner:
         for slots in self._slots.values():
             slots.close()
         self._slots.clear()
-        if self._example is not None:
-            close_made(self.env, self._example)
+        if self._example is not None and self.env is not None:
+            self.env.close(self._example)
             self._example = None
 
-    def _kind(self, unit: Unit, beat: Callable[[str], None] | None) -> str:
+    def _kind(self, unit: Unit, beat: Callable[[str], None] | None) -> SlotsKind:
         """Whether the environment's own simulator can run all plans of the unit (the bits are the same either way)."""
         if self._example is None:
             if beat is not None:
                 beat("reset")  # building environments may take long
-            self._example = make_env(self.env)
-        return env_kind(self._example, unit.plans)
+            self._example = self._source.make()
+        return self._source.kind(unit.plans, self._example)
 
-    def _slots_for(self, key: tuple[int, str], beat: Callable[[str], None] | None) -> Slots:
+    @property
+    def _source(self) -> EnvSource:
+        if self.env is None:
+            raise RuntimeError("no environment has been set")
+        return self.env
+
+    def _slots_for(self, key: tuple[int, SlotsKind], beat: Callable[[str], None] | None) -> Slots:
         slots = self._slots.pop(key, None)
         if slots is None:
             if beat is not None:
@@ -145,16 +148,13 @@ class UnitRunner:
             while len(self._slots) >= _MOST_KEPT_SLOTS:
                 self._slots.pop(next(iter(self._slots))).close()
             num_slots, kind = key
-            if kind == "vector":
-                slots = VectorEnvSlots(self._example, owned=False)  # closed with the example
-            else:
-                with physics_threads(self._threads):
-                    slots = GymSlots(self.env, num_slots) if kind == "list" else make_slots(self._example, num_slots)
+            with physics_threads(self._threads):
+                slots = self._source.slots(max(num_slots, 1), env=self._example, kind=kind)
         self._slots[key] = slots  # last used, last in the order
         return slots
 
 
-def set_env(namespace: GlobalNamespace, key: str, env: Any) -> None:
+def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
     """Worker side of ``RolloutEngine``: a new environment."""
     _runner(namespace, key).set_env(env)
 

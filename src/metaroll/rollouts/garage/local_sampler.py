@@ -9,6 +9,7 @@ from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.envs.lookup.source import is_env_instance, make_env
 from metaroll.rollouts.garage.workers import Worker, WorkerFactory
+from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.types import EnvUpdate
 
@@ -32,7 +33,7 @@ class LocalSampler:
         agents = worker_factory.prepare_worker_messages(agents)
         envs = worker_factory.prepare_worker_messages(envs, _live)
         if len({id(env) for env in envs}) < len(envs):  # workers must not share a live environment
-            envs = [envs[0], *(copy.deepcopy(env) for env in envs[1:])]
+            envs = [envs[0], *(copy_env(env) for env in envs[1:])]
         for worker, agent, env in zip(self._workers, agents, envs, strict=True):
             worker.update_agent(agent)
             worker.update_env(env)

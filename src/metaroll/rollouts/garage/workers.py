@@ -12,7 +12,7 @@ import torch
 from metaroll.checks import check_whole
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import make_slots
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import fresh_seed

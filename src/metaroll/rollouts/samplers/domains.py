@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from metaroll.envs.base.env_state import read_state, state_owner
-from metaroll.envs.lookup.source import close_made, is_env_instance, make_env
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperBuffer, outermost_dr_wrapper, remove_all_dr_wrappers
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -61,6 +60,19 @@ def given_params(name: str, params: Iterable[Any]) -> list[DomainParamUpdate]:
     return updates
 
 
+class _Plain:
+    """Makes the environments of a source without the wrappers that randomize them."""
+
+    def __init__(self, source: EnvSource) -> None:
+        self.source = source
+
+    def __call__(self) -> Any:
+        return remove_all_dr_wrappers(self.source.make())
+
+    def __repr__(self) -> str:
+        return f"{self.source!r} without random domains"
+
+
 class Domains:
     """An environment without its randomization, and what can be drawn for it: domains, and initial states in them.
 
@@ -74,13 +86,12 @@ class Domains:
     """
 
     def __init__(self, env: Any) -> None:
-        instance = env if is_env_instance(env) else make_env(env)
+        source = EnvSource.of(env)
+        instance = source.make()
         self._wrapper = outermost_dr_wrapper(instance)
         self.draws_states = any(hasattr(layer, "init_space") for layer in env_layers(instance))
-        # Taking wrappers away sets the environment's own parameters again, so this is done to a copy.
-        self.source = env if self._wrapper is None else remove_all_dr_wrappers(copy.deepcopy(instance))
-        if instance is not env:
-            close_made(env, instance)
+        self.source = source if self._wrapper is None else EnvSource(_Plain(source))
+        source.close(instance)
 
     def draw(self, num_domains: int, generator: np.random.Generator) -> list[EnvUpdate | None]:
         """Domains of the outermost wrapper that randomizes; ``None`` for each where there is none."""
@@ -98,18 +109,18 @@ class Domains:
     ) -> list[np.ndarray]:
         """``num_each`` initial states for each domain, one domain after the other."""
         states: list[np.ndarray] = []
-        env, before = make_env(self.source), None
+        env, before = self.source.make(), None
         try:
             for update in updates:
                 # An environment serves another domain, too, if that sets all that the last one did.
                 if update is not None and before is not None and not _replaces(update, before):
-                    close_made(self.source, env)
-                    env = make_env(self.source)
+                    self.source.close(env)
+                    env = self.source.make()
                 env = env if update is None else update(env)
                 states += [self._drawn_state(env, generator) for _ in range(num_each)]
                 before = update
         finally:
-            close_made(self.source, env)
+            self.source.close(env)
         return states
 
     def _drawn_state(self, env: Any, generator: np.random.Generator) -> np.ndarray:

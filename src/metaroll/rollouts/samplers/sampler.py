@@ -12,7 +12,7 @@ from gymnasium.spaces.utils import flatdim
 
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.source import close_made, make_env
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError
 from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
 from metaroll.rollouts.engine.extras import module_mode
@@ -232,11 +232,7 @@ def _rebuilt(kind: type[Any], env: Any, policy: Any, arguments: dict[str, Any], 
 
 def _check_env_fits(env: Any, known: EnvSpec, *, keeps_policy: bool) -> None:
     """Error if ``env`` makes no environment, or one that a policy for ``known`` cannot act in."""
-    made = make_env(env)
-    try:
-        spec = EnvSpec.from_env(made)
-    finally:
-        close_made(env, made)
+    spec = EnvSource.of(env).spec
     spaces = {
         "observation_space": (spec.observation_space, known.observation_space),
         "action_space": (spec.action_space, known.action_space),

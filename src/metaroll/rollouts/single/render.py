@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import reprlib
 import sys
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from metaroll.data.space_batches import element_at
 from metaroll.envs.base.slot_proxies import WatchedSlots
-from metaroll.envs.lookup.registry import get_family, has_family
-from metaroll.envs.lookup.source import make_env
 from metaroll.types import RenderMode
 
-__all__ = ["Renderer", "make_rendered"]
-
-
-def make_rendered(source: Any, mode: RenderMode) -> Any:
-    """A new environment (``source`` as in ``make_env``); one that is made from an id can render as ``mode`` asks."""
-    wanted = _gym_mode(mode)
-    if wanted is None or not isinstance(source, str):
-        return make_env(source)
-    if has_family(source):
-        constructor: Any = get_family(source).env_constructor
-        takes = "render_mode" in inspect.signature(constructor).parameters
-        return constructor(render_mode=wanted) if takes else constructor()
-    make_env(source).close()  # says what is wrong with an unknown id
-    return gymnasium.make(source, render_mode=wanted, disable_env_checker=True)
+__all__ = ["Renderer", "gym_mode"]
 
 
 class Renderer:
@@ -49,7 +32,7 @@ class Renderer:
         self.wanted = mode.text or mode.video or mode.render
         self._env, self._mode, self._every = env, mode, render_step
         self._return = 0.0
-        wanted, offered = _gym_mode(mode), getattr(env, "render_mode", None)
+        wanted, offered = gym_mode(mode), getattr(env, "render_mode", None)
         if wanted is not None and wanted != offered:
             raise ValueError(
                 f"render_mode {mode} needs an environment with render_mode={wanted!r}, but {type(env).__name__} has "
@@ -88,5 +71,6 @@ class Renderer:
         return reprlib.repr(element)
 
 
-def _gym_mode(mode: RenderMode) -> str | None:
+def gym_mode(mode: RenderMode) -> str | None:
+    """The ``render_mode`` of environments that can show what is asked for; ``None`` where they need not draw."""
     return "rgb_array" if mode.video else "human" if mode.render else None

@@ -12,15 +12,14 @@ import numpy as np
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv
 from metaroll.envs.base.slot_proxies import WatchedSlots
-from metaroll.envs.lookup.slot_factory import make_slots
-from metaroll.envs.lookup.source import is_env_instance
+from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
 from metaroll.errors import RolloutError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.engine import resolve_plans
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.single.policy_proxies import TimedPolicy
-from metaroll.rollouts.single.render import Renderer, make_rendered
+from metaroll.rollouts.single.render import Renderer, gym_mode
 from metaroll.seeding import fresh_seed, seed_sequence
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan
@@ -107,7 +106,11 @@ def rollout(
     )
     (plan,) = resolve_plans([plan])
     given = is_env_instance(env)
-    instance = env if given else make_rendered(env, render_mode)
+    if given:
+        instance = env
+    else:
+        mode, source = gym_mode(render_mode), EnvSource.of(env)
+        instance = (source if mode is None else source.drawable(mode)).make()
     closes = not given or not no_close
     try:
         with module_mode(policy, eval):

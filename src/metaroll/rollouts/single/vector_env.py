@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from metaroll.checks import check_whole
 from metaroll.data.space_batches import element_at
-from metaroll.envs.lookup.slot_factory import make_slots
+from metaroll.envs.lookup.source import make_slots
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import fresh_seed

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +11,8 @@ import gymnasium
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.envs.lookup.source import is_env_instance
-from metaroll.envs.wrappers.reset_task import ResetTaskMaker
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.policies.playback import PlaybackPolicy
-from metaroll.rollouts.single.render import make_rendered
 from metaroll.rollouts.single.rollout import rollout as run_rollout
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import NewEnvUpdate, SetTaskUpdate
@@ -106,13 +101,11 @@ def drawing_env(source: Any, update: EnvUpdate | None = None) -> Any:
 
 def _made(source: Any, update: EnvUpdate | None) -> Any:
     if isinstance(update, SetTaskUpdate):
-        return SetTaskUpdate(_drawing(update.env_type), update.task, update.wrapper_constructor)()
+        return SetTaskUpdate(EnvSource.of(update.env_type).drawable(), update.task, update.wrapper_constructor)()
     if isinstance(update, NewEnvUpdate):
-        return _drawing(update.env_constructor)()
+        return EnvSource.of(update.env_constructor).drawable().make()
     maker = update.env_constructor if isinstance(update, DomainParamUpdate) else None
-    if maker is None and not isinstance(source, str) and callable(source) and not is_env_instance(source):
-        maker = source
-    env = make_rendered(source, _VIDEO) if maker is None else _drawing(maker)()
+    env = EnvSource.of(source if maker is None else maker).drawable().make()
     return env if update is None else update(env)
 
 
@@ -130,18 +123,6 @@ def _try_out(env: Any, name: str) -> None:
         raise ValueError(
             f"{name} cannot be drawn on this machine ({reason}); `metaroll doctor` says what pictures need"
         ) from error
-
-
-def _drawing(constructor: Callable[[], Any]) -> Callable[[], Any]:
-    """A constructor of the same environment that draws, if that is known to be possible."""
-    if isinstance(constructor, ResetTaskMaker):
-        return ResetTaskMaker(_drawing(constructor.make_env), constructor.option)
-    inner = constructor.func if isinstance(constructor, functools.partial) else constructor
-    try:
-        takes = inner is gymnasium.make or "render_mode" in inspect.signature(constructor).parameters
-    except (TypeError, ValueError):  # written in C
-        takes = False
-    return functools.partial(constructor, render_mode="rgb_array") if takes else constructor
 
 
 def _name_of(source: Any) -> str:

@@ -15,8 +15,7 @@ import numpy as np
 
 from metaroll.checks import check_fraction, check_whole
 from metaroll.data.atomic_files import write_atomic
-from metaroll.envs.lookup.slot_factory import env_source, make_env
-from metaroll.envs.lookup.source import close_made
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import unknown_name
 from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
 from metaroll.rollouts.workers.pool import SamplerPool
@@ -211,8 +210,8 @@ def _checked_values(name: str, values: Any) -> np.ndarray:
 
 def _try_out(env: Any, names: Sequence[str], updates: Sequence[DomainParamUpdate]) -> dict[str, float]:
     """Nominal values of ``names``, after setting all points of the grid once, so that wrong ones are told at once."""
-    source = env_source(env)
-    made = make_env(source)
+    source = EnvSource.of(env)
+    made = source.make()
     try:
         owner = layer_with(made, "get_nominal_domain_param")
         known = dict(owner.get_nominal_domain_param()) if owner is not None else {}
@@ -221,7 +220,7 @@ def _try_out(env: Any, names: Sequence[str], updates: Sequence[DomainParamUpdate
         for update in updates:
             update(made)
     finally:
-        close_made(source, made)
+        source.close(made)
     return {name: float(known[name]) for name in names if name in known}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from metaroll.envs.lookup.source import is_env_instance, make_env
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -191,8 +191,7 @@ class RunnerServices(ABC):
     def get_env_copy(self) -> Any:
         """A copy of the environment, as a worker would get it (of an id, constructor or update: one that it makes)."""
         self._require_setup("get_env_copy")
-        copied = cloudpickle.loads(cloudpickle.dumps(self._env))
-        return copied if is_env_instance(copied) else make_env(copied)
+        return cloudpickle.loads(cloudpickle.dumps(EnvSource.of(self._env))).make()
 
     def _count(self, groups: Sequence[Sequence[Any]], result: list[Any]) -> None:
         """Take note of a call that sampled ``groups`` and returns ``result``."""

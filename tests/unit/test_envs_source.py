@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
-from metaroll.envs.lookup.slot_factory import env_kind, env_source, make_env, make_slots
+from metaroll.envs.lookup.source import EnvSource, env_kind, make_env, make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import UnknownNameError
@@ -77,12 +77,12 @@ def test_share_steps_the_given_environment() -> None:
     assert slots.environments()[0] is env
 
 
-def test_env_source_is_a_picklable_recipe() -> None:
+def test_a_source_is_a_picklable_recipe() -> None:
     env = PointRobotEnv(goal=(0.3, 0.4))
     for source in ("point-robot", PointRobotEnv, lambda: PointRobotEnv(), env):
-        made = cloudpickle.loads(cloudpickle.dumps(env_source(source)))()
+        made = cloudpickle.loads(cloudpickle.dumps(EnvSource.of(source)))()
         assert type(made) is PointRobotEnv
-    recipe = env_source(env)
+    recipe = EnvSource.of(env)
     env.set_task({"goal": (9, 9)})  # too late to matter
     np.testing.assert_array_equal(recipe().get_task()["goal"], [0.3, 0.4])
     assert recipe() is not recipe()
@@ -125,7 +125,7 @@ def test_wrong_sources_are_told() -> None:
             raise RuntimeError("holds a window")
 
     with pytest.raises(TypeError, match=r"cannot be copied \(holds a window\); pass a function"):
-        env_source(NoCopy())
+        EnvSource.of(NoCopy())
     vector = gymnasium.make_vec("CartPole-v1", num_envs=2)
     with pytest.raises(ValueError, match="must be one environment here, got the vector environment"):
         make_slots(vector, 1, share=True)

@@ -1,0 +1,220 @@
+"""What makes an environment: of a name, of a class or function, or of an environment that is copied."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec as Registration
+
+from metaroll.envs.base.reset_task import ResetTaskMaker
+from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.tasks.env_copies import copy_env
+
+__all__ = [
+    "Constructor",
+    "CopiedEnv",
+    "NamedEnv",
+    "SharedEnv",
+    "check_no_arguments",
+    "constructor_of",
+    "env_names",
+    "is_env_instance",
+    "make_env",
+    "register_env",
+    "register_finder",
+    "with_render_mode",
+]
+
+Constructor = Callable[[], Any]
+
+_NAMED: dict[str, Constructor] = {}
+_FINDERS: list[Callable[[str], Constructor | None]] = []
+
+
+def register_env(name: str, constructor: Constructor) -> None:
+    """From now on ``name`` stands for what ``constructor`` makes; it comes before the ids of Gymnasium."""
+    _NAMED[name] = constructor
+
+
+def register_finder(find: Callable[[str], Constructor | None]) -> None:
+    """Ask ``find`` for names that are not registered, before the ids of Gymnasium; it says ``None`` if not its own."""
+    _FINDERS.append(find)
+
+
+def env_names() -> list[str]:
+    """All registered names."""
+    return list(_NAMED)
+
+
+def is_env_instance(source: Any) -> bool:
+    """Whether ``source`` is an environment itself, not a recipe for one."""
+    if isinstance(source, type):
+        return False
+    return isinstance(source, gymnasium.Env) or (hasattr(source, "reset") and hasattr(source, "step"))
+
+
+def constructor_of(env: Any) -> Constructor:
+    """A callable that makes environments as ``env`` says; picklable, if ``env`` is.
+
+    Args:
+        env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered
+            environment, a class or function without arguments, or an environment, of which a copy is kept and copies
+            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one
+            is used itself.
+
+    Raises:
+        TypeError: It makes no environment, or cannot be copied.
+        ValueError: A copy of the environment is configured otherwise (see ``copy_env``).
+    """
+    if isinstance(env, str):
+        return NamedEnv(env)
+    if isinstance(env, Registration):
+        return NamedEnv(env.id, env)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return SharedEnv(env)
+    if is_env_instance(env):
+        return CopiedEnv(env)
+    if callable(env):
+        return env
+    raise TypeError(
+        f"env must be an id such as 'point-robot' or 'HalfCheetah-v5', a class or function that makes an environment, "
+        f"or an environment, got {env!r} of type {type(env).__name__}"
+    )
+
+
+def make_env(source: Any) -> Any:
+    """A new environment (``source`` as in ``constructor_of``), checked to look like one.
+
+    Raises:
+        TypeError: It does not.
+    """
+    env = constructor_of(source)()
+    if not is_env_instance(env) or not hasattr(env, "action_space") or not hasattr(env, "observation_space"):
+        raise TypeError(
+            f"{source!r} must make an environment with reset, step, observation_space and action_space, "
+            f"got {env!r} of type {type(env).__name__}"
+        )
+    return env
+
+
+class NamedEnv:
+    """Makes the environment of a name: a registered one, then what is found under it, then Gymnasium's.
+
+    Keeps what is registered under the name here, for workers, which do not know what a script has registered.
+
+    Args:
+        name: The name.
+        spec: Its entry in Gymnasium's registry; by default the present one.
+    """
+
+    def __init__(self, name: str, spec: Registration | None = None) -> None:
+        self.name = name
+        self._registered = _NAMED.get(name)
+        self._spec = gymnasium.registry.get(name) if spec is None else spec
+
+    def constructor(self) -> Constructor | None:
+        """What makes it; ``None`` for ids of Gymnasium (and for names that nobody knows)."""
+        if self._registered is not None:
+            return self._registered
+        return next((found for find in _FINDERS if (found := find(self.name)) is not None), None)
+
+    def __call__(self, **options: Any) -> Any:
+        constructor = self.constructor()
+        if constructor is not None:
+            return constructor(**options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "out of date", "overriding environment": nothing that a rollout needs
+            try:
+                # The passive checker costs more than many environments do, and only warns.
+                spec = self._spec
+                source = self.name if spec is None or gymnasium.registry.get(self.name) is spec else spec
+                return gymnasium.make(source, disable_env_checker=True, **options)
+            except gymnasium.error.Error as error:
+                if self.name.rpartition(":")[2] in gymnasium.registry:  # known, but for instance a package is missing
+                    raise
+                raise self._unknown() from error
+            except ModuleNotFoundError as error:
+                module = self.name.partition(":")[0]
+                if getattr(error.__cause__, "name", None) != module:
+                    raise
+                raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
+
+    def _unknown(self) -> UnknownNameError:
+        near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
+        return UnknownNameError(f"{unknown_name('environment', self.name, {*_NAMED, *near})}, or any id of Gymnasium")
+
+    def __repr__(self) -> str:
+        return repr(self.name)
+
+
+class CopiedEnv:
+    """Makes copies of an environment, from a copy of its own that nobody else changes (see ``copy_env``)."""
+
+    def __init__(self, env: Any) -> None:
+        self.env = copy_env(env)
+
+    def __call__(self) -> Any:
+        return copy_env(self.env)
+
+    def __repr__(self) -> str:
+        return f"a copy of {self.env!r}"
+
+
+class SharedEnv:
+    """Gives a vector environment itself (many cannot be copied); another process gets a copy, if it can be pickled."""
+
+    def __init__(self, env: gymnasium.vector.VectorEnv) -> None:
+        self.env = env
+
+    def __call__(self) -> gymnasium.vector.VectorEnv:
+        return self.env
+
+    def __repr__(self) -> str:
+        return repr(self.env)
+
+
+def with_render_mode(constructor: Constructor, mode: str) -> Constructor:
+    """A constructor of the same environment that draws; ``constructor`` itself if it takes no ``render_mode``."""
+    if isinstance(constructor, ResetTaskMaker):
+        return ResetTaskMaker(with_render_mode(constructor.make_env, mode), constructor.option)
+    if isinstance(constructor, NamedEnv):
+        found = constructor.constructor()
+        if found is not None:
+            return with_render_mode(found, mode)
+        return functools.partial(constructor, render_mode=mode)
+    inner = constructor.func if isinstance(constructor, functools.partial) else constructor
+    try:
+        takes = inner is gymnasium.make or "render_mode" in inspect.signature(inner).parameters
+    except (TypeError, ValueError):  # written in C
+        takes = False
+    return functools.partial(constructor, render_mode=mode) if takes else constructor
+
+
+def check_no_arguments(constructor: Any, name: str) -> None:
+    """Refuse what makes an environment only with arguments, which nobody would give it.
+
+    Args:
+        constructor: A class or function.
+        name: What it is called.
+
+    Raises:
+        TypeError: It needs arguments.
+    """
+    try:
+        signature = inspect.signature(constructor)
+    except (TypeError, ValueError):
+        return  # built in: it has to say itself
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    wanted = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind not in kinds]
+    if wanted:
+        names, example = ", ".join(wanted), ", ".join(f"{argument}=..." for argument in wanted)
+        raise TypeError(
+            f"{name} needs the argument{'s' * (len(wanted) > 1)} {names}, but environments are made without "
+            f"any; give default values, or write a function def make(): return {name.rpartition(':')[2]}({example})"
+        )

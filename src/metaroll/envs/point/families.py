@@ -1,0 +1,44 @@
+"""Points in the plane as families of tasks (specs/meta.md 7.2)."""
+
+from __future__ import annotations
+
+from metaroll.envs.base.task_family import TaskFamily, register_family
+from metaroll.envs.point.point_corners import (
+    DensePointCornersEnv,
+    DenseSquaredPointCornersEnv,
+    PointCornersEnv,
+    PointMomentumEnv,
+    PointWallsEnv,
+)
+from metaroll.envs.point.point_navigation import PointNavigationEnv
+from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
+
+__all__: list[str] = []
+
+_GOALS = {
+    "point-robot": (PointRobotEnv, "a point in the plane; goals in the square [-1, 1]^2, dense reward"),
+    "sparse-point-robot": (
+        SparsePointRobotEnv,
+        "a point in the plane; goals on the unit half circle, sparse reward in the context",
+    ),
+}
+_DRAWN = {
+    "point-navigation": (PointNavigationEnv, "MAML's point in the plane; goals in the unit square"),
+    "point-walls": (PointWallsEnv, "a point behind two walls with gaps, goals in four corners"),
+}
+_CORNERS = {
+    "point-corners": (PointCornersEnv, "a point that looks for one of four corners, sparse reward"),
+    "point-corners-dense": (DensePointCornersEnv, "a point that looks for one of four corners, minus its distance"),
+    "point-corners-dense-squared": (
+        DenseSquaredPointCornersEnv,
+        "a point that looks for one of four corners, minus its squared distance",
+    ),
+    "point-momentum": (PointMomentumEnv, "a point with momentum that looks for one of four corners, sparse reward"),
+}
+
+for name, (kind, text) in _GOALS.items():
+    register_family(TaskFamily(name, kind, 80, 20, 20, text))
+for name, (kind, text) in _DRAWN.items():
+    register_family(TaskFamily(name, kind, 100, 40, 100, text, test_share=0.2))
+for name, (kind, text) in _CORNERS.items():  # of the four corners, of which there are no more, one is held out
+    register_family(TaskFamily(name, kind, 3, 1, 100, text))
