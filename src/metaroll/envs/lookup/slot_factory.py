@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from metaroll.envs.base.batching import has_simulator, is_batched, unguarded
-from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
-from metaroll.envs.classic_control.gymnasium_classic import classic_setting, is_classic
+from metaroll.envs.base.simulator_slots import SimulatorSlots
+from metaroll.envs.classic_control.gymnasium_classic import classic_simulator, is_classic
 from metaroll.envs.lookup.registry import get_family, has_family
 from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
 from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
@@ -73,10 +73,10 @@ def make_slots(
     slots: Slots
     if (robot := gymnasium_setting(env)) is not None:
         slots = MujocoSlots(int(num_slots), robot)
-    elif (classic := classic_setting(env)) is not None:
+    elif (classic := classic_simulator(env)) is not None:
         if reachable:
             return GymSlots(source, num_slots)
-        slots = ClassicControlSlots(int(num_slots), classic)
+        slots = SimulatorSlots(int(num_slots), classic)
     else:
         slots = unguarded(env).batched_slots(int(num_slots))
     slots.info = replace(slots.info, name=env_name(env))  # as in a list
@@ -116,7 +116,7 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
         env = make_env(source)
     if isinstance(env, VectorEnv):
         return "vector"
-    classic = None if is_batched(env) else classic_setting(env)
+    classic = None if is_batched(env) else classic_simulator(env)
     if classic is not None:
         return "batched" if all(classic.accepts_plan(plan) for plan in plans) else "list"
     updates = _differing_updates(plans)
