@@ -145,25 +145,6 @@ class SlotError(MetarollError, RuntimeError):
         return f"{self.where or 'the environment'} failed in {place}{cause}"
 
 
-class SlotError(MetarollError, RuntimeError):
-    """What happened in one of many slots that are stepped together: ``raise SlotError(slot, where) from error``.
-
-    Attributes:
-        slot: Its number; ``None`` where that is not known.
-        where: What failed, in words; empty: the environment.
-    """
-
-    def __init__(self, slot: int | None = None, where: str = "") -> None:
-        super().__init__(slot, where)
-        self.slot = slot
-        self.where = where
-
-    def __str__(self) -> str:
-        place = "a slot" if self.slot is None else f"slot {self.slot}"
-        cause = "" if self.__cause__ is None else f": {type(self.__cause__).__name__}: {self.__cause__}"
-        return f"{self.where or 'the environment'} failed in {place}{cause}"
-
-
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``."""
     known = sorted(known)

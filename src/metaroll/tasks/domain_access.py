@@ -14,20 +14,39 @@ A wrapper that adds or converts parameters has ``own_domain_params`` (the names 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection, Iterable, Mapping
+import operator
+import warnings
+from collections.abc import Callable, Collection, Iterable, Mapping
 from numbers import Real
 from typing import Any
 
 from metaroll.errors import DataError, unknown_name
 from metaroll.tasks.updates import env_layers, layer_with
 
-__all__ = ["check_domain_params", "domain_params_of", "read_domain_params", "set_domain_params"]
+__all__ = [
+    "check_domain_params",
+    "derived_attributes",
+    "domain_params_of",
+    "read_domain_params",
+    "set_domain_params",
+    "warn_out_of_reach",
+]
 
+_CLASSIC = "gymnasium.envs.classic_control."
 MODEL_ACCESS = {"mujoco": "metaroll.envs.mujoco.model_params"}
 """Package of ``env.unwrapped.model`` -> module with ``model_params_of(env)``.
 
 A name, as Gymnasium's entry points are: what is below environments must not import them, nor a simulator.
 """
+
+
+_DERIVED: dict[str, dict[str, tuple[tuple[str, str], Callable[[float, float], float]]]] = {
+    "CartPoleEnv": {
+        "total_mass": (("masspole", "masscart"), operator.add),
+        "polemass_length": (("masspole", "length"), operator.mul),
+    },
+}
+"""Class of ``gymnasium.envs.classic_control`` -> attribute that its constructor computes -> of which others, how."""
 
 
 def check_domain_params(env: Any, names: Collection[str]) -> None:
@@ -141,6 +160,37 @@ def _set_innermost(env: Any, params: Mapping[str, float]) -> None:
     for name, value in plain.items():
         whole = type(known[name]) is int and value.is_integer()
         setattr(inner, name, int(value) if whole else value)
+    kind = next((k.__name__ for k in type(inner).__mro__ if k.__module__.startswith(_CLASSIC)), "")
+    if plain and kind:
+        present = _numeric_attributes(inner)
+        for name, value in derived_attributes(kind, present, plain).items():
+            setattr(inner, name, value)
+        warn_out_of_reach(kind, present, inner.action_space)
+
+
+def derived_attributes(kind: str, values: Mapping[str, float], given: Collection[str]) -> dict[str, float]:
+    """What follows from attributes of one of Gymnasium's classic-control environments that have been set.
+
+    Args:
+        kind: Name of its class.
+        values: Its attributes now.
+        given: Those that have been set: they are never among the result.
+    """
+    return {
+        name: compute(*(values[part] for part in parts))
+        for name, (parts, compute) in _DERIVED.get(kind, {}).items()
+        if name not in given and any(part in given for part in parts)
+    }
+
+
+def warn_out_of_reach(kind: str, values: Mapping[str, float], action_space: Any) -> None:
+    """Warn of a pendulum's ``max_torque`` beyond its action space, which no policy that acts in bounds can use."""
+    if kind == "PendulumEnv" and values["max_torque"] > float(action_space.high.max()):
+        warnings.warn(
+            "max_torque lies above the action space of PendulumEnv, so policies that act within its bounds are not any "
+            "stronger; make the environment with a larger action_space (and max_torque), and vary it below that",
+            stacklevel=2,
+        )
 
 
 def _innermost(env: Any) -> Any:

@@ -31,8 +31,9 @@ class DomainParamUpdate(EnvUpdate):
         env_constructor: Makes an environment where there is none to be changed; ``None`` makes that an error.
 
     Note:
-        Attributes of an environment from which others were computed in its constructor do not change those:
-        ``CartPole-v1`` keeps its ``total_mass`` when ``masspole`` is set. Set these as well.
+        Attributes of an environment of yours from which others were computed in its constructor do not change those:
+        set these as well, or give it a property ``domain_param``. In ``CartPole-v1``, ``total_mass`` and
+        ``polemass_length`` follow ``masspole``, ``masscart`` and ``length``, unless they are set themselves.
     """
 
     def __init__(self, params: Mapping[str, Any], *, env_constructor: Callable[[], Any] | None = None) -> None:

@@ -30,7 +30,7 @@ class SimulatorRows:
         num_rows: N.
 
     Attributes:
-        state: Rows; ``None`` before the first ``begin``.
+        state: Rows; of physics ``None`` before the first ``begin``.
         constants: Rows.
         ages: Steps since the start of each episode, ``(N,)``.
         tasks: Checked tasks, an array of objects ``(N,)``.
@@ -44,6 +44,10 @@ class SimulatorRows:
         self._is_own = True  # whether all rows have the simulator's own task
         self.constants: Rows = rows_at(simulator.constants([self._own_task], np), np.zeros(num_rows, dtype=np.int64))
         self.state: Rows = None
+        if not simulator.is_physics:  # something to hold until episodes begin
+            nothing = tuple(np.zeros(num_rows) for _ in range(simulator.num_uniforms))
+            with np.errstate(all="ignore"):
+                self.state = simulator.initial_state(nothing, self.constants, np)
         self.ages = np.zeros(num_rows, dtype=np.int64)
         self._waiting = np.ones(num_rows, dtype=bool)
         self._all_begun = False

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, stacked
-from metaroll.tasks.domain_access import derived_attributes
+from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -32,11 +32,11 @@ class ClassicSimulator(Simulator):
         values: The attributes of the environment named in ``params``, Python numbers.
         env_spec: Spaces and time limit.
         time_limit: Steps after which an episode is truncated.
-        source: The name of the environment's class, with its module, of which other attributes may follow from these.
 
     Attributes:
         params: Attributes that may have any value, and differ between rows.
         fixed: Attributes that must have this value, or the formulas do not speak for the environment.
+        class_name: Of the environment.
         state_dim: Numbers in the environment's ``state``; flags may follow them, 0 where an episode starts.
     """
 
@@ -44,11 +44,12 @@ class ClassicSimulator(Simulator):
     takes_init_state = False
     params: ClassVar[tuple[str, ...]]
     fixed: ClassVar[Mapping[str, Any]] = {}
+    class_name: ClassVar[str]
     state_dim: ClassVar[int]
     num_flags: ClassVar[int] = 0
 
-    def __init__(self, values: Mapping[str, Any], env_spec: EnvSpec, time_limit: int | None, source: str = "") -> None:
-        self.values, self.env_spec, self.time_limit, self._source = dict(values), env_spec, time_limit, source
+    def __init__(self, values: Mapping[str, Any], env_spec: EnvSpec, time_limit: int | None = None) -> None:
+        self.values, self.env_spec, self.time_limit = dict(values), env_spec, time_limit
         self.name = type(self).__name__
         self.takes = f"DomainParamUpdate of {', '.join(values)}"
 
@@ -68,7 +69,8 @@ class ClassicSimulator(Simulator):
         if isinstance(update, DomainParamUpdate):
             for name, value in update.task.items():
                 values[name] = int(value) if type(values[name]) is int and value.is_integer() else value
-            values |= derived_attributes(self._source, values, update.task)
+            values |= derived_attributes(self.class_name, values, update.task)
+            warn_out_of_reach(self.class_name, values, self.env_spec.action_space)
         return values
 
     def constants(self, tasks: Sequence[Mapping[str, Any]], xp: Any) -> dict[str, Any]:
@@ -126,6 +128,7 @@ def _within(low: float, high: float, uniform: np.ndarray) -> np.ndarray:
 
 
 class _Pendulum(ClassicSimulator):
+    class_name = "PendulumEnv"
     num_uniforms = 2
     params = ("g", "m", "l", "dt", "max_speed", "max_torque")
     state_dim = 2
@@ -157,10 +160,12 @@ class _Pendulum(ClassicSimulator):
 class _CartPole(ClassicSimulator):
     """The flag is 1 once the pole has fallen."""
 
+    class_name = "CartPoleEnv"
     num_uniforms = 4
     params = (
         "gravity",
         "masspole",
+        "masscart",
         "total_mass",
         "length",
         "polemass_length",
@@ -174,7 +179,7 @@ class _CartPole(ClassicSimulator):
     num_flags = 1
 
     def derive(self, values: Mapping[str, Any]) -> tuple[float, ...]:
-        return tuple(values[name] for name in self.params)
+        return tuple(values[name] for name in self.params if name != "masscart")
 
     def start(self, uniforms: Columns, count: int) -> Columns:
         return tuple(_within(-0.05, 0.05, uniform) for uniform in uniforms)
@@ -195,6 +200,7 @@ class _CartPole(ClassicSimulator):
 
 
 class _MountainCar(ClassicSimulator):
+    class_name = "MountainCarEnv"
     num_uniforms = 1
     params = ("min_position", "max_position", "max_speed", "goal_position", "goal_velocity", "force", "gravity")
     state_dim = 2
@@ -219,6 +225,7 @@ class _MountainCar(ClassicSimulator):
 class _MountainCarContinuous(ClassicSimulator):
     """An episode starts in double precision and goes on in single precision; the flag is 1 from then on."""
 
+    class_name = "Continuous_MountainCarEnv"
     num_uniforms = 1
     params = ("power",)
     # With other bounds, single and double precision might not agree about which of two is larger.
@@ -271,6 +278,7 @@ def _move_car(
 
 
 class _Acrobot(ClassicSimulator):
+    class_name = "AcrobotEnv"
     num_uniforms = 4
     params = (
         "dt",

@@ -24,8 +24,8 @@ from metaroll.envs.base.constructors import (
     with_render_mode,
 )
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.envs.classic_control.classic_slots import ClassicControlSlots
-from metaroll.envs.classic_control.gymnasium_classic import classic_setting, is_classic
+from metaroll.envs.base.simulator_slots import SimulatorSlots
+from metaroll.envs.classic_control.gymnasium_classic import classic_simulator, is_classic
 from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
 from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
 from metaroll.envs.slots.gym_slots import GymSlots, env_name
@@ -266,11 +266,11 @@ def _batched_form(env: Any) -> _BatchedForm | None:
     if robot is not None:
         accepts = robot.accepts_update
         return _BatchedForm("physics", lambda plans: _all_accepted(accepts, plans), lambda n: MujocoSlots(n, robot))
-    classic = classic_setting(env)
+    classic = classic_simulator(env)
     if classic is not None:
         accepts_plan = classic.accepts_plan
         return _BatchedForm(
-            "batched", lambda plans: all(map(accepts_plan, plans)), lambda n: ClassicControlSlots(n, classic), True
+            "batched", lambda plans: all(map(accepts_plan, plans)), lambda n: SimulatorSlots(n, classic), True
         )
     return None
 

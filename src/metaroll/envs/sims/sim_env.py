@@ -290,7 +290,7 @@ class SimEnv(gymnasium.Env):
         simulator = SimSimulator(config, name=type(self).__name__)
         rows = SimulatorRows(simulator, 1)
         before: SimulatorRows | None = self.__dict__.get("_rows")
-        if before is not None and before.state is not None:
+        if before is not None:
             rows.resume(before, before.state._replace(horizon=np.array([config.max_steps], dtype=np.float64)))
         self._config, self._rows = config, rows
         self.env_spec: EnvSpec = simulator.env_spec
