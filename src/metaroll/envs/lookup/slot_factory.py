@@ -15,8 +15,7 @@ from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.classic_control.gymnasium_classic import classic_simulator, is_classic
 from metaroll.envs.lookup.registry import get_family, has_family
 from metaroll.envs.lookup.source import env_source, is_env_instance, make_env
-from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
-from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.envs.mujoco.gymnasium_envs import gymnasium_simulator, is_gymnasium_id
 from metaroll.envs.sims.registration import sim_constructor
 from metaroll.envs.slots.gym_slots import GymSlots, env_name
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
@@ -71,8 +70,8 @@ def make_slots(
     if kind == "vector":
         return VectorEnvSlots(env, owned=env is not source)
     slots: Slots
-    if (robot := gymnasium_setting(env)) is not None:
-        slots = MujocoSlots(int(num_slots), robot)
+    if (robot := gymnasium_simulator(env)) is not None:
+        slots = SimulatorSlots(int(num_slots), robot)
     elif (classic := classic_simulator(env)) is not None:
         if reachable:
             return GymSlots(source, num_slots)
@@ -120,9 +119,9 @@ def env_kind(source: Any, plans: Sequence[RolloutPlan] = ()) -> Literal["batched
     if classic is not None:
         return "batched" if all(classic.accepts_plan(plan) for plan in plans) else "list"
     updates = _differing_updates(plans)
-    setting = None if is_batched(env) else gymnasium_setting(env)
-    if setting is not None:
-        return "physics" if all(setting.accepts_update(update) for update in updates) else "list"
+    robot = None if is_batched(env) else gymnasium_simulator(env)
+    if robot is not None:
+        return "physics" if all(robot.accepts_update(update) for update in updates) else "list"
     if not is_batched(env) or not all(unguarded(env).accepts_update(update) for update in updates):
         return "list"
     return _kind_of_batch(getattr(env, "unwrapped", env))
