@@ -11,7 +11,7 @@ import pytest
 
 from metaroll import GaussianMLPPolicy, MujocoEnvDefinition, RolloutEngine, TaskFamily, check_slots, make_slots
 from metaroll.data.compare import first_difference
-from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError
 from metaroll.seeding import torch_generator
@@ -67,7 +67,7 @@ def test_noise_tasks_and_parameters_in_a_batch() -> None:
     updates = [None, SetTaskUpdate(definition, {"goal": -1.0}), DomainParamUpdate({"body_mass:cart": 5.0})]
     plans = [RolloutPlan(i, (0, 0, i), update) for i, update in enumerate(updates)]
     batched, listed = make_slots(definition, 3, plans=plans), GymSlots(definition, 3)
-    assert type(batched) is MujocoSlots
+    assert type(batched) is SimulatorSlots
     first = batched.reset(range(3), plans)
     np.testing.assert_array_equal(first, listed.reset(range(3), plans))
     assert (np.abs(first) <= 0.05).all()

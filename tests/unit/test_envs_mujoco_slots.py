@@ -14,11 +14,11 @@ import pytest
 
 from metaroll import GaussianMLPPolicy, RolloutEngine, assert_worker_invariant, check_slots, make_slots
 from metaroll.data.compare import first_difference
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import env_kind
-from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
 from metaroll.envs.mujoco.threads import PhysicsThreads, physics_threads
 from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.errors import InvalidValueError, ShapeError
+from metaroll.errors import InvalidValueError, ShapeError, SlotError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -56,7 +56,7 @@ def test_trajectories_are_gymnasiums(robot: str) -> None:
     """200 steps with several simulations side by side, each started anew when it ends; forces of contacts included."""
     name, num = f"{robot}-v5", 3
     slots: Any = make_slots(name, num)
-    assert type(slots) is MujocoSlots
+    assert type(slots) is SimulatorSlots
     envs = [gymnasium.make(name, disable_env_checker=True) for _ in range(num)]
     plans = [RolloutPlan(i, (5, 0, i)) for i in range(num)]
     first = slots.reset(range(num), plans)
@@ -111,7 +111,7 @@ def test_physics_of_each_slot() -> None:
     ]
     plans = [RolloutPlan(i, (1, 0, i), update) for i, update in enumerate(updates)]
     batched, listed = make_slots("HalfCheetah-v5", 4, plans=plans), GymSlots("HalfCheetah-v5", 4)
-    assert type(batched) is MujocoSlots
+    assert type(batched) is SimulatorSlots
     first = compare(batched, listed, plans, 30)
     assert len({row.tobytes() for row in first}) == 4
     compare(batched, listed, [plans[2], plans[0], plans[3], plans[1]], 30)
@@ -219,7 +219,7 @@ def test_only_entries_of_the_model_are_batched() -> None:
     other = RolloutPlan(1, (0, 0, 1), DomainParamUpdate({"frame_skip": 2.0}))
     assert env_kind("Swimmer-v5", [model]) == "physics"
     assert env_kind("Swimmer-v5", [model, other]) == "list"
-    with pytest.raises(TypeError, match=r"entries of the MuJoCo model.*make_slots\(..., plans=plans\)"):
+    with pytest.raises(SlotError, match=r"entries of the MuJoCo model.*make_slots\(..., plans=plans\)"):
         make_slots("Swimmer-v5", 1).reset([0], [other])
 
 
@@ -229,7 +229,7 @@ def test_init_state_of_positions_and_velocities() -> None:
     slots, listed = make_slots("Swimmer-v5", 1), GymSlots("Swimmer-v5", 1)
     np.testing.assert_array_equal(slots.reset([0], [plan])[0], state[2:])
     compare(slots, listed, [plan], 5)
-    with pytest.raises(ShapeError, match=r"init_state must have shape \(10,\), got \(3,\)"):
+    with pytest.raises(SlotError, match=r"init_state must have shape \(10,\), got \(3,\)"):
         slots.reset([0], [plan.with_(init_state=np.zeros(3))])
 
 

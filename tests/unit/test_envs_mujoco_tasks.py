@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from metaroll import check_slots, get_family, make_slots
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.mujoco.cheetah_vel import CheetahVelEnv
-from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
 from metaroll.envs.mujoco.task_envs import (
     AntDirEnv,
     AntGoalEnv,
@@ -47,7 +47,7 @@ def test_batched_equals_single(name: str) -> None:
     plain = [RolloutPlan(i, (3, 0, i), update) for i, update in enumerate([train[0], None, train[1]])]
     plans = [*plain, plain[0].with_(env_update=DomainParamUpdate({"dof_damping:*": 1.7, "opt_timestep": 0.004}))]
     batched, listed = make_slots(name, 4, plans=plans), GymSlots(name, 4)
-    assert type(batched) is MujocoSlots
+    assert type(batched) is SimulatorSlots
     spec = batched.env_spec
     assert (spec.obs_dim, spec.act_dim, spec.max_episode_length) == SHAPES[name]
     active = np.ones(4, dtype=bool)

@@ -27,7 +27,7 @@ from metaroll.envs.point.point_navigation import PointNavigationEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.envs.tabular.bandit import BernoulliBanditEnv, TenArmedBanditEnv
 from metaroll.envs.tabular.random_mdp import RandomMDPEnv
-from metaroll.errors import ShapeError
+from metaroll.errors import ShapeError, SlotError
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.tasks.updates import SetTaskUpdate, task_key
@@ -368,3 +368,37 @@ def test_wrong_actions_are_told_and_those_of_frozen_slots_are_not_looked_at() ->
     assert slots.step(np.array([1, -1]), np.array([True, False])).rewards[1] == 0
     with pytest.raises(gymnasium.error.ResetNeeded, match="slot 1 must be reset with a plan before it is stepped"):
         slots.step(np.array([1, 1]), np.array([True, True]))
+
+
+@pytest.mark.parametrize("kind", [PointNavigationEnv, BernoulliBanditEnv, RandomMDPEnv])
+def test_slots_that_are_kept_go_on_as_they_were(kind: Any) -> None:
+    """Fewer rows, and rows of different ages, change nothing of the others."""
+    plans = plans_of(kind)
+    wide, narrow = kind().batched_slots(5), kind().batched_slots(5)
+    for slots in (wide, narrow):
+        slots.reset(range(5), plans)
+    generator, space = np.random.default_rng(0), kind().action_space
+    kept = np.arange(5)
+    for step in range(40):
+        if step in (3, 21):
+            for slots, row in ((wide, int(kept[1])), (narrow, 1)):
+                slots.reset([row], [plans[0].with_(seed=(7, 7, step))])
+        if step in (5, 20):
+            stay = np.delete(np.arange(len(kept)), 1)
+            narrow.keep(stay)
+            kept = kept[stay]
+        discrete = isinstance(space, gymnasium.spaces.Discrete)
+        actions = generator.integers(space.n, size=5) if discrete else generator.normal(size=(5, 2))
+        a: Any = wide.step(actions, np.ones(5, bool))
+        b: Any = narrow.step(actions[kept], np.ones(len(kept), bool))
+        np.testing.assert_array_equal(a.observations[kept], b.observations)
+        np.testing.assert_array_equal(a.rewards[kept], b.rewards)
+    assert narrow.num_slots == 3 and wide.info.can_keep and wide.info.steps_past_end
+
+
+def test_what_fails_in_a_slot_names_it() -> None:
+    slots = PointWallsEnv().batched_slots(3)
+    wrong = SetTaskUpdate(PointWallsEnv, {"goal": (1, 1)})
+    with pytest.raises(SlotError, match="in slot 2: ValueError: task must be a mapping") as caught:
+        slots.reset([0, 2], [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), wrong)])
+    assert (caught.value.slot, caught.value.where) == (2, "") and isinstance(caught.value.__cause__, ValueError)

@@ -387,7 +387,7 @@ class SimulatorSlots(Slots):
         space, given = self.env_spec.action_space, np.asarray(actions)
         expected = (self.num_slots, *(space.shape or ()))
         if given.shape != expected:
-            raise ShapeError(f"actions must have shape {expected} for {space}, got {given.shape}")
+            raise ShapeError(f"actions must have shape {expected}, got {given.shape}")
         return check_choices(space, given, active) if isinstance(space, Discrete) else given
 
 

@@ -23,11 +23,10 @@ from metaroll.envs.base.constructors import (
     make_env,
     with_render_mode,
 )
-from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.base.simulator_slots import SimulatorSlots
+from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.classic_control.gymnasium_classic import classic_simulator, is_classic
-from metaroll.envs.mujoco.gymnasium_envs import gymnasium_setting, is_gymnasium_id
-from metaroll.envs.mujoco.mujoco_slots import MujocoSlots
+from metaroll.envs.mujoco.gymnasium_envs import gymnasium_simulator, is_gymnasium_id
 from metaroll.envs.slots.gym_slots import GymSlots, env_name
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsKind
@@ -262,10 +261,10 @@ def _batched_form(env: Any) -> _BatchedForm | None:
         inner = without_checks(env)
         kind = _kind_of_simulator(getattr(env, "unwrapped", env))
         return _BatchedForm(kind, lambda plans: _all_accepted(inner.accepts_update, plans), inner.batched_slots)
-    robot = gymnasium_setting(env)
+    robot = gymnasium_simulator(env)
     if robot is not None:
         accepts = robot.accepts_update
-        return _BatchedForm("physics", lambda plans: _all_accepted(accepts, plans), lambda n: MujocoSlots(n, robot))
+        return _BatchedForm("physics", lambda plans: _all_accepted(accepts, plans), lambda n: SimulatorSlots(n, robot))
     classic = classic_simulator(env)
     if classic is not None:
         accepts_plan = classic.accepts_plan

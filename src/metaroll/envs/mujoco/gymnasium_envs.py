@@ -13,11 +13,11 @@ from gymnasium.envs.registration import EnvSpec as Registration
 from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.mujoco.gymnasium_rules import RULES
 from metaroll.envs.mujoco.library import load_mujoco, unstable
-from metaroll.envs.mujoco.mujoco_slots import MujocoSetting
 from metaroll.envs.mujoco.rules import Rules, split_state
+from metaroll.envs.mujoco.simulator import MujocoSimulator
 from metaroll.types import EnvSpec
 
-__all__ = ["checked_step", "gymnasium_setting", "is_gymnasium_id", "placed"]
+__all__ = ["checked_step", "gymnasium_simulator", "is_gymnasium_id", "placed"]
 
 _MODULE = "gymnasium.envs.mujoco."
 
@@ -36,8 +36,8 @@ def is_gymnasium_id(name: str) -> bool:
     )
 
 
-def gymnasium_setting(env: Any) -> MujocoSetting | None:
-    """What simulations of ``env`` have in common; ``None`` unless it is exactly one of Gymnasium's own.
+def gymnasium_simulator(env: Any) -> MujocoSimulator | None:
+    """The simulator of copies of ``env``; ``None`` unless it is exactly one of Gymnasium's own.
 
     Around it may be wrappers that only count and check: ``TimeLimit``, ``OrderEnforcing``, ``PassiveEnvChecker``.
     """
@@ -45,13 +45,13 @@ def gymnasium_setting(env: Any) -> MujocoSetting | None:
     rules = _rules_of(inner)
     if rules is None or inner.render_mode == "human":
         return None
-    return MujocoSetting(
+    return MujocoSimulator(
         model=copy.deepcopy(inner.model),
         rules=rules(inner),
         env_spec=EnvSpec.from_env(env),
         init_qpos=inner.init_qpos.copy(),
         init_qvel=inner.init_qvel.copy(),
-        limit=limit,
+        time_limit=limit,
     )
 
 

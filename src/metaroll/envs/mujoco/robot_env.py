@@ -1,4 +1,4 @@
-"""A MuJoCo robot with rules of ours: one simulation as a Gymnasium environment, or many as ``MujocoSlots``."""
+"""A MuJoCo robot with rules of ours: one simulation as a Gymnasium environment, or many as rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.mujoco.library import get_physics, load_mujoco, set_physics, unstable
 from metaroll.envs.mujoco.model_params import forget_params
-from metaroll.envs.mujoco.mujoco_slots import MujocoSetting, MujocoSlots
 from metaroll.envs.mujoco.rules import Rules, Step, split_state
+from metaroll.envs.mujoco.simulator import MujocoSimulator
 from metaroll.errors import ShapeError
 from metaroll.types import EnvSpec, EnvUpdate
 
@@ -23,7 +24,7 @@ _VIEWS = ("data", "_views", "_warnings", "_renderer")
 
 
 class RobotEnv(gymnasium.Env):
-    """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSlots`` does with many.
+    """One simulation of ``model`` under ``rules``; the batch of width 1 of what ``MujocoSimulator`` does with many.
 
     An episode has no end of its own but that of the rules: its horizon stands in ``env_spec``. A simulation whose
     numbers are no longer finite shows an observation of NaN.
@@ -164,16 +165,16 @@ class RobotEnv(gymnasium.Env):
 
     # -- many of it --------------------------------------------------------------------------------------------------
 
-    def batched_slots(self, num_slots: int) -> MujocoSlots:
+    def batched_slots(self, num_slots: int) -> SimulatorSlots:
         """Many of this environment, with a model like this one's."""
-        return MujocoSlots(num_slots, self._setting(copy.deepcopy(self.model)))
+        return SimulatorSlots(num_slots, self._simulator(copy.deepcopy(self.model)))
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
-        """Whether ``MujocoSlots`` can apply ``update``."""
-        return self._setting(self.model).accepts_update(update)
+        """Whether ``batched_slots`` can apply ``update``."""
+        return self._simulator(self.model).accepts_update(update)
 
-    def _setting(self, model: Any) -> MujocoSetting:
-        return MujocoSetting(
+    def _simulator(self, model: Any) -> MujocoSimulator:
+        return MujocoSimulator(
             model=model,
             rules=self._rules,
             env_spec=self.env_spec,

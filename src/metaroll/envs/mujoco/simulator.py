@@ -1,0 +1,277 @@
+"""MuJoCo's robots as rows of a simulator: arrays of what is read of each, around one ``MjData`` of its own."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaroll.envs.base.simulator import Columns, NextState, Simulator
+from metaroll.envs.mujoco.library import load_mujoco, unstable
+from metaroll.envs.mujoco.model_params import BoundModelParams
+from metaroll.envs.mujoco.rules import Arrays, Rules, Step, split_state
+from metaroll.envs.mujoco.threads import PhysicsThreads
+from metaroll.errors import SlotError
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["MujocoSimulator"]
+
+
+class MujocoTask(NamedTuple):
+    """A checked task: entries of the model, a task that is set in the model, and what functions read of it."""
+
+    params: dict[str, float] | None
+    in_model: Any
+    row: dict[str, np.ndarray]
+
+
+class MujocoState(NamedTuple):
+    """Rows of simulations.
+
+    Attributes:
+        handle: Which simulation a row is, ``(N,)``.
+        now: What is read of them, name -> ``(N, ...)``.
+        model: What is read of their models, name -> ``(N, ...)``.
+        unstable: Whether their numbers are no longer finite, ``(N,)``.
+    """
+
+    handle: np.ndarray
+    now: Arrays
+    model: Arrays
+    unstable: np.ndarray
+
+
+class MujocoSimulator(Simulator):
+    """Simulations of one MuJoCo model, stepped in a few threads; all else is done on arrays.
+
+    Rollouts are those of the single environment, bit for bit. A simulation whose numbers are no longer finite (MuJoCo
+    then starts it again from the reference position) shows an observation of NaN, so that its rollout is refused.
+
+    Args:
+        model: MuJoCo's model; never changed here.
+        rules: Observation, reward and ending.
+        env_spec: Spaces and labels.
+        init_qpos: Positions around which episodes start.
+        init_qvel: Velocities around which they start.
+        time_limit: Steps after which an episode is truncated.
+        task: The task of plans that set none.
+        task_type: What makes the single environment, whose ``SetTaskUpdate`` can be applied; ``None``: no tasks.
+        name: What rollouts call the environment.
+        threads: How many threads step them; ``None`` means as ``physics_threads`` says.
+    """
+
+    is_physics = True
+    seeds_as_gymnasium = True
+    takes = "DomainParamUpdate of entries of the MuJoCo model, and tasks of its own class without a wrapper"
+
+    def __init__(
+        self,
+        model: Any,
+        rules: Rules,
+        env_spec: EnvSpec,
+        init_qpos: np.ndarray,
+        init_qvel: np.ndarray,
+        *,
+        time_limit: int | None = None,
+        task: Any = None,
+        task_type: Callable[..., Any] | None = None,
+        name: str = "MujocoSimulator",
+        threads: int | None = None,
+    ) -> None:
+        self.model, self.rules, self.env_spec, self.name = model, rules, env_spec, name
+        self.time_limit, self._task_type = time_limit, task_type
+        self._init_qpos, self._init_qvel = init_qpos, init_qvel
+        self.num_uniforms = init_qpos.size + init_qvel.size
+        self._own_row = _as_arrays(rules.task_row(task))
+        self._threads = PhysicsThreads(threads)
+        self._simulations: list[_Simulation] = []
+        self._free: deque[int] = deque()
+
+    # -- tasks --------------------------------------------------------------------------------------------------------
+
+    def accepts_update(self, update: EnvUpdate | None) -> bool:
+        """Nothing, entries of the model, or a task without wrappers."""
+        if type(update) is DomainParamUpdate:
+            params = BoundModelParams(SimpleNamespace(model=self.model))
+            return all(params.claims(path) for path in update.task)
+        if type(update) is SetTaskUpdate and self._task_type is not None:
+            return update.env_type == self._task_type and update.wrapper_constructor is None
+        return super().accepts_update(update)
+
+    def task_of(self, update: EnvUpdate | None) -> MujocoTask:
+        if isinstance(update, SetTaskUpdate):
+            in_model = update.task if self.rules.changes_model else None
+            return MujocoTask(None, in_model, _as_arrays(self.rules.task_row(update.task)))
+        if isinstance(update, DomainParamUpdate) and update.task:
+            BoundModelParams(SimpleNamespace(model=self.model)).check(update.task)
+            return MujocoTask(dict(update.task), None, self._own_row)
+        return MujocoTask(None, None, self._own_row)
+
+    def domain_param(self, task: MujocoTask) -> dict[str, float] | None:
+        return None if task.params is None else dict(task.params)
+
+    def constants(self, tasks: Sequence[MujocoTask], xp: Any) -> dict[str, Any]:
+        """The tasks themselves, and what functions read of them."""
+        column = np.empty(len(tasks), dtype=object)
+        for i, task in enumerate(tasks):
+            column[i] = task
+        return {"task": column, "row": {name: np.stack([t.row[name] for t in tasks]) for name in tasks[0].row}}
+
+    def time_step(self, state: MujocoState | None, constants: Any) -> float:
+        return float(self._seconds(self.model) if state is None else state.model["dt"][0])
+
+    # -- states -------------------------------------------------------------------------------------------------------
+
+    def draw(self, generator: np.random.Generator) -> np.ndarray:
+        """Positions and velocities, ``(nq + nv,)``."""
+        return np.concatenate(self.rules.draw(generator, self._init_qpos, self._init_qvel))
+
+    def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> MujocoState:
+        return self._begin(np.stack(uniforms, axis=1), constants["task"])
+
+    def check_init_state(self, init_state: Any) -> np.ndarray:
+        """Positions and velocities, ``(nq + nv,)``."""
+        return np.concatenate(split_state(init_state, self._init_qpos.size, self._init_qvel.size))
+
+    def state_from_init(self, inits: np.ndarray, constants: Any, xp: Any) -> MujocoState:
+        return self._begin(inits, constants["task"])
+
+    def release(self, state: MujocoState) -> None:
+        self._free.extend(state.handle.tolist())
+
+    def observe(self, state: MujocoState, constants: Any, xp: Any) -> np.ndarray:
+        observations = self.rules.observe(state.now, constants["row"])
+        if state.unstable.any():
+            observations[state.unstable] = np.nan
+        return observations
+
+    def step(self, state: MujocoState, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
+        rules = self.rules
+        actions = np.array(actions, dtype=self.env_spec.action_space.dtype)
+        controls = rules.controls(actions)
+        now = {name: np.empty_like(values) for name, values in state.now.items()}
+        simulations = [self._simulations[handle] for handle in state.handle.tolist()]
+        failures: list[tuple[int, Exception]] = []
+        alarms: list[int] = []
+        loop = _loop(rules, simulations, list(controls), now, failures, alarms)
+        self._threads.run(loop, range(len(simulations)))
+        if failures:
+            row, error = min(failures, key=lambda failure: failure[0])
+            raise SlotError(row) from error
+        is_unstable = np.zeros(len(simulations), dtype=bool)
+        for row in alarms:
+            is_unstable[row] = unstable(simulations[row].warnings[None])[0]
+        result = rules.reward_and_termination(Step(state.now, now, actions, controls, state.model, constants["row"]))
+        following = state._replace(now=now, unstable=is_unstable)
+        return NextState(following, result.rewards, result.terminated, None, result.infos)
+
+    def _begin(self, starts: np.ndarray, tasks: np.ndarray) -> MujocoState:
+        """Simulations that start from positions and velocities ``(k, nq + nv)`` under ``tasks (k,)``."""
+        handles, views, told = [], [], []
+        for start, task in zip(starts, tasks.tolist(), strict=True):
+            if not self._free:
+                self._free.append(len(self._simulations))
+                self._simulations.append(_Simulation(self.model, self.rules))
+            handle = self._free.popleft()
+            simulation = self._simulations[handle]
+            simulation.start(task, start[: self._init_qpos.size], start[self._init_qpos.size :])
+            handles.append(handle)
+            views.append(simulation.views)
+            told.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
+        return MujocoState(
+            np.array(handles, dtype=np.int64),
+            {name: np.stack([view[name] for view in views]) for name in views[0]},
+            {name: np.stack([np.asarray(part[name]) for part in told]) for name in told[0]},
+            np.zeros(len(handles), dtype=bool),
+        )
+
+    def _seconds(self, model: Any) -> float:
+        return model.opt.timestep * self.rules.frame_skip
+
+
+class _Simulation:
+    """One ``MjData``, and a model of its own once its physics differ.
+
+    Args:
+        base: The model that is shared.
+        rules: What is read.
+    """
+
+    def __init__(self, base: Any, rules: Rules) -> None:
+        self.model = self._base = base
+        self._rules = rules
+        self._own: dict[str, SimpleNamespace] = {}
+        self.data = data = load_mujoco().MjData(base)
+        # Views into MuJoCo's memory; asking for them anew costs more than reading them.
+        self.views = {"qpos": data.qpos, "qvel": data.qvel, **rules.observed(base, data)}
+        self.pairs = list(self.views.items())
+        self.controls, self.warnings = data.ctrl, data.warning.number
+
+    def start(self, task: MujocoTask, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        mujoco, data = load_mujoco(), self.data
+        self.model = self._base
+        if task.params is not None:
+            own = self._own_model("params")
+            BoundModelParams(own).set(task.params)
+            self.model = own.model
+        elif task.in_model is not None:
+            own = self._own_model("task")
+            self._rules.set_in_model(own.model, task.in_model)
+            self.model = own.model
+        mujoco.mj_resetData(self.model, data)
+        data.qpos[:], data.qvel[:] = qpos, qvel
+        if self.model.na == 0:
+            data.act[:] = None  # as Gymnasium does
+        mujoco.mj_forward(self.model, data)
+
+    def _own_model(self, kind: str) -> SimpleNamespace:
+        """A copy of the model for one kind of change; what is changed is remembered beside it (``model_params``)."""
+        if kind not in self._own:
+            self._own = {kind: SimpleNamespace(model=copy.deepcopy(self._base))}
+        return self._own[kind]
+
+
+def _loop(
+    rules: Rules,
+    simulations: Sequence[_Simulation],
+    controls: Sequence[np.ndarray],
+    now: Arrays,
+    failures: list[tuple[int, Exception]],
+    alarms: list[int],
+) -> Callable[[Callable[[], int]], None]:
+    """What steps rows until none is left, in one of the threads; results go into ``now``, and the two lists."""
+    mujoco = load_mujoco()
+    mj_step, mj_rne, frames, contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint, rules.frame_skip, rules.contacts
+    quiet = bytes(simulations[0].warnings.nbytes) if simulations else b""
+
+    def loop(take: Callable[[], int]) -> None:
+        while True:
+            try:
+                row = take()
+            except IndexError:
+                return
+            try:
+                simulation = simulations[row]
+                simulation.controls[:] = controls[row]
+                mj_step(simulation.model, simulation.data, frames)
+                if contacts:
+                    mj_rne(simulation.model, simulation.data)
+                # At once, while they are in the processor's cache, and while other threads compute.
+                for name, view in simulation.pairs:
+                    now[name][row] = view
+                if simulation.warnings.tobytes() != quiet:
+                    alarms.append(row)
+            except Exception as error:
+                failures.append((row, error))
+
+    return loop
+
+
+def _as_arrays(row: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in row.items()}
