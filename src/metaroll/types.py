@@ -160,7 +160,8 @@ class RolloutPlan:
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
         parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
-        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
+        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+            itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".

@@ -14,6 +14,7 @@ import torch
 from metaroll.errors import ShapeError
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, Policy
 
@@ -287,3 +288,23 @@ def test_wrong_action_spaces_are_named():
         CategoricalGRUPolicy(DISCRETE, 0)
     with pytest.raises(ValueError, match="min_std"):
         GaussianMLPPolicy(SPEC, init_std=0.1, min_std=1.0)
+
+
+def test_squashed_actions_fill_the_bounds_of_the_space_with_the_density_of_scaled_actions():
+    low, high = np.array([-30.0, 0.0], np.float32), np.array([30.0, 10.0], np.float32)
+    wide = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(low, high))
+    policy = TanhGaussianMLPPolicy(wide, (16,), generator=torch_generator(0))
+    unit = TanhGaussianMLPPolicy(SPEC, (16,), generator=torch_generator(0))
+    obs, noise = np.repeat(OBS, 50, axis=0), np.random.default_rng(3).standard_normal((50 * len(OBS), 2))
+    action, _, infos = policy.act(obs, {}, noise)
+    inner, _, _ = unit.act(obs, {}, noise)
+    np.testing.assert_allclose(action, inner * [30.0, 5.0] + [0.0, 5.0], rtol=1e-5, atol=1e-5)
+    assert action[:, 0].max() > 20 and action[:, 1].min() >= 0 and infos["mean"].shape == action.shape
+    rows = torch.from_numpy(obs).float()
+    drawn = policy(rows, torch.from_numpy(noise).float())
+    np.testing.assert_allclose(drawn.action.detach(), action, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(policy.log_prob(rows, drawn.action), drawn.log_prob[:, 0], rtol=1e-2, atol=1e-2)
+    of_unit = unit(rows, torch.from_numpy(noise).float()).log_prob
+    torch.testing.assert_close(drawn.log_prob, of_unit - math.log(30.0 * 5.0))
+    # Between normalized observations and bounds nothing is scaled twice.
+    np.testing.assert_array_equal(NormalisedPolicy(policy, False).act(obs, {}, noise)[0], action)

@@ -29,6 +29,7 @@ from metaroll.learners.pearl_random import PEARLGenerators
 from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
+from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, Runner
 
@@ -43,7 +44,8 @@ class PEARL(MetaRLAlgorithm):
 
     Args:
         env: One ``EnvUpdate`` per train task.
-        inner_policy: Acts on observation and latent; built from ``augment_env_spec``.
+        inner_policy: Acts on observation and latent, in [-1, 1]; built from ``augment_env_spec``. Its actions are
+            brought to the bounds of the environment's action space.
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
         num_train_tasks: Number of train tasks, ``len(env)``.
@@ -155,7 +157,10 @@ class PEARL(MetaRLAlgorithm):
         self._num_gradient_steps = 0
 
         self.env_spec = continuous_spec(self._updates[0] if env_spec is None else env_spec)
-        self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context)
+        # A policy class of another library acts as its inner policy does.
+        self._scales = accepts(policy_class, "action_space")
+        scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
+        self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context, scaling)
         self._memory_when_full = check_memory(num_train_tasks, replay_buffer_size, self._layout, memory_limit)
 
         self._policy_class, self._num_policies = policy_class, 0
@@ -298,6 +303,7 @@ class PEARL(MetaRLAlgorithm):
                 self._config.describe(),
                 getattr(self._policy_class, "__name__", ""),
                 self._optimizers.kind,
+                *([] if self._layout.scaling is None else [repr(self._layout.scaling.bounds)]),
             ]
         )
         return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -352,8 +358,11 @@ class PEARL(MetaRLAlgorithm):
     def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
         # A policy that acts by itself (get_action) draws from a generator of its own.
         self._num_policies += 1
-        seeded = accepts(self._policy_class, "seed")
-        options = {"seed": derive_seed("pearl policy", self.seed, self._num_policies)} if seeded else {}
+        options: dict[str, Any] = {}
+        if accepts(self._policy_class, "seed"):
+            options["seed"] = derive_seed("pearl policy", self.seed, self._num_policies)
+        if self._scales:
+            options["action_space"] = self.env_spec.action_space
         return self._policy_class(
             latent_dim=self._config.latent_dim,
             context_encoder=encoder,

@@ -10,6 +10,9 @@ from metaroll.types import Context, EnvUpdate, Runner
 
 __all__ = ["PEARLCollector", "waves_of"]
 
+_PRIOR: Context = {}
+"""No context: z comes from the prior, whatever the policy in training believes at the time."""
+
 
 def waves_of(tasks: Sequence[int]) -> list[list[int]]:
     """Task indices in waves without repetition, each repetition one wave later.
@@ -68,7 +71,7 @@ class PEARLCollector:
                 self._collect_posterior(runner, wave, config.num_extra_rl_steps_posterior, to_context=False)
 
     def _collect_prior(self, runner: Runner, tasks: Sequence[int], num_steps: int) -> None:
-        self._obtain(runner, tasks, [None] * len(tasks), to_context=True, batch_size=num_steps)
+        self._obtain(runner, tasks, [_PRIOR] * len(tasks), to_context=True, batch_size=num_steps)
 
     def _collect_posterior(self, runner: Runner, tasks: Sequence[int], num_steps: int, *, to_context: bool) -> None:
         """At least ``num_steps`` per task; the first ``update_post_train`` episodes under the prior, the posterior is
@@ -76,7 +79,7 @@ class PEARLCollector:
         """
         rate, horizon = self._config.update_post_train, self._config.max_path_length
         steps = dict.fromkeys(tasks, 0)
-        open_tasks, contexts = list(tasks), [None] * len(tasks)
+        open_tasks, contexts = list(tasks), [_PRIOR] * len(tasks)
         while open_tasks:
             left = rate  # episodes until the posterior is inferred again
             while left and open_tasks:
@@ -98,7 +101,7 @@ class PEARLCollector:
         self,
         runner: Runner,
         tasks: Sequence[int],
-        contexts: Sequence[Context | None],
+        contexts: Sequence[Context],
         *,
         to_context: bool,
         batch_size: int | None = None,

@@ -19,6 +19,7 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.replay import PathBuffer, memory_estimate
 from metaroll.data.space_batches import flatten_batch
 from metaroll.errors import DataError, ShapeError
+from metaroll.policies.scaling import ActionScaling
 from metaroll.types import EnvSpec
 
 __all__ = [
@@ -51,11 +52,13 @@ class RowLayout:
     obs_dim: int
     act_dim: int
     use_next_obs: bool
+    scaling: ActionScaling | None = None
+    """How the policy brings its actions to the bounds of the environment; rows hold them in the policy's units."""
 
     @classmethod
-    def of(cls, env_spec: EnvSpec, use_next_obs: bool) -> RowLayout:
+    def of(cls, env_spec: EnvSpec, use_next_obs: bool, scaling: ActionScaling | None = None) -> RowLayout:
         """Layout for the observations and actions of ``env_spec``."""
-        return cls(env_spec.observation_space, env_spec.obs_dim, env_spec.act_dim, use_next_obs)
+        return cls(env_spec.observation_space, env_spec.obs_dim, env_spec.act_dim, use_next_obs, scaling)
 
     @property
     def width(self) -> int:
@@ -126,7 +129,7 @@ def _rows_of(
         )
     rows = np.empty((count, width), dtype=np.float32)
     rows[:, :obs] = observations
-    rows[:, obs : obs + act] = actions
+    rows[:, obs : obs + act] = actions if layout.scaling is None else layout.scaling.unscaled(actions)
     rows[:, obs + act] = _numpy(rewards).reshape(count)
     if width > obs + act + 1:
         rows[:, obs + act + 1 : 2 * obs + act + 1] = next_observations

@@ -97,6 +97,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module):
         info: What the policy is.
     """
 
+    acts_in_bounds = False
+    """Whether actions keep the bounds of the space by themselves, so that nothing needs to scale them."""
+
     def __init__(self, env_spec: EnvSpec, info: PolicyInfo) -> None:
         super().__init__()
         self._info = info

@@ -96,7 +96,8 @@ class DuckTypedPolicy(Policy):
     def plan_context(self) -> Context | None:
         """What the object's own method returns, if it has one."""
         own: Any = getattr(self.policy, "plan_context", None)
-        return own() if callable(own) else None
+        told: Any = own() if callable(own) else None
+        return told
 
 
 class ForeignPolicy(Policy):

@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 import torch
 from torch import nn
 
 from metaroll.errors import ShapeError
 from metaroll.policies.belief import TaskBelief
+from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
 __all__ = ["ContextConditionedPolicy"]
@@ -33,6 +36,8 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         use_information_bottleneck: Whether z is random with a variance of its own; otherwise z is the mean embedding.
         use_next_obs: Whether context rows end with the next observation.
         seed: Seed of the generator that draws where a method gets none; ``None`` means fresh entropy.
+        action_space: Space of the environment's actions, for an inner policy that acts in [-1, 1]: ``act`` and
+            ``get_action`` bring its actions to the bounds of the space. ``None`` leaves them as they are.
 
     Attributes:
         z, z_means, z_vars: The belief of ``num_tasks`` tasks, ``(num_tasks, L)`` (buffers, saved with the weights).
@@ -47,11 +52,19 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         use_next_obs: bool,
         *,
         seed: int | None = None,
+        action_space: gymnasium.Space | None = None,
     ) -> None:
         super().__init__(latent_dim, context_encoder, use_information_bottleneck, use_next_obs, seed)
         self.policy = policy
         self.env_spec = policy.env_spec
         self.obs_dim = self.env_spec.obs_dim - self.latent_dim
+        self._scaling = ActionScaling.of_squashed(action_space)
+        self.action_bounds = None if self._scaling is None else self._scaling.bounds
+        if self._scaling is not None and isinstance(policy, TanhGaussianMLPPolicy) and policy.action_bounds is not None:
+            raise ValueError(
+                f"policy must act in [-1, 1] where an action_space is given, got {policy.env_spec.action_space}; build "
+                "it from PEARL.augment_env_spec"
+            )
         self._check_widths()
 
     def _check_widths(self) -> None:
@@ -126,7 +139,7 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``, ``parameters`` are the inner policy's."""
+        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``; parameters and infos are its own."""
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
         rows = np.empty((len(obs), self.obs_dim + self.latent_dim), dtype=np.float32)
@@ -134,10 +147,14 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         rows[:, self.obs_dim :] = state["z"]
         if len(state) == 1:
             action, _, infos = self.policy.act(rows, {}, noise, deterministic, parameters)
-            return action, state, infos
+            return self._within_bounds(action), state, infos
         inner = {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
         action, inner, infos = self.policy.act(rows, inner, noise, deterministic, parameters)
-        return action, {"z": state["z"], **{_INNER + name: value for name, value in inner.items()}}, infos
+        next_state = {"z": state["z"], **{_INNER + name: value for name, value in inner.items()}}
+        return self._within_bounds(action), next_state, infos
+
+    def _within_bounds(self, action: np.ndarray) -> np.ndarray:
+        return action if self._scaling is None else self._scaling.scaled(action)
 
     def acting_parameters(self) -> np.ndarray:
         """Flat parameters ``(P,)`` of the inner policy; the encoder does not act."""

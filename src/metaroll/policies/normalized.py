@@ -15,13 +15,12 @@ from metaroll.errors import DataError
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
 from metaroll.policies.parameters import ParameterLayout
+from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
 __all__ = ["NormalisedPolicy", "widened_spec"]
 
 _TINY = 1e-8
-_NO_BOUND = 1e30
-"""A bound so far away is none: spaces often have the largest float there."""
 
 
 def widened_spec(env_spec: EnvSpec, num_more: int) -> EnvSpec:
@@ -86,8 +85,9 @@ class NormalisedPolicy(ActingPolicy):
         if self.normalize_observations:
             self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)
             self.obs_scale = nn.Parameter(torch.ones(self.input_dim), requires_grad=False)
-        self.action_bounds = _bounds_of(policy.env_spec) if scale_actions else None
-        self._low, self._high, self._center, self._half_range = _scaling(*(self.action_bounds or ((), ())))
+        scales = scale_actions and not policy.acts_in_bounds
+        self._scaling = ActionScaling.of(policy.env_spec.action_space) if scales else None
+        self.action_bounds = None if self._scaling is None else self._scaling.bounds
         self._split_cache: tuple[Any, Any] = (None, None)
         self._num_own = 2 * self.input_dim if self.normalize_observations else 0
 
@@ -123,8 +123,7 @@ class NormalisedPolicy(ActingPolicy):
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""
-        rows = np.asarray(actions, dtype=np.float32)
-        return rows if self.action_bounds is None else (rows - self._center) / np.maximum(self._half_range, _TINY)
+        return np.asarray(actions, dtype=np.float32) if self._scaling is None else self._scaling.unscaled(actions)
 
     def initial_state(
         self,
@@ -171,13 +170,9 @@ class NormalisedPolicy(ActingPolicy):
             mean, scale = per_row(mean, len(obs)), per_row(scale, len(obs))
             obs = _normalize(obs, mean, scale, self.clip_observations)
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
-        if self.action_bounds is None:
+        if self._scaling is None:
             return action, state, infos
-        scaled = action * self._half_range
-        scaled += self._center
-        np.maximum(scaled, self._low, out=scaled)  # last, since rounding may lead out of the space
-        np.minimum(scaled, self._high, out=scaled)
-        return scaled, state, {**infos, "raw_action": action}
+        return self._scaling.scaled(action), state, {**infos, "raw_action": action}
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Own parameters first, then those of ``policy``."""
@@ -219,23 +214,3 @@ def _normalize(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float
     np.maximum(rows, np.float32(-clip), out=rows)
     np.minimum(rows, np.float32(clip), out=rows)
     return rows
-
-
-def _bounds_of(env_spec: EnvSpec) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Lower and upper bounds of the flat actions; ``None`` unless the space is a Box with any bound."""
-    space = env_spec.action_space
-    if not isinstance(space, gymnasium.spaces.Box):
-        return None
-    low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
-    low, high = np.where(low > -_NO_BOUND, low, -np.inf), np.where(high < _NO_BOUND, high, np.inf)
-    if not np.isfinite([low, high]).any():
-        return None
-    return tuple(low.tolist()), tuple(high.tolist())
-
-
-def _scaling(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, ...]:
-    """Lower and upper bounds, middle and half width of all entries, float32; 0 and 1 where a bound is missing."""
-    lows, highs = np.array(low), np.array(high)
-    bounded = np.isfinite(lows) & np.isfinite(highs)
-    first, last = np.where(bounded, lows, -1.0), np.where(bounded, highs, 1.0)
-    return tuple(column.astype(np.float32) for column in (lows, highs, (last + first) / 2, (last - first) / 2))

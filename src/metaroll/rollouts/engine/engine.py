@@ -181,7 +181,7 @@ class RolloutEngine:
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
-        plans = resolve_plans(plans)
+        plans = resolve_plans(plans, self.policy)
         shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
         if shared.ndim != 1:
             raise ShapeError(
@@ -349,11 +349,15 @@ def _buffers_of(policy: Any) -> bytes:
     return b"".join(buffer.numpy().tobytes() for buffer in flat)
 
 
-def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
-    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position."""
+def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) -> list[RolloutPlan]:
+    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position.
+
+    Plans without a context get what ``policy`` believes: they give the same rollout again when it believes otherwise.
+    """
     if isinstance(plans, RolloutPlan):
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
     entropy: int | None = None
+    belief: Context | None = None
     resolved = []
     for position, plan in enumerate(plans):
         if not isinstance(plan, RolloutPlan):
@@ -368,6 +372,9 @@ def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
         if plan.seed is None:
             entropy = fresh_seed() if entropy is None else entropy
             plan = plan.with_(seed=(entropy, 0, position))
+        if plan.context is None and policy is not None:
+            belief = (policy.plan_context() or {}) if belief is None else belief
+            plan = plan.with_(context=belief)
         resolved.append(plan)
     return resolved
 

@@ -77,7 +77,7 @@ class PolicyRows:
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan], step: int, envs: Slots) -> None:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
         seeds = [_seed_of(plan) for plan in plans]
-        contexts = [plan.context for plan in plans]
+        contexts = [plan.context or None for plan in plans]
         params = None
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots, plans, strict=True)]
