@@ -320,6 +320,15 @@ class Policy(ABC):
         """
         return {}
 
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        """The state rows after ``act``, had ``actions`` been taken in place of those that it chose.
+
+        Args:
+            state: State rows that ``act`` returned, name -> ``(N, ...)``.
+            actions: Actions ``(N, act_dim)``, or ``(N,)`` integers, in the form in which ``act`` returns them.
+        """
+        return state
+
     def plan_context(self) -> Context | None:
         """What the policy believes about its task: the context of rollouts whose plans bring none."""
         return None

@@ -41,7 +41,7 @@ class PPO(RLAlgorithm):
     networks are trained with gradients by hand in NumPy, all others by autograd; recurrent policies by backpropagation
     through whole rollouts.
 
-    Observations are normalized with the moments of all earlier epochs (the first epoch uses its own), so that the data
+    Observations are normalized with the moments of all earlier epochs (in the first epoch not at all), so that the data
     were collected with the very policy that the update starts from. Rewards are divided by the standard deviation of
     their discounted sums. Both are part of the snapshot; evaluations use them as they are.
 
@@ -202,14 +202,10 @@ class PPO(RLAlgorithm):
             InvalidValueError: Weights are not finite any more.
         """
         data = self._data_of(rollouts)
-        at_first = self._normalizer.is_new
-        if at_first:  # there is nothing to normalize with yet; the policy hardly depends on observations either
-            self._normalizer.learn_observations(data)
         batch, explained = self._prepare(data, rollouts)
         learning_rate = self._config.learning_rate_at(self._num_epochs)
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
-        if not at_first:
-            self._normalizer.learn_observations(data)
+        self._normalizer.learn_observations(data)
         self._num_epochs += 1
         self._check_finite(metrics)
         returns = data.episode_returns

@@ -38,11 +38,6 @@ class PPONormalizer:
         self._returns = no_moments(1)
         self._domain = no_moments(len(self._domain_params))
 
-    @property
-    def is_new(self) -> bool:
-        """Whether no observation has been seen yet, neither here nor by the policy before."""
-        return self._observations.num_rows == 0
-
     def learn_observations(self, data: OnPolicyData) -> None:
         """Add the observations of ``data``: the policy acts by them from now on."""
         if self._policy.normalize_observations:

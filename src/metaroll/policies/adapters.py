@@ -99,6 +99,11 @@ class DuckTypedPolicy(Policy):
         told: Any = own() if callable(own) else None
         return told
 
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        """What the object's own method returns, if it has one."""
+        own: Any = getattr(self.policy, "with_actions_taken", None)
+        return own(state, actions) if callable(own) else state
+
 
 class ForeignPolicy(Policy):
     """Runs a foreign policy row by row, with Python's, NumPy's and torch's global generators seeded for each row.

@@ -129,7 +129,7 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         for row, context, generator in zip(z, contexts, generators, strict=True):
             row[...] = self._draw_z(context, generator)
         inner = self.policy.initial_state(contexts, generators, domain_params)
-        return {"z": z, **{_INNER + name: value for name, value in inner.items()}}
+        return _joined(z, inner)
 
     def act(
         self,
@@ -148,10 +148,18 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         if len(state) == 1:
             action, _, infos = self.policy.act(rows, {}, noise, deterministic, parameters)
             return self._within_bounds(action), state, infos
-        inner = {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
+        inner = self._inner_state(state)
         action, inner, infos = self.policy.act(rows, inner, noise, deterministic, parameters)
-        next_state = {"z": state["z"], **{_INNER + name: value for name, value in inner.items()}}
-        return self._within_bounds(action), next_state, infos
+        return self._within_bounds(action), _joined(state["z"], inner), infos
+
+    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
+        """As the inner policy, in its units."""
+        raw = actions if self._scaling is None else self._scaling.unscaled(actions)
+        return _joined(state["z"], self.policy.with_actions_taken(self._inner_state(state), raw))
+
+    @staticmethod
+    def _inner_state(state: PolicyState) -> PolicyState:
+        return {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
 
     def _within_bounds(self, action: np.ndarray) -> np.ndarray:
         return action if self._scaling is None else self._scaling.scaled(action)
@@ -218,3 +226,7 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         if len(row) != self.latent_dim:
             raise ShapeError(f"context[{name!r}] must have shape ({self.latent_dim},), got {np.shape(context[name])}")
         return row
+
+
+def _joined(z: np.ndarray, inner: PolicyState) -> PolicyState:
+    return {"z": z, **{_INNER + name: value for name, value in inner.items()}}

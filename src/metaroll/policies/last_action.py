@@ -76,8 +76,11 @@ class LastActionPolicy(ActingPolicy):
         """See ``types.Policy.act``; infos are those of ``policy``."""
         rows = np.concatenate([np.asarray(obs, dtype=np.float32), state[_STATE]], axis=1)
         action, next_state, infos = self.policy.act(rows, state, noise, deterministic, parameters)
-        kept = np.minimum(np.maximum(action, np.float32(-1.0)), np.float32(1.0))
-        return action, {**next_state, _STATE: kept}, infos
+        return action, {**next_state, _STATE: _within_unit(action)}, infos
+
+    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
+        """``actions (N, act_dim)`` are the last ones."""
+        return {**self.policy.with_actions_taken(state, actions), _STATE: _within_unit(actions)}
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters of ``policy`` within this module."""
@@ -91,3 +94,7 @@ class LastActionPolicy(ActingPolicy):
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return arrays
+
+
+def _within_unit(actions: np.ndarray) -> np.ndarray:
+    return np.clip(np.asarray(actions, dtype=np.float32), np.float32(-1.0), np.float32(1.0))

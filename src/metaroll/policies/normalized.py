@@ -174,6 +174,10 @@ class NormalisedPolicy(ActingPolicy):
             return action, state, infos
         return self._scaling.scaled(action), state, {**infos, "raw_action": action}
 
+    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
+        """As ``policy``, in its units."""
+        return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
+
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Own parameters first, then those of ``policy``."""
         own = ("obs_mean", "obs_scale") if self.normalize_observations else ()
