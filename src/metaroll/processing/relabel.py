@@ -32,9 +32,8 @@ def label_actions(policy: Policy, data: OnPolicyData, rollouts: Sequence[StepSeq
     told = [domain_params_of(rollout) for rollout in rollouts] if policy.info.takes_domain_params else None
     state = policy.initial_state([policy.plan_context()] * count, generators, told)
     seen = pad_rollouts(data.observations, data.bounds, range(count))
-    taken = pad_rollouts(
-        np.concatenate([np.asarray(rollout.actions) for rollout in rollouts]), data.bounds, range(count)
-    )
+    executed = np.concatenate([np.asarray(rollout.actions) for rollout in rollouts])
+    taken = pad_rollouts(executed, data.bounds, range(count))
     noise = np.zeros((count, policy.noise_dim), dtype=np.float32)
     actions = []
     for step in range(longest):
