@@ -12,8 +12,7 @@ from training_fakes import GuessPolicy
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, SnapshotError
-from metaroll.learners.distillation import Distillation
-from metaroll.learners.distillation_data import LabeledRollouts
+from metaroll.learners.distillation import Distillation, LabeledRollouts
 from metaroll.learners.ppo import PPO
 from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy

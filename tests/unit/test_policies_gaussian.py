@@ -284,7 +284,7 @@ def test_wrong_action_spaces_are_named():
     for policy_class, instead in ((CategoricalMLPPolicy, "GaussianMLPPolicy"), (CategoricalGRUPolicy, "GRUGaussian")):
         with pytest.raises(TypeError, match=f"{policy_class.__name__} needs a Discrete .* see {instead}"):
             policy_class(SPEC)
-    with pytest.raises(ValueError, match="hidden_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="hidden_size must be .*got 0"):
         CategoricalGRUPolicy(DISCRETE, 0)
     with pytest.raises(ValueError, match="min_std"):
         GaussianMLPPolicy(SPEC, init_std=0.1, min_std=1.0)

@@ -102,7 +102,8 @@ class DuckTypedPolicy(Policy):
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
         """What the object's own method returns, if it has one."""
         own: Any = getattr(self.policy, "with_actions_taken", None)
-        return own(state, actions) if callable(own) else state
+        told: Any = own(state, actions) if callable(own) else state
+        return told
 
 
 class ForeignPolicy(Policy):

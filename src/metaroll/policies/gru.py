@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_whole
 from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.acting import (
@@ -250,9 +251,7 @@ class CategoricalGRUPolicy(ActingPolicy):
 
 
 def _checked_size(hidden_size: int) -> int:
-    if hidden_size < 1:
-        raise ValueError(f"hidden_size must be at least 1, got {hidden_size}")
-    return int(hidden_size)
+    return check_whole("hidden_size", hidden_size)
 
 
 def _networks(

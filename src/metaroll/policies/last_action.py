@@ -52,8 +52,12 @@ class LastActionPolicy(ActingPolicy):
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-densities and entropies ``(N, T)`` of whole rollouts in which ``action (N, T, act_dim)`` was taken."""
-        evaluate: Any = self.policy.evaluate_actions
-        return evaluate(self.with_last_actions(obs, action), action)
+        return self.policy.evaluate_actions(self.with_last_actions(obs, action), action)
+
+    @property
+    def has_densities(self) -> bool:
+        """Whether ``policy`` has."""
+        return self.policy.has_densities
 
     def initial_state(
         self,

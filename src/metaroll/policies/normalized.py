@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_number
 from metaroll.errors import DataError
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
@@ -65,8 +66,6 @@ class NormalisedPolicy(ActingPolicy):
     ) -> None:
         if not isinstance(policy, ActingPolicy):
             raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}")
-        if not clip_observations > 0:
-            raise ValueError(f"clip_observations must be positive, got {clip_observations!r}")
         if domain_params and env_spec is None:
             raise ValueError("env_spec is missing: a policy that is told domain_params is built for wider observations")
         spec = EnvSpec.from_env(policy.env_spec if env_spec is None else env_spec)
@@ -81,7 +80,7 @@ class NormalisedPolicy(ActingPolicy):
             )
         self.policy = policy
         self.normalize_observations = bool(normalize_observations)
-        self.clip_observations = float(clip_observations)
+        self.clip_observations = check_number("clip_observations", clip_observations, 0.0, above_low=True)
         if self.normalize_observations:
             self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)
             self.obs_scale = nn.Parameter(torch.ones(self.input_dim), requires_grad=False)

@@ -128,8 +128,8 @@ def _flat_observations(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
 
 def _actions(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
     """What the policy chose, one row per step."""
-    infos = getattr(rollout, "policy_infos", None)
-    chosen = infos["raw_action"] if isinstance(infos, Mapping) and "raw_action" in infos else rollout.actions
+    infos = rollout.policy_infos if "policy_infos" in rollout.data_names else {}
+    chosen = infos.get("raw_action", rollout.actions)
     actions = np.asarray(chosen)
     if isinstance(env_spec.action_space, gymnasium.spaces.Box):
         actions = actions.reshape(len(rollout), -1).astype(np.float32, copy=False)
