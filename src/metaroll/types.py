@@ -162,7 +162,8 @@ class RolloutPlan:
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
         parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
-        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
+        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+            itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
@@ -399,6 +400,15 @@ class Policy(ABC):
                 policies with ``info.takes_domain_params``.
         """
         return {}
+
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        """The state rows after ``act``, had ``actions`` been taken in place of those that it chose.
+
+        Args:
+            state: State rows that ``act`` returned, name -> ``(N, ...)``.
+            actions: Actions ``(N, act_dim)``, or ``(N,)`` integers, in the form in which ``act`` returns them.
+        """
+        return state
 
     def plan_context(self) -> Context | None:
         """What the policy believes about its task: the context of rollouts whose plans bring none."""

@@ -19,7 +19,7 @@ from metaroll.functional.policy_gradients import (
     log_softmax,
     standardize,
 )
-from metaroll.learners.ppo_autograd import surrogate_loss, value_loss
+from metaroll.learners.ppo_trainer import surrogate_loss, value_loss
 
 
 def normal(seed, *shape):

@@ -8,15 +8,18 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from training_fakes import GuessPolicy
 
+from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, SnapshotError
-from metaroll.learners.distillation import Distillation
-from metaroll.learners.distillation_data import LabeledRollouts
+from metaroll.learners.distillation import Distillation, LabeledRollouts
 from metaroll.learners.ppo import PPO
+from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalisedPolicy, widened_spec
+from metaroll.policies.playback import DummyPolicy
 from metaroll.processing.on_policy import collect_on_policy
 from metaroll.processing.relabel import label_actions
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -71,9 +74,30 @@ class Helmsman(Policy):
         return np.zeros(0, dtype=np.float32)
 
 
+class Told:
+    """Acts with the gain itself; an object that only looks like a policy."""
+
+    noise_dim = 0
+    noise_kind = "normal"
+    width_independent = takes_domain_params = True
+    acting_parameters = Helmsman.acting_parameters
+
+    def initial_state(self, contexts, generators, domain_params):
+        return {"gain": np.array([[told["gain"]] for told in domain_params])}
+
+    def act(self, obs, state, noise, deterministic=False, parameters=None):
+        return state["gain"], state, {}
+
+
 SPEC = EnvSpec(Rudder.observation_space, Rudder.action_space, HORIZON)
 GAINS = DomainRandomizer(BernoulliDomainParam("gain", 0.5, 2.0, 0.5))
 TESTS = [DomainParamUpdate({"gain": gain}) for gain in (0.5, 2.0)]
+
+
+def made_in(gain: float) -> StepSequence:
+    plan = RolloutPlan(seed=(3, 0, 0), env_update=DomainParamUpdate({"gain": gain}), max_steps=HORIZON)
+    with RolloutEngine(Rudder, DummyPolicy(SPEC)) as engine:
+        return engine.run([plan])[0]
 
 
 def student_of(last_action: bool = True, seed: int = 0) -> Any:
@@ -129,6 +153,31 @@ def test_labels_are_what_the_teacher_would_do_there():
     labels = label_actions(Helmsman(), data, rollouts)
     gains = np.repeat([0.5, 2.0], [3, 4])
     assert np.allclose(labels[:, 0], np.clip(-data.observations[:, 0] / gains, -2.0, 2.0))
+
+
+def test_a_teacher_that_sees_the_last_action_is_told_the_one_that_was_taken():
+    """Not the one that it would have taken itself."""
+    plans = [RolloutPlan(index=i, seed=(3, 0, i), env_update=TESTS[i % 2], max_steps=HORIZON) for i in range(3)]
+    with RolloutEngine(Rudder, DummyPolicy(SPEC)) as engine:
+        rollouts = engine.run(plans)
+    data = collect_on_policy(rollouts, SPEC)
+    teacher = NormalisedPolicy(student_of(seed=4))
+    labels = label_actions(teacher, data, rollouts)
+    network: Any = teacher.policy
+    rows = torch.from_numpy(np.stack([rollout.observations[:-1] for rollout in rollouts])).float()
+    taken = torch.from_numpy(np.stack([teacher.unscaled(rollout.actions) for rollout in rollouts]))
+    with torch.no_grad():
+        mean = network.policy(network.with_last_actions(rows, taken)).mean.numpy()
+    expected = np.clip(mean * 2.0, -2.0, 2.0)  # the bounds of the space
+    np.testing.assert_allclose(labels, expected.reshape(-1, 1), atol=1e-5)
+
+
+def test_a_teacher_may_be_a_formula_that_needs_domain_parameters_and_one_with_a_belief_keeps_it():
+    data = collect_on_policy(rollouts := [made_in(gain) for gain in (0.5, 2.0)], SPEC)
+    labels = label_actions(as_policy(Told(), SPEC), data, rollouts)
+    assert np.allclose(labels[:, 0], np.repeat([0.5, 2.0], data.lengths))
+    believer = GuessPolicy(guess=1.5)
+    assert np.allclose(label_actions(believer, data, rollouts), 1.5)
 
 
 def test_labels_of_a_policy_with_memory_are_those_of_its_own_rollouts():

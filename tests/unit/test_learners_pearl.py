@@ -30,7 +30,9 @@ from pearl_fakes import (
 from metaroll.errors import DataError, InvalidValueError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.pearl import PEARL
+from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
+from metaroll.rollouts.single.rollout import rollout
 from metaroll.types import EnvSpec, InOutSpec
 
 CONTEXT_DIM = OBS_DIM + ACT_DIM + 1
@@ -352,7 +354,7 @@ def test_initial_data_of_all_tasks_come_from_one_call_under_the_prior():
     """specs/meta.md 4.4"""
     algo, runner = make_pearl(num_initial_steps=8), FakeRunner(1)
     algo._collector.collect_initial(runner)
-    assert runner.calls == [{"tasks": [0, 1, 2], "batch_size": 8, "num_rollouts": None, "contexts": [None] * 3}]
+    assert runner.calls == [{"tasks": [0, 1, 2], "batch_size": 8, "num_rollouts": None, "contexts": [{}] * 3}]
     # 8 steps in episodes of 5: two episodes
     assert [algo._buffers.num_transitions(i) for i in range(3)] == [10, 10, 10]
     assert [algo._buffers.num_context(i) for i in range(3)] == [10, 10, 10]
@@ -373,10 +375,10 @@ def test_finite_rate_begins_under_the_prior_and_infers_after_every_episode():
     algo, runner = filled(num_steps_posterior=11), FakeRunner(1)
     algo._collector.collect_visits(runner, [0, 2])
     prior, *rest = runner.calls
-    assert prior["batch_size"] == 7 and prior["contexts"] == [None, None]
+    assert prior["batch_size"] == 7 and prior["contexts"] == [{}, {}]
     # 11 steps: 3 episodes of 5; extra 6 steps: 2 episodes
     assert [call["num_rollouts"] for call in rest] == [1] * 5
-    under_prior = [call["contexts"] == [None, None] for call in rest]
+    under_prior = [call["contexts"] == [{}, {}] for call in rest]
     assert under_prior == [True, False, False, True, False]
     belief = rest[1]["contexts"][0]
     assert set(belief) == {"z_mean", "z_var"} and belief["z_mean"].shape == (LATENT_DIM,)
@@ -408,7 +410,7 @@ def test_update_post_train_counts_episodes():
     algo._collector.collect_visits(runner, [0])
     # 5 episodes of 5 steps in rounds of 2 + 2 + 1
     assert [call["num_rollouts"] for call in runner.calls[1:]] == [2, 2, 1]
-    assert [call["contexts"] == [None] for call in runner.calls[1:]] == [True, False, False]
+    assert [call["contexts"] == [{}] for call in runner.calls[1:]] == [True, False, False]
 
 
 def test_short_episodes_do_not_shorten_a_round():
@@ -418,7 +420,7 @@ def test_short_episodes_do_not_shorten_a_round():
     algo._collector.collect_visits(runner, [0])
     posterior = runner.calls[1:]
     assert [call["num_rollouts"] for call in posterior] == [2, 1, 1, 1]  # 4, 6 steps | 8, 10 steps
-    assert [call["contexts"] == [None] for call in posterior] == [True, True, False, False]
+    assert [call["contexts"] == [{}] for call in posterior] == [True, True, False, False]
     assert posterior[2]["contexts"] is not posterior[1]["contexts"]
 
 
@@ -776,14 +778,14 @@ def test_fingerprint_tells_configurations_apart():
     [
         ({"num_train_tasks": 4}, "env must hold one EnvUpdate per train task, got 3"),
         ({"env": []}, "env must be a list"),
-        ({"meta_batch_size": 0}, "meta_batch_size must be an integer of at least 1, got 0"),
-        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
-        ({"embedding_batch_size": 0}, "embedding_batch_size must be an integer of at least 1"),
-        ({"num_steps_per_epoch": 0}, "num_steps_per_epoch must be an integer of at least 1"),
-        ({"num_initial_steps": 0}, "num_initial_steps must be an integer of at least 1"),
+        ({"meta_batch_size": 0}, "meta_batch_size must be .*at least 1, got 0"),
+        ({"batch_size": 0}, "batch_size must be .*at least 1"),
+        ({"embedding_batch_size": 0}, "embedding_batch_size must be .*at least 1"),
+        ({"num_steps_per_epoch": 0}, "num_steps_per_epoch must be .*at least 1"),
+        ({"num_initial_steps": 0}, "num_initial_steps must be .*at least 1"),
         ({"num_tasks_sample": 1.5}, "num_tasks_sample must be an integer"),
         ({"num_steps_prior": 0}, "num_steps_prior \\+ num_steps_posterior must be positive"),
-        ({"num_steps_posterior": -1}, "num_steps_posterior must be an integer of at least 0"),
+        ({"num_steps_posterior": -1}, "num_steps_posterior must be .*at least 0"),
         ({"discount": 1.5}, "discount must lie in \\[0, 1\\], got 1.5"),
         ({"soft_target_tau": 0.0}, "soft_target_tau must lie in \\(0, 1\\]"),
         ({"policy_lr": -1.0}, "policy_lr must lie in"),
@@ -791,9 +793,9 @@ def test_fingerprint_tells_configurations_apart():
         ({"embedding_mini_batch_size": 2}, "must equal embedding_batch_size"),
         ({"embedding_mini_batch_size": 3}, "must be a multiple"),
         ({"replay_buffer_size": HORIZON - 1}, "replay_buffer_size must hold one rollout"),
-        ({"latent_dim": 0}, "latent_dim must be an integer of at least 1"),
-        ({"update_post_train": 0}, "update_post_train must be an integer of at least 1"),
-        ({"num_test_tasks": 0}, "num_test_tasks must be a positive integer"),
+        ({"latent_dim": 0}, "latent_dim must be .*at least 1"),
+        ({"update_post_train": 0}, "update_post_train must be .*at least 1"),
+        ({"num_test_tasks": 0}, "num_test_tasks must be"),
         ({"evaluate_every": -1}, "evaluate_every"),
         ({"use_information_bottleneck": 1}, "use_information_bottleneck must be True or False"),
         ({"memory_limit": 1000}, "memory_limit=1,000; set replay_buffer_size to at most"),
@@ -842,3 +844,43 @@ def test_recurrent_encoders_read_their_context_in_slices():
     encoder.events.clear()
     algo._gradient_step([0, 1])
     assert encoder.events == ["reset", "encode 2", "detach", "encode 2", "detach"]
+
+
+# ---- bounds of actions -----------------------------------------------------------------------------------------------
+
+
+class Wide(gymnasium.Env):
+    """Shows the last action; moves in [-30, 30] and [0, 10]."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (OBS_DIM,))
+    action_space = gymnasium.spaces.Box(np.array([-30.0, 0.0], np.float32), np.array([30.0, 10.0], np.float32))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(OBS_DIM, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.zeros(OBS_DIM, np.float32), 0.0, False, False, {}
+
+
+def test_pearl_acts_within_the_bounds_of_the_environment_and_learns_in_its_own_units():
+    algo = make_pearl(env_spec=EnvSpec.from_env(Wide()))
+    made = rollout(Wide(), algo.get_exploration_policy(), max_steps=200, seed=0)
+    assert Wide.action_space.contains(made.actions[0]) and made.actions[:, 1].min() >= 0.0
+    assert made.actions[:, 0].max() > 10.0 and made.actions[:, 0].min() < -10.0 and made.actions[:, 1].max() > 7.0
+    algo._buffers.add(0, [made], to_context=True)
+    kept = algo._buffers.sample_transitions([0], 500, np.random.default_rng(0))[0, :, OBS_DIM : OBS_DIM + ACT_DIM]
+    assert np.abs(kept).max() <= 1.0 + 1e-6 and kept[:, 1].min() < -0.5
+    seen = algo._buffers.sample_context([0], 500, np.random.default_rng(0))[0, :, OBS_DIM : OBS_DIM + ACT_DIM]
+    np.testing.assert_array_equal(seen, kept)
+    belief = algo.adapt_policy(algo.get_exploration_policy(), made).plan_context()
+    rows = torch.from_numpy(algo._buffers._contexts[0].sample_path(np.random.default_rng(0))["transitions"])
+    np.testing.assert_allclose(belief["z_mean"], algo.policy.posterior(rows[None])[0][0].detach(), rtol=1e-4)
+    assert make_pearl().fingerprint() == make_pearl(env_spec=SPEC).fingerprint() != algo.fingerprint()
+
+
+def test_an_inner_policy_that_scales_by_itself_is_refused():
+    wide = EnvSpec.from_env(Wide())
+    space = gymnasium.spaces.Box(-1.0, 1.0, (OBS_DIM + LATENT_DIM,))
+    with pytest.raises(ValueError, match="augment_env_spec"):
+        make_pearl(env_spec=wide, inner_policy=TanhGaussianMLPPolicy(EnvSpec(space, wide.action_space), (8,)))

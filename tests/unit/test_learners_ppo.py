@@ -11,17 +11,19 @@ import torch
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, InvalidValueError, SnapshotError, UnknownNameError
+from metaroll.functional.distributions import gaussian_log_prob
 from metaroll.learners.ppo import PPO
 from metaroll.learners.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.run.runner import LocalRunner
-from metaroll.types import EnvSpec
+from metaroll.types import EnvSpec, RolloutPlan
 
 Box = gymnasium.spaces.Box
 CONTINUOUS = EnvSpec(Box(-9, 9, (3,)), Box(-1, 1, (2,)), 10)
@@ -431,6 +433,23 @@ def test_a_policy_that_knows_moments_goes_on_from_them():
     squares = (400 * (scale**-2 + mean**2) + n * (rows**2).mean(axis=0)) / (400 + n)
     np.testing.assert_allclose(pretrained.obs_mean.numpy(), found, rtol=1e-5)
     np.testing.assert_allclose(pretrained.obs_scale.numpy(), (squares - found**2) ** -0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [GaussianMLPPolicy, GRUGaussianPolicy])
+def test_the_first_update_starts_from_the_policy_that_collected(kind, monkeypatch):
+    """Before it has seen any observation, the policy acts on them as they are: so does its first update."""
+    spec = EnvSpec.from_env(TargetEnv())
+    size = {"hidden_size": 8} if kind is GRUGaussianPolicy else {"hidden_sizes": (8, 8)}
+    learner = PPO(spec, kind(spec, generator=torch_generator(1), **size), **{**SMALL, "max_path_length": 4})
+    found = []
+    monkeypatch.setattr("metaroll.learners.ppo.run_passes", lambda trainer, data, *_: found.append(data) or {})
+    with RolloutEngine(TargetEnv, learner.policy) as engine:
+        rollouts = engine.run([RolloutPlan(index=i, seed=(0, 0, i)) for i in range(5)])
+    learner.update(rollouts)
+    infos = [{k: torch.from_numpy(np.array(v)) for k, v in rollout.policy_infos.items()} for rollout in rollouts]
+    old = torch.cat([gaussian_log_prob(i["raw_action"], i["mean"], i["log_std"]) for i in infos]).numpy()
+    np.testing.assert_allclose(found[0].log_probs, old, atol=1e-5)
+    assert learner.policy.obs_mean.any()  # from the second epoch on
 
 
 def test_fingerprints_tell_learners_apart():

@@ -17,8 +17,11 @@ from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import torch_generator
-from metaroll.types import EnvSpec, Policy
+from metaroll.types import EnvSpec, Policy, RolloutPlan
 
 O, A, L, C = 3, 2, 2, 6  # noqa: E741 (the letters of the spec; C = O + A + 1)
 BOX = gymnasium.spaces.Box
@@ -303,3 +306,54 @@ def test_wrong_widths_are_named():
         _policy()(torch.zeros(2, 4, O), torch.zeros(3, 4, C))
     with pytest.raises(ShapeError, match=r"obs must have shape \(N, 3\)"):
         _policy().act(np.zeros((2, 5)), {"z": np.zeros((2, L))}, np.zeros((2, A)))
+
+
+# -- whose belief counts -----------------------------------------------------------------------------------------------
+
+
+class _Still(gymnasium.Env):
+    """Always the same observation, so that actions differ by z and noise alone."""
+
+    observation_space = BOX(-1, 1, (O,))
+    action_space = BOX(-1, 1, (A,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.ones(O, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        return np.ones(O, np.float32), 0.0, False, False, {}
+
+
+def _adapted() -> ContextConditionedPolicy:
+    policy = _policy()
+    policy.infer_posterior(_context(1, 6))
+    return policy
+
+
+def test_an_adapted_policy_acts_by_its_belief_without_a_context():
+    policy = _adapted()
+    belief = policy.plan_context()
+    plan = RolloutPlan(seed=(0, 0, 0), max_steps=3)
+    with RolloutEngine(_Still, policy) as engine:
+        own, told, prior = engine.run([plan, plan.with_(context=belief), plan.with_(context={})])
+    np.testing.assert_array_equal(own.actions, told.actions)
+    assert not np.array_equal(own.actions, prior.actions)
+    alone = rollout(_Still(), policy, max_steps=3, seed=0)
+    np.testing.assert_array_equal(alone.actions, own.actions)
+    np.testing.assert_array_equal(rollout(_Still(), policy, max_steps=3, seed=0, context={}).actions, prior.actions)
+
+
+def test_a_replay_knows_the_belief_of_then():
+    policy = _adapted()
+    plan = RolloutPlan(seed=(0, 0, 0), max_steps=3)
+    with RolloutEngine(_Still, policy) as engine:
+        (made,) = engine.run([plan])
+        policy.infer_posterior(2.0 * _context(1, 9))
+        (later,) = engine.run([plan])
+    assert not np.array_equal(made.actions, later.actions)
+    np.testing.assert_array_equal(replay(made, _Still, policy).actions, made.actions)
+    before = _policy()
+    with RolloutEngine(_Still, before) as engine:
+        (unknowing,) = engine.run([plan])
+    np.testing.assert_array_equal(replay(unknowing, _Still, policy).actions, unknowing.actions)

@@ -14,6 +14,8 @@ import torch
 from metaroll.errors import ShapeError
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, Policy
 
@@ -283,7 +285,54 @@ def test_wrong_action_spaces_are_named():
     for policy_class, instead in ((CategoricalMLPPolicy, "GaussianMLPPolicy"), (CategoricalGRUPolicy, "GRUGaussian")):
         with pytest.raises(TypeError, match=f"{policy_class.__name__} needs a Discrete .* see {instead}"):
             policy_class(SPEC)
-    with pytest.raises(ValueError, match="hidden_size must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="hidden_size"):
         CategoricalGRUPolicy(DISCRETE, 0)
     with pytest.raises(ValueError, match="min_std"):
         GaussianMLPPolicy(SPEC, init_std=0.1, min_std=1.0)
+
+
+def test_squashed_actions_fill_the_bounds_of_the_space_with_the_density_of_scaled_actions():
+    low, high = np.array([-30.0, 0.0], np.float32), np.array([30.0, 10.0], np.float32)
+    wide = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(low, high))
+    policy = TanhGaussianMLPPolicy(wide, (16,), generator=torch_generator(0))
+    unit = TanhGaussianMLPPolicy(SPEC, (16,), generator=torch_generator(0))
+    obs, noise = np.repeat(OBS, 50, axis=0), np.random.default_rng(3).standard_normal((50 * len(OBS), 2))
+    action, _, infos = policy.act(obs, {}, noise)
+    inner, _, _ = unit.act(obs, {}, noise)
+    np.testing.assert_allclose(action, inner * [30.0, 5.0] + [0.0, 5.0], rtol=1e-5, atol=1e-5)
+    assert action[:, 0].max() > 20 and action[:, 1].min() >= 0 and infos["mean"].shape == action.shape
+    rows = torch.from_numpy(obs).float()
+    drawn = policy(rows, torch.from_numpy(noise).float())
+    np.testing.assert_allclose(drawn.action.detach(), action, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(policy.log_prob(rows, drawn.action), drawn.log_prob[:, 0], rtol=1e-2, atol=1e-2)
+    of_unit = unit(rows, torch.from_numpy(noise).float()).log_prob
+    torch.testing.assert_close(drawn.log_prob, of_unit - math.log(30.0 * 5.0))
+    # Between normalized observations and bounds nothing is scaled twice.
+    np.testing.assert_array_equal(NormalisedPolicy(policy, False).act(obs, {}, noise)[0], action)
+
+
+@pytest.mark.parametrize("policy_class", [GRUGaussianPolicy, CategoricalGRUPolicy])
+def test_a_context_may_bring_the_first_memory(policy_class):
+    policy = policy_class(SPEC if policy_class is GRUGaussianPolicy else DISCRETE, 8, generator=torch_generator(0))
+    memory = np.linspace(-1, 1, 8)
+    state = policy.initial_state([None, {"hidden": memory}, {}], [np.random.default_rng(0)] * 3)
+    np.testing.assert_allclose(state["hidden"], [np.zeros(8), memory, np.zeros(8)], rtol=1e-6)
+    with pytest.raises(ShapeError, match="hidden"):
+        policy.initial_state([{"hidden": np.zeros(3)}], [np.random.default_rng(0)])
+
+
+def test_a_last_choice_is_seen_one_hot():
+    space = BOX(-np.inf, np.inf, (7,))
+    inner = CategoricalGRUPolicy(EnvSpec(space, DISCRETE.action_space), 8, generator=torch_generator(0))
+    policy = LastActionPolicy(inner, DISCRETE)
+    state = policy.initial_state([None] * 6, [np.random.default_rng(0)] * 6)
+    assert not state["last_action"].any()
+    first, state, _ = policy.act(OBS, state, np.random.default_rng(1).random((6, 1)))
+    np.testing.assert_array_equal(state["last_action"], np.eye(3)[first])
+    state = policy.with_actions_taken(state, np.array([0, 1, 2, 0, 1, 2]))
+    _, _, infos = policy.act(OBS, state, np.zeros((6, 1)))
+    rows = torch.from_numpy(np.stack([OBS, OBS], axis=1)).float()
+    taken = torch.tensor([0, 1, 2, 0, 1, 2])[:, None].repeat(1, 2)
+    log_prob, _ = policy.evaluate_actions(rows, taken)
+    expected = np.take_along_axis(infos["prob"], taken[:, 1:].numpy(), axis=1)[:, 0]
+    np.testing.assert_allclose(log_prob[:, 1].exp().detach(), expected, rtol=1e-4)

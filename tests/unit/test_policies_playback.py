@@ -123,5 +123,5 @@ def test_time_policy_acts_by_the_time():
     with pytest.raises(ShapeError, match=r"must return actions of shape \(1,\), got \(2,\) at 0.0 s"):
         policy = TimePolicy(env.env_spec, lambda t: [t, t], env.dt)
         policy.act(np.zeros((1, 3)), policy.initial_state([None], [np.random.default_rng()]), np.zeros((1, 0)))
-    with pytest.raises(ValueError, match="dt must be positive"):
+    with pytest.raises(ValueError, match="dt must"):
         TimePolicy(env.env_spec, lambda t: [t], 0.0)

@@ -265,6 +265,7 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
         "deterministic": plan.acts_deterministically,
         "stop_on_done": plan.stop_on_done,
         "init_state": plan.init_state,
+        "context": plan.context or None,
     }
 
 

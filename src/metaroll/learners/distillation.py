@@ -13,15 +13,11 @@ from torch import nn
 
 from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError
+from metaroll.errors import InvalidValueError, SnapshotError
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.distillation_data import LabeledRollouts
-from metaroll.learners.on_policy_training import train_epochs
-from metaroll.learners.optimizer_state import load_optimizer_tree, optimizer_tree
-from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS
-from metaroll.learners.restoring import load_or_keep
-from metaroll.learners.training_tasks import TrainingTasks
+from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, train_epochs
+from metaroll.learners.snapshots import load_optimizer_tree, load_or_keep, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalisedPolicy
@@ -30,7 +26,7 @@ from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec, Policy, Runner
 
-__all__ = ["Distillation"]
+__all__ = ["Distillation", "LabeledRollouts"]
 
 
 class Distillation(RLAlgorithm):
@@ -268,7 +264,7 @@ class Distillation(RLAlgorithm):
 
     def _log_prob(self, rows: torch.Tensor, taken: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Log-likelihood ``(N, T)`` of the labels, after observations ``(N, T, obs_dim)`` and the actions taken."""
-        network: Any = self._policy.policy
+        network = self._policy.policy
         if isinstance(network, LastActionPolicy):
             rows, network = network.with_last_actions(rows, taken), network.policy
         return network.evaluate_actions(rows, labels)[0]
@@ -296,7 +292,7 @@ def _weights_of(teacher: Any) -> dict[str, Any]:
 def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
     if not isinstance(teacher, Policy):
         raise TypeError(f"teacher must be a policy of metaroll (see as_policy), got {type(teacher).__name__}")
-    spec = getattr(teacher, "env_spec", env_spec)
+    spec = teacher.env_spec if isinstance(teacher, ActingPolicy) else env_spec
     if (spec.obs_dim, spec.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
         raise ValueError(
             f"teacher must be trained in an environment with {env_spec.obs_dim} observations and {env_spec.act_dim} "
@@ -306,9 +302,8 @@ def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
 
 
 def _check_student(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
-    inner = policy.policy.policy if isinstance(policy.policy, LastActionPolicy) else policy.policy
-    if not callable(getattr(inner, "evaluate_actions", None)):
-        raise TypeError(f"student must have evaluate_actions(obs, actions), which {type(inner).__name__} lacks")
+    if not policy.policy.has_densities:
+        raise TypeError(f"student must have evaluate_actions(obs, actions), which {type(policy.policy).__name__} lacks")
     if policy.domain_params:
         raise ValueError(f"student must not be told domain parameters, got one that is told {policy.domain_params}")
     if (policy.obs_dim, policy.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
@@ -316,3 +311,48 @@ def _check_student(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
             f"student must be built for the spaces of env_spec ({env_spec.obs_dim} observations, {env_spec.act_dim} "
             f"actions), got {policy.obs_dim} and {policy.act_dim}"
         )
+
+
+_COLUMNS = ("observations", "taken", "labels")
+
+
+class LabeledRollouts:
+    """Whole rollouts, one after the other; the oldest go when there are more than ``most_steps`` steps.
+
+    Attributes:
+        observations: As the environment gave them, ``(T, obs_dim)``.
+        taken: Actions that were taken ``(T, ...)``.
+        labels: Actions of the teacher ``(T, ...)``.
+        bounds: First step of every rollout, then T, ``(R+1,)``.
+    """
+
+    def __init__(self, most_steps: int) -> None:
+        self._most_steps = most_steps
+        self.observations = self.taken = self.labels = np.zeros((0, 0), dtype=np.float32)
+        self.bounds = np.zeros(1, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self.observations)
+
+    def add(self, observations: np.ndarray, taken: np.ndarray, labels: np.ndarray, bounds: np.ndarray) -> None:
+        """Append rollouts, and forget the oldest ones beyond ``most_steps``; the newest rollout always stays."""
+        ends = np.concatenate([self.bounds[1:], bounds[1:] + len(self)])
+        starts = np.concatenate([[0], ends[:-1]])
+        cut = int(starts[min(int(np.searchsorted(starts, ends[-1] - self._most_steps)), len(starts) - 1)])
+        for name, rows in zip(_COLUMNS, (observations, taken, labels), strict=True):
+            old = getattr(self, name)
+            joined = np.concatenate([old, rows]) if len(old) else np.array(rows)
+            setattr(self, name, joined[cut:].copy())
+        self.bounds = np.concatenate([[0], ends[ends > cut] - cut])
+
+    def state_dict(self) -> dict[str, Any]:
+        """All arrays."""
+        return {name: getattr(self, name) for name in (*_COLUMNS, "bounds")}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``."""
+        missing = {*_COLUMNS, "bounds"} - set(tree)
+        if missing:
+            raise SnapshotError(f"the saved rollouts of a distillation lack {sorted(missing)}")
+        for name in (*_COLUMNS, "bounds"):
+            setattr(self, name, np.array(tree[name]))

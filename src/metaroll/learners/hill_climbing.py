@@ -14,7 +14,7 @@ from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.restoring import load_or_keep
+from metaroll.learners.snapshots import load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalisedPolicy
 from metaroll.seeding import derive_seed, fresh_seed

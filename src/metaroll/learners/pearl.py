@@ -11,24 +11,33 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
 from metaroll.learners.base import MetaRLAlgorithm
-from metaroll.learners.pearl_collect import PEARLCollector
 from metaroll.learners.pearl_config import (
+    BatchConfig,
+    CollectionConfig,
+    OptimizationConfig,
     PEARLConfig,
     augmented_spec,
-    check_evaluate_every,
     check_updates,
     continuous_spec,
     count_test_tasks,
     module_spec,
 )
-from metaroll.learners.pearl_data import RowLayout, TaskBuffers, check_memory, context_rows
-from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers, accepts, build_encoder, reinitialized_copy
-from metaroll.learners.pearl_random import PEARLGenerators
+from metaroll.learners.pearl_data import PEARLCollector, RowLayout, TaskBuffers, check_memory, context_rows
+from metaroll.learners.pearl_networks import (
+    PEARLGenerators,
+    PEARLNetworks,
+    PEARLOptimizers,
+    accepts,
+    build_encoder,
+    reinitialized_copy,
+)
 from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
+from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, Runner
 
@@ -43,7 +52,8 @@ class PEARL(MetaRLAlgorithm):
 
     Args:
         env: One ``EnvUpdate`` per train task.
-        inner_policy: Acts on observation and latent; built from ``augment_env_spec``.
+        inner_policy: Acts on observation and latent, in [-1, 1]; built from ``augment_env_spec``. Its actions are
+            brought to the bounds of the environment's action space.
         qf: Q function, called ``qf(observation | action, z)``; built from ``augment_env_spec``.
         vf: Value function, called ``vf(observation, z)``; built from ``get_env_spec(..., 'vf')``.
         num_train_tasks: Number of train tasks, ``len(env)``.
@@ -146,16 +156,55 @@ class PEARL(MetaRLAlgorithm):
         device: str | torch.device | None = None,
         memory_limit: int | None = None,
     ) -> None:
-        self._config = PEARLConfig.from_arguments(locals())
+        self._config = PEARLConfig(
+            optimization=OptimizationConfig(
+                policy_lr=policy_lr,
+                qf_lr=qf_lr,
+                vf_lr=vf_lr,
+                context_lr=context_lr,
+                policy_mean_reg_coeff=policy_mean_reg_coeff,
+                policy_std_reg_coeff=policy_std_reg_coeff,
+                policy_pre_activation_coeff=policy_pre_activation_coeff,
+                soft_target_tau=soft_target_tau,
+                kl_lambda=kl_lambda,
+                discount=discount,
+                reward_scale=reward_scale,
+            ),
+            batches=BatchConfig(
+                meta_batch_size=meta_batch_size,
+                num_steps_per_epoch=num_steps_per_epoch,
+                batch_size=batch_size,
+                embedding_batch_size=embedding_batch_size,
+                embedding_mini_batch_size=embedding_mini_batch_size,
+            ),
+            collection=CollectionConfig(
+                num_initial_steps=num_initial_steps,
+                num_tasks_sample=num_tasks_sample,
+                num_steps_prior=num_steps_prior,
+                num_steps_posterior=num_steps_posterior,
+                num_extra_rl_steps_posterior=num_extra_rl_steps_posterior,
+                max_path_length=max_path_length,
+                update_post_train=update_post_train,
+                replay_buffer_size=replay_buffer_size,
+                context_reward_key=context_reward_key,
+            ),
+            latent_dim=check_whole("latent_dim", latent_dim),
+            num_train_tasks=check_whole("num_train_tasks", num_train_tasks),
+            use_information_bottleneck=use_information_bottleneck,
+            use_next_obs=use_next_obs_in_context,
+        )
         self.seed = fresh_seed() if seed is None else int(seed)
         self.test_env_sampler = test_env_sampler
         self.num_test_tasks = count_test_tasks(num_test_tasks, test_env_sampler)
         self._updates = check_updates(env, num_train_tasks)
-        self._evaluate_every = check_evaluate_every(evaluate_every)
+        self._evaluate_every = check_whole("evaluate_every", evaluate_every, 0)
         self._num_gradient_steps = 0
 
         self.env_spec = continuous_spec(self._updates[0] if env_spec is None else env_spec)
-        self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context)
+        # A policy class of another library acts as its inner policy does.
+        self._scales = accepts(policy_class, "action_space")
+        scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
+        self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context, scaling)
         self._memory_when_full = check_memory(num_train_tasks, replay_buffer_size, self._layout, memory_limit)
 
         self._policy_class, self._num_policies = policy_class, 0
@@ -298,6 +347,7 @@ class PEARL(MetaRLAlgorithm):
                 self._config.describe(),
                 getattr(self._policy_class, "__name__", ""),
                 self._optimizers.kind,
+                *([] if self._layout.scaling is None else [repr(self._layout.scaling.bounds)]),
             ]
         )
         return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
@@ -352,8 +402,11 @@ class PEARL(MetaRLAlgorithm):
     def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
         # A policy that acts by itself (get_action) draws from a generator of its own.
         self._num_policies += 1
-        seeded = accepts(self._policy_class, "seed")
-        options = {"seed": derive_seed("pearl policy", self.seed, self._num_policies)} if seeded else {}
+        options: dict[str, Any] = {}
+        if accepts(self._policy_class, "seed"):
+            options["seed"] = derive_seed("pearl policy", self.seed, self._num_policies)
+        if self._scales:
+            options["action_space"] = self.env_spec.action_space
         return self._policy_class(
             latent_dim=self._config.latent_dim,
             context_encoder=encoder,

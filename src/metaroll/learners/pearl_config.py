@@ -16,10 +16,9 @@ from metaroll.types import EnvSpec, EnvUpdate, InOutSpec
 __all__ = [
     "BatchConfig",
     "CollectionConfig",
-    "OptimisationConfig",
+    "OptimizationConfig",
     "PEARLConfig",
     "augmented_spec",
-    "check_evaluate_every",
     "check_updates",
     "continuous_spec",
     "count_test_tasks",
@@ -29,7 +28,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class OptimisationConfig:
+class OptimizationConfig:
     """Learning rates and the weights of the losses."""
 
     policy_lr: float
@@ -125,7 +124,7 @@ class CollectionConfig:
 class PEARLConfig:
     """All numbers of a PEARL; equal configurations and networks make snapshots interchangeable."""
 
-    optimization: OptimisationConfig
+    optimization: OptimizationConfig
     batches: BatchConfig
     collection: CollectionConfig
     latent_dim: int
@@ -133,27 +132,13 @@ class PEARLConfig:
     use_information_bottleneck: bool
     use_next_obs: bool
 
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> PEARLConfig:
-        """Group (and check) the arguments of PEARL's constructor, given by name."""
-
-        def group(kind: type) -> Any:
-            return kind(**{field.name: arguments[field.name] for field in fields(kind)})
-
-        for name in ("latent_dim", "num_train_tasks"):
-            check_whole(name, arguments[name], 1)
-        for name in ("use_information_bottleneck", "use_next_obs_in_context"):
-            if not isinstance(arguments[name], bool):
-                raise TypeError(f"{name} must be True or False, got {arguments[name]!r}")
-        return cls(
-            optimization=group(OptimisationConfig),
-            batches=group(BatchConfig),
-            collection=group(CollectionConfig),
-            latent_dim=int(arguments["latent_dim"]),
-            num_train_tasks=int(arguments["num_train_tasks"]),
-            use_information_bottleneck=arguments["use_information_bottleneck"],
-            use_next_obs=arguments["use_next_obs_in_context"],
-        )
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("use_information_bottleneck", self.use_information_bottleneck),
+            ("use_next_obs_in_context", self.use_next_obs),
+        ):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be True or False, got {value!r}")
 
     def describe(self) -> str:
         """All values as one line of text, the same on every machine."""
@@ -210,9 +195,7 @@ def count_test_tasks(num_test_tasks: int | None, sampler: Any) -> int:
             f"num_test_tasks must be given, since test_env_sampler ({type(sampler).__name__}) does not say how many "
             f"tasks it has (its n_tasks is None)"
         )
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
-        raise ValueError(f"num_test_tasks must be a positive integer, got {count!r}")
-    return int(count)
+    return check_whole("num_test_tasks", count, 1)
 
 
 def check_updates(env: Sequence[EnvUpdate], num_train_tasks: int) -> list[EnvUpdate]:
@@ -227,13 +210,6 @@ def check_updates(env: Sequence[EnvUpdate], num_train_tasks: int) -> list[EnvUpd
             f"env must hold one EnvUpdate per train task, got {len(updates)} with num_train_tasks={num_train_tasks}"
         )
     return updates
-
-
-def check_evaluate_every(value: int) -> int:
-    """Epochs between meta-tests; 0 means never."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise ValueError(f"evaluate_every must be a number of epochs, or 0 for never, got {value!r}")
-    return int(value)
 
 
 def continuous_spec(source: Any) -> EnvSpec:

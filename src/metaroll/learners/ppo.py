@@ -14,23 +14,76 @@ from torch import nn
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, unknown_name
+from metaroll.functional.running_moments import Moments, add_rows, no_moments
 from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.on_policy_training import train_epochs
-from metaroll.learners.ppo_autograd import AutogradTrainer
+from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, train_epochs
 from metaroll.learners.ppo_config import PPOConfig
-from metaroll.learners.ppo_normalizer import KNOWN_EPOCHS, PPONormalizer
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
-from metaroll.learners.ppo_trainer import PPOData, Trainer, run_passes
-from metaroll.learners.restoring import load_or_keep
-from metaroll.learners.training_tasks import TrainingTasks
+from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run_passes
+from metaroll.learners.snapshots import load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalisedPolicy
-from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, with_domains
+from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 from metaroll.types import EnvSpec, Runner
 
-__all__ = ["PPO"]
+__all__ = ["PPO", "PPONormalizer"]
+
+_MOST_REWARD = 10.0
+_TINY = 1e-8
+
+
+class PPONormalizer:
+    """Keeps the moments, and the observation normalizer of the policy up to date.
+
+    Args:
+        policy: Its ``set_observation_moments`` is told what was learned, if it normalizes observations.
+        domain_params: Names of domain parameters that the critic is told.
+        known_rows: How many rows the moments count for that the policy has already, if it has any.
+    """
+
+    def __init__(self, policy: NormalisedPolicy, domain_params: Sequence[str], known_rows: int) -> None:
+        self._policy = policy
+        self._domain_params = tuple(domain_params)
+        self._observations = policy.observation_moments(known_rows)
+        self._returns = no_moments(1)
+        self._domain = no_moments(len(self._domain_params))
+
+    def learn_observations(self, data: OnPolicyData) -> None:
+        """Add the observations of ``data``: the policy acts by them from now on."""
+        if self._policy.normalize_observations:
+            self._observations = add_rows(self._observations, data.observations)
+            self._policy.set_observation_moments(self._observations.mean, self._observations.std)
+
+    def scaled_rewards(self, data: OnPolicyData, discount: float) -> np.ndarray:
+        """Rewards ``(T,)`` over the standard deviation of their discounted sums (these too), within 10 of 0."""
+        sums = running_returns(data.rewards, data.bounds, discount)
+        self._returns = add_rows(self._returns, sums[:, None])
+        scale = math.sqrt(float(self._returns.variance[0]) + _TINY)
+        return np.clip(data.rewards / scale, -_MOST_REWARD, _MOST_REWARD)
+
+    def domains(self, rollouts: Sequence[StepSequence], *, learn: bool) -> np.ndarray | None:
+        """Normalized domain parameters of each rollout ``(R, D)``; ``None`` if the critic is told none."""
+        if not self._domain_params:
+            return None
+        rows = domain_rows(rollouts, self._domain_params)
+        if learn:
+            self._domain = add_rows(self._domain, rows)
+        std = self._domain.std
+        return ((rows - self._domain.mean) / np.where(std > _TINY, std, 1.0)).astype(np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All moments."""
+        return {name: moments.to_dict() for name, moments in self._named().items()}
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict`` (the policy has been restored with its parameters)."""
+        found = {name: Moments.from_dict(tree[name], len(own.mean)) for name, own in self._named().items()}
+        self._observations, self._returns, self._domain = found["observations"], found["returns"], found["domain"]
+
+    def _named(self) -> dict[str, Moments]:
+        return {"observations": self._observations, "returns": self._returns, "domain": self._domain}
 
 
 class PPO(RLAlgorithm):
@@ -41,7 +94,7 @@ class PPO(RLAlgorithm):
     networks are trained with gradients by hand in NumPy, all others by autograd; recurrent policies by backpropagation
     through whole rollouts.
 
-    Observations are normalized with the moments of all earlier epochs (the first epoch uses its own), so that the data
+    Observations are normalized with the moments of all earlier epochs (in the first epoch not at all), so that the data
     were collected with the very policy that the update starts from. Rewards are divided by the standard deviation of
     their discounted sums. Both are part of the snapshot; evaluations use them as they are.
 
@@ -124,7 +177,27 @@ class PPO(RLAlgorithm):
         max_path_length = self.env_spec.max_episode_length if max_path_length is None else max_path_length
         if max_path_length is None:
             raise ValueError("max_path_length is missing: the environment has no time limit of its own")
-        self._config = PPOConfig.from_arguments(locals())
+        self._config = PPOConfig(
+            steps_per_epoch=steps_per_epoch,
+            num_passes=num_passes,
+            batch_size=batch_size,
+            learning_rate=learning_rate,
+            lr_decay_epochs=lr_decay_epochs,
+            clip_range=clip_range,
+            value_clip_range=value_clip_range,
+            value_coeff=value_coeff,
+            entropy_coeff=entropy_coeff,
+            max_grad_norm=max_grad_norm,
+            target_kl=target_kl,
+            discount=discount,
+            gae_lambda=gae_lambda,
+            max_path_length=max_path_length,
+            tasks_per_epoch=tasks_per_epoch,
+            normalize_advantages=normalize_advantages,
+            normalize_observations=normalize_observations,
+            normalize_returns=normalize_returns,
+            adam_eps=adam_eps,
+        )
         check_whole("evaluate_every", evaluate_every, 0)
         if gradients not in ("auto", "numpy", "autograd"):
             raise unknown_name("gradients", str(gradients), ("auto", "numpy", "autograd"))
@@ -202,14 +275,10 @@ class PPO(RLAlgorithm):
             InvalidValueError: Weights are not finite any more.
         """
         data = self._data_of(rollouts)
-        at_first = self._normalizer.is_new
-        if at_first:  # there is nothing to normalize with yet; the policy hardly depends on observations either
-            self._normalizer.learn_observations(data)
         batch, explained = self._prepare(data, rollouts)
         learning_rate = self._config.learning_rate_at(self._num_epochs)
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
-        if not at_first:
-            self._normalizer.learn_observations(data)
+        self._normalizer.learn_observations(data)
         self._num_epochs += 1
         self._check_finite(metrics)
         returns = data.episode_returns
@@ -332,7 +401,7 @@ class PPO(RLAlgorithm):
 
 
 def _check_policy(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
-    if not callable(getattr(policy.policy, "evaluate_actions", None)):
+    if not policy.policy.has_densities:
         raise TypeError(
             f"policy must have evaluate_actions(obs, actions) -> (log_prob, entropy), which "
             f"{type(policy.policy).__name__} lacks: use GaussianMLPPolicy, CategoricalMLPPolicy, "

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from metaroll.checks import check_number, check_whole
 
@@ -53,11 +51,6 @@ class PPOConfig:
         for name in ("normalize_advantages", "normalize_observations", "normalize_returns"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> PPOConfig:
-        """Take the values from the arguments of PPO's constructor, given by name."""
-        return cls(**{field.name: arguments[field.name] for field in fields(cls)})
 
     def describe(self) -> str:
         """All values as one line of text, the same on every machine."""

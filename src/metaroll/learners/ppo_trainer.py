@@ -1,4 +1,4 @@
-"""What PPO asks of whoever computes its gradients, and the passes over the data that both kinds share."""
+"""PPO's passes over its data, and gradients by automatic differentiation (through time for recurrent policies)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
 from metaroll.learners.ppo_config import PPOConfig
+from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
+from metaroll.policies.acting import ActingPolicy
+from metaroll.processing.on_policy import pad_rollouts, rollout_groups
 
-__all__ = ["PPOData", "StepReport", "Trainer", "run_passes"]
+__all__ = ["AutogradTrainer", "PPOData", "StepReport", "Trainer", "run_passes", "surrogate_loss", "value_loss"]
 
 _KL_SLACK = 1.5
 """The KL divergence may exceed its target by this factor, as in the usual implementations."""
@@ -116,3 +121,143 @@ def run_passes(
         "whole_passes": float(passes),
         "gradient_steps": float(len(taken)),
     }
+
+
+_ROWS_AT_ONCE = 16384
+
+
+def surrogate_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
+    """``-mean(min(r A, clip(r, 1 - c, 1 + c) A))``, scalar, of arguments ``(B,)`` (Schulman et al. 2017, eq. 7)."""
+    ratio = torch.exp(log_prob - old_log_prob)
+    clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
+    return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+
+
+def value_loss(values: Tensor, targets: Tensor, old_values: Tensor, clip_range: float | None = None) -> Tensor:
+    """``mean((V - R)^2)``, scalar; with ``clip_range`` see ``functional.policy_gradients.clipped_value_loss``."""
+    plain = (values - targets).square()
+    if clip_range is None:
+        return plain.mean()
+    clipped = old_values + (values - old_values).clamp(-clip_range, clip_range)
+    return torch.maximum(plain, (clipped - targets).square()).mean()
+
+
+class AutogradTrainer(Trainer):
+    """Trains the modules themselves with ``torch.optim.Adam``.
+
+    A minibatch of a recurrent policy holds whole rollouts, side by side from their beginnings with an empty memory; as
+    many as have about ``batch_size`` steps together.
+
+    Args:
+        policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one
+            takes sequences ``(N, T, ...)``.
+        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``.
+        config: The weights of the losses.
+        device: Where the modules live.
+    """
+
+    def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
+        super().__init__(config)
+        self._policy, self._critic, self._device = policy, critic, device
+        self._recurrent = policy.info.recurrent
+        self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
+        self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
+
+    @torch.no_grad()
+    def log_probs(self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+        """See ``Trainer``."""
+        if self._recurrent:
+            pieces = list(rollout_groups(range(len(bounds) - 1), bounds, _ROWS_AT_ONCE))
+            parts = [self._evaluate_sequences(observations, actions, bounds, piece)[0] for piece in pieces]
+        else:
+            begins = range(0, len(observations), _ROWS_AT_ONCE)
+            parts = [
+                self._evaluate(self._tensor(observations[b : b + _ROWS_AT_ONCE]), actions[b : b + _ROWS_AT_ONCE])[0]
+                for b in begins
+            ]
+        return torch.cat(parts).cpu().numpy()
+
+    @torch.no_grad()
+    def values(self, critic_inputs: np.ndarray) -> np.ndarray:
+        """See ``Trainer``."""
+        parts = [self._critic(part)[..., 0] for part in self._tensor(critic_inputs).split(_ROWS_AT_ONCE)]
+        return torch.cat(parts).cpu().numpy()
+
+    def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[PPOData, np.ndarray]]:
+        """See ``Trainer``: the data, and which rows (or rollouts, of a recurrent policy)."""
+        if self._recurrent:
+            order = generator.permutation(len(data.bounds) - 1).tolist()
+            for group in rollout_groups(order, data.bounds, self.config.batch_size):
+                yield data, np.array(group)
+            return
+        order = generator.permutation(len(data.advantages))
+        for begin in range(0, len(order), self.config.batch_size):
+            yield data, order[begin : begin + self.config.batch_size]
+
+    def train_minibatch(self, minibatch: tuple[PPOData, np.ndarray], learning_rate: float) -> StepReport:
+        """See ``Trainer``."""
+        data, chosen = minibatch
+        config = self.config
+        if self._recurrent:
+            log_prob, entropies = self._evaluate_sequences(data.observations, data.actions, data.bounds, chosen)
+            rows = np.concatenate([np.arange(int(data.bounds[i]), int(data.bounds[i + 1])) for i in chosen])
+        else:
+            rows = chosen
+            log_prob, entropies = self._evaluate(self._tensor(data.observations[rows]), data.actions[rows])
+        old_log_prob, advantages, targets, old_values = (
+            self._tensor(column[rows]) for column in (data.log_probs, data.advantages, data.targets, data.values)
+        )
+        if config.normalize_advantages and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        policy_loss = surrogate_loss(log_prob, old_log_prob, advantages, config.clip_range)
+        values = self._critic(self._tensor(data.critic_inputs[rows]))[..., 0]
+        error, entropy = value_loss(values, targets, old_values, config.value_clip_range), entropies.mean()
+        with torch.no_grad():
+            log_ratio = log_prob - old_log_prob
+            ratio = log_ratio.exp()
+            kl = (ratio - 1.0 - log_ratio).mean()
+            clipped = ((ratio - 1.0).abs() > config.clip_range).float().mean()
+            seen = torch.stack([policy_loss, error, entropy, kl, clipped]).tolist()
+        report = StepReport(*seen, grad_norm=None)
+        if self.too_far(report.kl):
+            return report
+        loss = policy_loss + config.value_coeff * error - config.entropy_coeff * entropy
+        self._optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        most = float("inf") if config.max_grad_norm is None else config.max_grad_norm
+        norm = nn.utils.clip_grad_norm_(self._parameters, most)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._optimizer.step()
+        return report._replace(grad_norm=float(norm))
+
+    def finish(self) -> None:
+        """Nothing to do: the modules themselves were trained."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """See ``Trainer``."""
+        return optimizer_tree(self._optimizer)
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """See ``Trainer``."""
+        load_optimizer_tree(self._optimizer, tree)
+
+    def _tensor(self, rows: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(rows)).to(self._device)
+
+    def _evaluate(self, observations: Tensor, actions: np.ndarray) -> tuple[Tensor, Tensor]:
+        return self._policy.evaluate_actions(observations, self._tensor(actions))
+
+    def _evaluate_sequences(
+        self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray, which: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies of all steps of rollouts ``which``, one rollout after the other.
+
+        Padding lies behind the end of a rollout, where it changes no earlier step; it is cut off before anything is
+        averaged, so no gradient comes from it.
+        """
+        padded = self._tensor(pad_rollouts(observations, bounds, which))
+        log_prob, entropy = self._evaluate(padded, pad_rollouts(actions, bounds, which))
+        lengths = self._tensor(np.array([bounds[i + 1] - bounds[i] for i in which]))
+        valid = torch.arange(int(padded.shape[1]), device=self._device) < lengths[:, None]
+        return log_prob[valid], entropy[valid]

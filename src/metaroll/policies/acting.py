@@ -97,6 +97,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module):
         info: What the policy is.
     """
 
+    acts_in_bounds = False
+    """Whether actions keep the bounds of the space by themselves, so that nothing needs to scale them."""
+
     def __init__(self, env_spec: EnvSpec, info: PolicyInfo) -> None:
         super().__init__()
         self._info = info
@@ -113,6 +116,21 @@ class ActingPolicy(Policy, FlatParameters, nn.Module):
     def info(self) -> PolicyInfo:
         """What the policy is."""
         return self._info
+
+    def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-densities and entropies, both ``(...)``, of ``action (..., act_dim)`` given ``obs (..., obs_dim)``.
+
+        Differentiable. Recurrent policies take whole rollouts ``(N, T, ...)``.
+
+        Raises:
+            TypeError: The policy has none (``has_densities``).
+        """
+        raise TypeError(f"{type(self).__name__} has no evaluate_actions")
+
+    @property
+    def has_densities(self) -> bool:
+        """Whether ``evaluate_actions`` works."""
+        return type(self).evaluate_actions is not ActingPolicy.evaluate_actions
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that ``act`` uses, in the order of the flat vector."""

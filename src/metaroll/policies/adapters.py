@@ -96,7 +96,14 @@ class DuckTypedPolicy(Policy):
     def plan_context(self) -> Context | None:
         """What the object's own method returns, if it has one."""
         own: Any = getattr(self.policy, "plan_context", None)
-        return own() if callable(own) else None
+        told: Any = own() if callable(own) else None
+        return told
+
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        """What the object's own method returns, if it has one."""
+        own: Any = getattr(self.policy, "with_actions_taken", None)
+        told: Any = own(state, actions) if callable(own) else state
+        return told
 
 
 class ForeignPolicy(Policy):

@@ -23,6 +23,7 @@ from metaroll.policies.acting import (
 )
 from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.networks import MLP
+from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, PolicyInfo, PolicyState
 
@@ -184,14 +185,19 @@ class GaussianMLPPolicy(ActingPolicy):
 class TanhGaussianMLPPolicy(ActingPolicy):
     """``tanh`` of a diagonal Gaussian whose mean and log standard deviation are both outputs of one MLP.
 
+    It acts within the bounds of the action space: what tanh gives in [-1, 1] is mapped to them. An entry without one of
+    its bounds stays in [-1, 1], clipped to the other.
+
     Args:
-        env_spec: Spaces; actions are a Box, taken as [-1, 1] in every entry.
+        env_spec: Spaces; actions are a Box.
         hidden_sizes: Widths of the hidden layers.
         hidden_nonlinearity: See ``MLP``.
         init: See ``initialize_linear``; with ``"oyster"`` the last layer lies within 1e-3.
         log_std_bounds: ``log_std`` is clamped to these.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
+
+    acts_in_bounds = True
 
     def __init__(
         self,
@@ -220,6 +226,8 @@ class TanhGaussianMLPPolicy(ActingPolicy):
             generator=generator,
         )
         self.log_std_bounds = (float(low), float(high))
+        self._scaling = ActionScaling.of_squashed(spec.action_space)
+        self.action_bounds = None if self._scaling is None else self._scaling.bounds
 
     def distribution(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and log standard deviation ``(..., act_dim)`` of the Gaussian before squashing."""
@@ -229,18 +237,34 @@ class TanhGaussianMLPPolicy(ActingPolicy):
     def forward(
         self, obs: torch.Tensor, noise: torch.Tensor | None = None, generator: torch.Generator | None = None
     ) -> GaussianSample:
-        """Draw ``tanh(mean + std * noise)`` for ``obs (..., obs_dim)``; see ``GaussianMLPPolicy.forward``."""
+        """Draw ``tanh(mean + std * noise)`` within the bounds, for ``obs (..., obs_dim)``.
+
+        See ``GaussianMLPPolicy.forward``; ``log_prob`` is the density of the scaled action.
+        """
         mean, log_std = self.distribution(obs)
         noise = draw_normal(mean, generator) if noise is None else noise
         pre_tanh = mean + log_std.exp() * noise
         log_prob = tanh_gaussian_log_prob(pre_tanh, mean, log_std)[..., None]
-        return GaussianSample(torch.tanh(pre_tanh), mean, log_std, log_prob, pre_tanh)
+        action = torch.tanh(pre_tanh)
+        if self._scaling is not None:
+            center, half_range = self._center_and_half_range(action)
+            action, log_prob = center + half_range * action, log_prob - half_range.log().sum()
+        return GaussianSample(action, mean, log_std, log_prob, pre_tanh)
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Log-density ``(...)`` of ``action (..., act_dim)`` in [-1, 1]; the ends count as the next number inside."""
+        """Log-density ``(...)`` of ``action (..., act_dim)``; those at a bound count as the next number inside."""
         limit = 1.0 - torch.finfo(action.dtype).eps
-        pre_tanh = torch.atanh(action.clamp(-limit, limit))
-        return tanh_gaussian_log_prob(pre_tanh, *self.distribution(obs))
+        center, half_range = self._center_and_half_range(action)
+        pre_tanh = torch.atanh(((action - center) / half_range).clamp(-limit, limit))
+        return tanh_gaussian_log_prob(pre_tanh, *self.distribution(obs)) - half_range.log().sum()
+
+    def _center_and_half_range(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Of the interval that [-1, 1] is mapped to, ``(act_dim,)`` both, on the device of ``like``."""
+        if self._scaling is None:
+            return like.new_zeros(self.act_dim), like.new_ones(self.act_dim)
+        parts = (torch.as_tensor(part).to(like) for part in (self._scaling.center, self._scaling.half_range))
+        center, half_range = parts
+        return center, half_range
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(arrays, last_parts=2), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]
@@ -253,7 +277,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; infos: ``mean``, the deterministic action (tanh applied), and ``log_std``."""
+        """See ``types.Policy.act``; infos: ``mean``, the deterministic action, and ``log_std`` before tanh."""
         layers, hidden = self._weights(parameters)
         x = mlp_rows(self._rows(obs, parameters), layers, hidden)
         heads = x.reshape(2, -1, self.act_dim)
@@ -261,17 +285,20 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         low, high = self.log_std_bounds
         np.maximum(log_std, np.float32(low), out=log_std)
         np.minimum(log_std, np.float32(high), out=log_std)
-        mean = np.tanh(pre_mean)
+        mean = self._within_bounds(np.tanh(pre_mean))
         infos = {"mean": mean, "log_std": log_std}
         if deterministic is True:
             return mean.copy(), state, infos
         action = np.exp(log_std)
         action *= np.asarray(noise, dtype=np.float32)
         action += pre_mean
-        np.tanh(action, out=action)
+        action = self._within_bounds(np.tanh(action, out=action))
         if not isinstance(deterministic, bool):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, state, infos
+
+    def _within_bounds(self, squashed: np.ndarray) -> np.ndarray:
+        return squashed if self._scaling is None else self._scaling.scaled(squashed)
 
 
 class CategoricalMLPPolicy(ActingPolicy):

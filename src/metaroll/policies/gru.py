@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_whole
+from metaroll.errors import ShapeError
 from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.acting import (
@@ -150,8 +152,8 @@ class GRUGaussianPolicy(ActingPolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """An empty memory: ``{"hidden": zeros (N, H)}``."""
-        return {"hidden": np.zeros((len(contexts), self.hidden_size), dtype=np.float32)}
+        """``{"hidden": (N, H)}``: ``hidden (H,)`` of a rollout's context, where it has one, else zeros."""
+        return {"hidden": _first_memories(contexts, self.hidden_size)}
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         named = dict(zip(self.acting_parameter_names(), arrays, strict=True))
@@ -229,8 +231,8 @@ class CategoricalGRUPolicy(ActingPolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """An empty memory: ``{"hidden": zeros (N, H)}``."""
-        return {"hidden": np.zeros((len(contexts), self.hidden_size), dtype=np.float32)}
+        """``{"hidden": (N, H)}``: ``hidden (H,)`` of a rollout's context, where it has one, else zeros."""
+        return {"hidden": _first_memories(contexts, self.hidden_size)}
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(dict(zip(self.acting_parameter_names(), arrays, strict=True)))
@@ -250,9 +252,18 @@ class CategoricalGRUPolicy(ActingPolicy):
 
 
 def _checked_size(hidden_size: int) -> int:
-    if hidden_size < 1:
-        raise ValueError(f"hidden_size must be at least 1, got {hidden_size}")
-    return int(hidden_size)
+    return check_whole("hidden_size", hidden_size)
+
+
+def _first_memories(contexts: Sequence[Context | None], size: int) -> np.ndarray:
+    rows = np.zeros((len(contexts), size), dtype=np.float32)
+    for row, context in zip(rows, contexts, strict=True):
+        if not context or "hidden" not in context:
+            continue
+        if np.shape(context["hidden"]) != (size,):
+            raise ShapeError(f"context['hidden'] must have shape ({size},), got {np.shape(context['hidden'])}")
+        row[...] = context["hidden"]
+    return rows
 
 
 def _networks(

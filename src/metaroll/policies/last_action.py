@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete
 
-from metaroll.policies.acting import ActingPolicy, check_box
+from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -18,16 +19,21 @@ _STATE = "last_action"
 
 
 class LastActionPolicy(ActingPolicy):
-    """Acts as ``policy`` does on ``(obs, last action)``, with the last action within [-1, 1], and 0 at the beginning.
+    """Acts as ``policy`` does on ``(obs, last action)``; zeros at the beginning.
+
+    The entries of a last action of a Box are within [-1, 1]; one of a Discrete space is one-hot.
 
     Args:
-        policy: Policy on ``policies.normalized.widened_spec(env_spec, act_dim)``, for a Box of actions.
+        policy: Policy on ``policies.normalized.widened_spec(env_spec, act_dim)``, for actions of a Box or a Discrete
+            space.
         env_spec: Spec of the environment.
     """
 
     def __init__(self, policy: ActingPolicy, env_spec: Any) -> None:
         spec = EnvSpec.from_env(env_spec)
-        check_box(spec, type(self).__name__)
+        if not isinstance(spec.action_space, Box | Discrete):
+            raise TypeError(f"{type(self).__name__} needs a Box or Discrete action space, got {spec.action_space}")
+        self._discrete = isinstance(spec.action_space, Discrete)
         super().__init__(spec, policy.info)
         if policy.obs_dim != self.obs_dim + self.act_dim:
             raise ValueError(
@@ -41,8 +47,10 @@ class LastActionPolicy(ActingPolicy):
 
         Args:
             obs: Observations ``(N, T, obs_dim)``.
-            taken: The action of each step ``(N, T, act_dim)``.
+            taken: The action of each step ``(N, T, act_dim)``, integers ``(N, T)`` of a Discrete space.
         """
+        if self._discrete:
+            taken = torch.nn.functional.one_hot(taken.long(), self.act_dim).to(obs.dtype)
         before = torch.cat([torch.zeros_like(taken[:, :1]), taken[:, :-1].clamp(-1.0, 1.0)], dim=1)
         return torch.cat([obs, before], dim=-1)
 
@@ -51,9 +59,13 @@ class LastActionPolicy(ActingPolicy):
         return self.policy(self.with_last_actions(obs, taken))
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-densities and entropies ``(N, T)`` of whole rollouts in which ``action (N, T, act_dim)`` was taken."""
-        evaluate: Any = self.policy.evaluate_actions
-        return evaluate(self.with_last_actions(obs, action), action)
+        """Log-densities and entropies ``(N, T)`` of whole rollouts in which ``action`` was taken."""
+        return self.policy.evaluate_actions(self.with_last_actions(obs, action), action)
+
+    @property
+    def has_densities(self) -> bool:
+        """Whether ``policy`` has."""
+        return self.policy.has_densities
 
     def initial_state(
         self,
@@ -76,8 +88,17 @@ class LastActionPolicy(ActingPolicy):
         """See ``types.Policy.act``; infos are those of ``policy``."""
         rows = np.concatenate([np.asarray(obs, dtype=np.float32), state[_STATE]], axis=1)
         action, next_state, infos = self.policy.act(rows, state, noise, deterministic, parameters)
-        kept = np.minimum(np.maximum(action, np.float32(-1.0)), np.float32(1.0))
-        return action, {**next_state, _STATE: kept}, infos
+        return action, {**next_state, _STATE: self._seen(action)}, infos
+
+    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
+        """``actions (N, act_dim)`` (``(N,)`` integers) are the last ones."""
+        return {**self.policy.with_actions_taken(state, actions), _STATE: self._seen(actions)}
+
+    def _seen(self, actions: np.ndarray) -> np.ndarray:
+        """Last actions as the policy sees them, ``(N, act_dim)``."""
+        if self._discrete:
+            return np.eye(self.act_dim, dtype=np.float32)[np.asarray(actions)]
+        return np.clip(np.asarray(actions, dtype=np.float32), np.float32(-1.0), np.float32(1.0))
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters of ``policy`` within this module."""

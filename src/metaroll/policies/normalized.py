@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_number
 from metaroll.errors import DataError
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
 from metaroll.policies.parameters import ParameterLayout
+from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
 __all__ = ["NormalisedPolicy", "widened_spec"]
 
 _TINY = 1e-8
-_NO_BOUND = 1e30
-"""A bound so far away is none: spaces often have the largest float there."""
 
 
 def widened_spec(env_spec: EnvSpec, num_more: int) -> EnvSpec:
@@ -66,8 +66,6 @@ class NormalisedPolicy(ActingPolicy):
     ) -> None:
         if not isinstance(policy, ActingPolicy):
             raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}")
-        if not clip_observations > 0:
-            raise ValueError(f"clip_observations must be positive, got {clip_observations!r}")
         if domain_params and env_spec is None:
             raise ValueError("env_spec is missing: a policy that is told domain_params is built for wider observations")
         spec = EnvSpec.from_env(policy.env_spec if env_spec is None else env_spec)
@@ -82,12 +80,13 @@ class NormalisedPolicy(ActingPolicy):
             )
         self.policy = policy
         self.normalize_observations = bool(normalize_observations)
-        self.clip_observations = float(clip_observations)
+        self.clip_observations = check_number("clip_observations", clip_observations, 0.0, above_low=True)
         if self.normalize_observations:
             self.obs_mean = nn.Parameter(torch.zeros(self.input_dim), requires_grad=False)
             self.obs_scale = nn.Parameter(torch.ones(self.input_dim), requires_grad=False)
-        self.action_bounds = _bounds_of(policy.env_spec) if scale_actions else None
-        self._low, self._high, self._center, self._half_range = _scaling(*(self.action_bounds or ((), ())))
+        scales = scale_actions and not policy.acts_in_bounds
+        self._scaling = ActionScaling.of(policy.env_spec.action_space) if scales else None
+        self.action_bounds = None if self._scaling is None else self._scaling.bounds
         self._split_cache: tuple[Any, Any] = (None, None)
         self._num_own = 2 * self.input_dim if self.normalize_observations else 0
 
@@ -123,8 +122,7 @@ class NormalisedPolicy(ActingPolicy):
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""
-        rows = np.asarray(actions, dtype=np.float32)
-        return rows if self.action_bounds is None else (rows - self._center) / np.maximum(self._half_range, _TINY)
+        return np.asarray(actions, dtype=np.float32) if self._scaling is None else self._scaling.unscaled(actions)
 
     def initial_state(
         self,
@@ -171,13 +169,13 @@ class NormalisedPolicy(ActingPolicy):
             mean, scale = per_row(mean, len(obs)), per_row(scale, len(obs))
             obs = _normalize(obs, mean, scale, self.clip_observations)
         action, state, infos = self.policy.act(obs, state, noise, deterministic, inner)
-        if self.action_bounds is None:
+        if self._scaling is None:
             return action, state, infos
-        scaled = action * self._half_range
-        scaled += self._center
-        np.maximum(scaled, self._low, out=scaled)  # last, since rounding may lead out of the space
-        np.minimum(scaled, self._high, out=scaled)
-        return scaled, state, {**infos, "raw_action": action}
+        return self._scaling.scaled(action), state, {**infos, "raw_action": action}
+
+    def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
+        """As ``policy``, in its units."""
+        return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Own parameters first, then those of ``policy``."""
@@ -219,23 +217,3 @@ def _normalize(obs: np.ndarray, mean: np.ndarray, scale: np.ndarray, clip: float
     np.maximum(rows, np.float32(-clip), out=rows)
     np.minimum(rows, np.float32(clip), out=rows)
     return rows
-
-
-def _bounds_of(env_spec: EnvSpec) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Lower and upper bounds of the flat actions; ``None`` unless the space is a Box with any bound."""
-    space = env_spec.action_space
-    if not isinstance(space, gymnasium.spaces.Box):
-        return None
-    low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
-    low, high = np.where(low > -_NO_BOUND, low, -np.inf), np.where(high < _NO_BOUND, high, np.inf)
-    if not np.isfinite([low, high]).any():
-        return None
-    return tuple(low.tolist()), tuple(high.tolist())
-
-
-def _scaling(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[np.ndarray, ...]:
-    """Lower and upper bounds, middle and half width of all entries, float32; 0 and 1 where a bound is missing."""
-    lows, highs = np.array(low), np.array(high)
-    bounded = np.isfinite(lows) & np.isfinite(highs)
-    first, last = np.where(bounded, lows, -1.0), np.where(bounded, highs, 1.0)
-    return tuple(column.astype(np.float32) for column in (lows, highs, (last + first) / 2, (last - first) / 2))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from metaroll.checks import check_number
 from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.policies.parameter_free import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
@@ -201,10 +201,8 @@ class TimePolicy(ParameterFreePolicy):
         self.env_spec = EnvSpec.from_env(env_spec)
         if not callable(function):
             raise TypeError(f"function must be callable as function(t), got {type(function).__name__}")
-        if not (math.isfinite(dt) and dt > 0):
-            raise ValueError(f"dt must be positive and finite, got {dt}")
         self.function = function
-        self.dt = float(dt)
+        self.dt = check_number("dt", dt, 0.0, above_low=True)
         self._blank = _blank_action(self.env_spec)
 
     def initial_state(

@@ -21,6 +21,7 @@ from metaroll.types import EnvSpec
 __all__ = [
     "OnPolicyData",
     "collect_on_policy",
+    "domain_params_of",
     "domain_rows",
     "pad_rollouts",
     "rollout_groups",
@@ -127,8 +128,8 @@ def _flat_observations(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
 
 def _actions(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
     """What the policy chose, one row per step."""
-    infos = getattr(rollout, "policy_infos", None)
-    chosen = infos["raw_action"] if isinstance(infos, Mapping) and "raw_action" in infos else rollout.actions
+    infos = rollout.policy_infos if "policy_infos" in rollout.data_names else {}
+    chosen = infos.get("raw_action", rollout.actions)
     actions = np.asarray(chosen)
     if isinstance(env_spec.action_space, gymnasium.spaces.Box):
         actions = actions.reshape(len(rollout), -1).astype(np.float32, copy=False)
@@ -157,7 +158,7 @@ def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.nd
     """
     rows = np.empty((len(rollouts), len(names)))
     for i, rollout in enumerate(rollouts):
-        told = _domain_params(rollout.rollout_info)
+        told = domain_params_of(rollout)
         missing = [name for name in names if name not in told]
         if missing:
             known = ", ".join(sorted(told)) or "none"
@@ -179,8 +180,9 @@ def _number(name: str, value: Any, rollout: int) -> float:
     return number
 
 
-def _domain_params(info: Any) -> dict[str, Any]:
-    info = info if isinstance(info, Mapping) else {}
+def domain_params_of(rollout: StepSequence) -> dict[str, Any]:
+    """Domain parameters of the environment that a rollout comes from, as far as it tells them."""
+    info = rollout.rollout_info if isinstance(rollout.rollout_info, Mapping) else {}
     plan = info.get("plan") or {}
     task, told = plan.get("task") if isinstance(plan, Mapping) else None, info.get("domain_param")
     return {**(task if isinstance(task, Mapping) else {}), **(told if isinstance(told, Mapping) else {})}

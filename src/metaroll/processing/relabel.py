@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.processing.on_policy import OnPolicyData, domain_rows, pad_rollouts
+from metaroll.processing.on_policy import OnPolicyData, domain_params_of, pad_rollouts
+from metaroll.types import Policy
 
 __all__ = ["label_actions"]
 
 
-def label_actions(policy: Any, data: OnPolicyData, rollouts: Sequence[StepSequence]) -> np.ndarray:
+def label_actions(policy: Policy, data: OnPolicyData, rollouts: Sequence[StepSequence]) -> np.ndarray:
     """The action of ``policy``, without noise, at each step of all rollouts: ``(T, act_dim)``, ``(T,)`` for choices.
 
-    A policy with memory remembers what it would have seen, had it been there from the beginning.
+    A policy with memory remembers what it would have seen, had it been there from the beginning: the observations, and
+    (where it looks at them) the actions that were taken. Its belief about the task is its own.
 
     Args:
-        policy: A ``types.Policy``; one with ``domain_params`` is told those of each rollout.
+        policy: What labels; one that ``takes_domain_params`` is told those of each rollout.
         data: Arrays of ``rollouts``, as from ``collect_on_policy``.
         rollouts: The rollouts.
+
+    Raises:
+        DataError: A rollout does not tell a domain parameter that the policy must know.
     """
     count, longest = len(rollouts), int(data.lengths.max())
     generators = [np.random.default_rng(i) for i in range(count)]
-    names = tuple(getattr(policy, "domain_params", ()))
-    if names:
-        told = [dict(zip(names, row, strict=True)) for row in domain_rows(rollouts, names).tolist()]
-        state = policy.initial_state([None] * count, generators, told)
-    else:
-        state = policy.initial_state([None] * count, generators)
+    told = [domain_params_of(rollout) for rollout in rollouts] if policy.info.takes_domain_params else None
+    state = policy.initial_state([policy.plan_context()] * count, generators, told)
     seen = pad_rollouts(data.observations, data.bounds, range(count))
+    executed = np.concatenate([np.asarray(rollout.actions) for rollout in rollouts])
+    taken = pad_rollouts(executed, data.bounds, range(count))
     noise = np.zeros((count, policy.noise_dim), dtype=np.float32)
     actions = []
     for step in range(longest):
         action, state, _ = policy.act(seen[:, step], state, noise, True)
+        state = policy.with_actions_taken(state, taken[:, step])
         actions.append(action)
     stacked = np.stack(actions, axis=1)
     return np.concatenate([stacked[i, :length] for i, length in enumerate(data.lengths.tolist())])

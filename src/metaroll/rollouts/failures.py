@@ -58,7 +58,7 @@ def replay_line(plan: RolloutPlan) -> str:
     seeds = dict(zip(("seed", "sub_seed", "sub_sub_seed"), plan.seed or (), strict=False))
     options = {"max_steps": plan.max_steps, "eval": plan.eval or None, **seeds}
     text = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
-    objects = (plan.env_update, plan.context, plan.parameters, plan.init_state)
+    objects = (plan.env_update, plan.context or None, plan.parameters, plan.init_state)
     if all(value is None for value in objects) and plan.stop_on_done and plan.acts_deterministically == plan.eval:
         return f"metaroll.rollout(env, policy, {text})"
     return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {text}"

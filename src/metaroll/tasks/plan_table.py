@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
@@ -30,6 +33,22 @@ NO_LIMIT = np.iinfo(np.int64).max
 """``max_steps`` of plans without a limit."""
 
 
+_FIELDS = (
+    "index",
+    "seed",
+    "env_update",
+    "init_state",
+    "parameters",
+    "context",
+    "max_steps",
+    "eval",
+    "deterministic",
+    "stop_on_done",
+    "extras",
+)
+_fields_of = operator.attrgetter(*_FIELDS)
+
+
 class PlanTable(Sequence[RolloutPlan]):
     """N plans as columns; an entry is a ``RolloutPlan``, made when it is asked for.
 
@@ -46,29 +65,34 @@ class PlanTable(Sequence[RolloutPlan]):
         set_of: Which of them each rollout has, ``(N,)``; -1 for those that bring none.
         contexts: Context of each plan, or ``None`` where no plan has any.
         init_states: Initial state of each plan, or ``None`` where no plan has any.
+        has_extras: Whether some plan has ``extras``.
     """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
         self._plans = list(plans)
-        plans = self._plans
-        self.indices = np.array([plan.index for plan in plans], dtype=np.int64)
-        self.seeds = _seed_table(plans)
-        limits = [plan.max_steps for plan in plans]
-        self.max_steps = np.array([_limit(limit) for limit in limits], dtype=np.int64)
-        self.stop_on_done = np.array([plan.stop_on_done for plan in plans], dtype=bool)
-        self.eval = np.array([plan.eval for plan in plans], dtype=bool)
-        self.deterministic = np.array([plan.acts_deterministically for plan in plans], dtype=bool)
+        columns = zip(*map(_fields_of, self._plans), strict=True) if self._plans else [()] * len(_FIELDS)
+        index, seeds, updates, states, parameters, contexts, limits, evals, deterministic, stops, extras = columns
+        self.indices = np.array(index, dtype=np.int64)
+        self.seeds = _seed_table(self._plans, seeds)
+        self.max_steps = _limits(limits)
+        self.stop_on_done = np.array(stops, dtype=bool)
+        self.eval = np.array(evals, dtype=bool)
+        told = set(deterministic)
+        self.deterministic = self.eval if told <= {None} else np.array(deterministic, dtype=bool)
+        if len(told) > 1 and None in told:
+            self.deterministic = np.array([plan.acts_deterministically for plan in self._plans], dtype=bool)
         self.updates: list[EnvUpdate | None]
         self.parameter_sets: list[np.ndarray]
-        self.updates, self.update_of = _distinct([plan.env_update for plan in plans])
-        sets, set_of = _distinct([plan.parameters for plan in plans])
+        self.updates, self.update_of = _distinct(updates)
+        sets, set_of = _distinct(parameters)
         if any(found is None for found in sets):
-            none = sets.index(None)
+            none = next(i for i, found in enumerate(sets) if found is None)
             order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
             sets, set_of = [found for found in sets if found is not None], order[set_of]
         self.parameter_sets, self.set_of = sets, set_of
-        self.contexts: list[Context | None] | None = _column([plan.context for plan in plans])
-        self.init_states: list[np.ndarray | None] | None = _column([plan.init_state for plan in plans])
+        self.contexts: list[Context | None] | None = _column(contexts)
+        self.init_states: list[np.ndarray | None] | None = _column(states)
+        self.has_extras = any(extras)
         self._keys: np.ndarray | None = None
         self._env_seeds: np.ndarray | None = None
 
@@ -99,7 +123,7 @@ class PlanTable(Sequence[RolloutPlan]):
         part._plans = [self._plans[i] for i in listed]
         for name in ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "update_of", "set_of"):
             part.__dict__[name] = self.__dict__[name][rows]
-        part.updates, part.parameter_sets = self.updates, self.parameter_sets
+        part.updates, part.parameter_sets, part.has_extras = self.updates, self.parameter_sets, self.has_extras
         part.contexts = None if self.contexts is None else [self.contexts[i] for i in listed]
         part.init_states = None if self.init_states is None else [self.init_states[i] for i in listed]
         part._keys = None if self._keys is None else self._keys[rows]
@@ -123,7 +147,11 @@ def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:
     Raises:
         ValueError: A plan has no seed.
     """
-    return plans.env_seeds if isinstance(plans, PlanTable) else _env_seeds(stream_keys(_seed_table(plans)))
+    return (
+        plans.env_seeds
+        if isinstance(plans, PlanTable)
+        else _env_seeds(stream_keys(_seed_table(plans, [plan.seed for plan in plans])))
+    )
 
 
 def plan_env_seed(seed: Sequence[int | None]) -> int:
@@ -145,20 +173,20 @@ def _env_seeds(keys: np.ndarray) -> np.ndarray:
     return (integers32(keys, ENV_SEED, 1)[:, 0] >> 1).astype(np.int64)
 
 
-def _seed_table(plans: Sequence[RolloutPlan]) -> np.ndarray:
-    for plan in plans:
-        if plan.seed is None:
-            raise ValueError(f"seed of plan {plan.index} must be set: RolloutEngine.run and rollout() set it, or do it")
-    return _triples([plan.seed for plan in plans])
+def _seed_table(plans: Sequence[RolloutPlan], seeds: Sequence[Any]) -> np.ndarray:
+    if None in seeds:
+        index = plans[list(seeds).index(None)].index
+        raise ValueError(f"seed of plan {index} must be set: RolloutEngine.run and rollout() set it, or do it yourself")
+    return _triples(seeds)
 
 
 def _triples(seeds: Sequence[Any]) -> np.ndarray:
-    try:
-        table = np.array(seeds)
-    except OverflowError:
-        table = np.zeros(0)
-    if table.dtype.kind in "iu" and table.shape == (len(seeds), 3):
-        return table
+    flat = list(itertools.chain.from_iterable(seeds))
+    if len(flat) == 3 * len(seeds) and set(map(type, flat)) <= {int}:
+        try:
+            return np.array(flat, dtype=np.uint64).reshape(-1, 3)
+        except OverflowError:  # negative, or of more than 64 bits
+            pass
     # Sub-seeds that are None, or numbers of more than 64 bits (stream_keys refuses what is neither).
     table = np.empty((len(seeds), 3), dtype=object)
     for row, seed in zip(table, seeds, strict=True):
@@ -166,23 +194,17 @@ def _triples(seeds: Sequence[Any]) -> np.ndarray:
     return table
 
 
-def _limit(limit: Any) -> int:
-    return NO_LIMIT if limit is None or limit == float("inf") else int(limit)
+def _limits(limits: Sequence[Any]) -> np.ndarray:
+    known = {limit: NO_LIMIT if limit is None or limit == math.inf else int(limit) for limit in set(limits)}
+    return np.array([known[limit] for limit in limits], dtype=np.int64)
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     """The distinct objects, in the order of their first appearance, and which of them each entry is."""
-    numbers: dict[int, int] = {}
-    found: list[Any] = []
-    of = np.empty(len(values), dtype=np.int64)
-    for i, value in enumerate(values):
-        number = numbers.get(id(value))
-        if number is None:
-            number = numbers[id(value)] = len(found)
-            found.append(value)
-        of[i] = number
-    return found, of
+    found = {id(value): value for value in values}
+    numbers = {key: number for number, key in enumerate(found)}
+    return list(found.values()), np.array([numbers[key] for key in map(id, values)], dtype=np.int64)
 
 
-def _column(values: list[Any]) -> list[Any] | None:
-    return None if all(value is None for value in values) else values
+def _column(values: Sequence[Any]) -> list[Any] | None:
+    return None if all(value is None for value in values) else list(values)

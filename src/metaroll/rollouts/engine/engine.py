@@ -174,14 +174,13 @@ class RolloutEngine:
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
-        plans = resolve_plans(plans)
+        table = resolve_plans(plans, self.policy)
         shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
         if shared.ndim != 1:
             raise ShapeError(
                 f"parameters must be flat (P,), got shape {shared.shape}; a set of its own for each plan goes into "
                 "RolloutPlan.parameters"
             )
-        table = PlanTable(plans)
         pieces = self._pieces(table)
         units = [
             self._unit(number, table if len(piece) == len(table) else table.take(piece))
@@ -341,27 +340,33 @@ def _buffers_of(policy: Any) -> bytes:
     return b"".join(buffer.numpy().tobytes() for buffer in flat)
 
 
-def resolve_plans(plans: Sequence[RolloutPlan]) -> list[RolloutPlan]:
-    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position."""
+def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) -> PlanTable:
+    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position.
+
+    Plans without a context get what ``policy`` believes: they give the same rollout again when it believes otherwise.
+    """
     if isinstance(plans, RolloutPlan):
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
-    entropy: int | None = None
-    resolved = []
-    for position, plan in enumerate(plans):
+    resolved = list(plans)
+    for position, plan in enumerate(resolved):
         if not isinstance(plan, RolloutPlan):
             raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
-        if plan.max_steps is not None:
-            check_limit(plan.max_steps, f" in plan {plan.index}")
-        if plan.seed is not None and (not isinstance(plan.seed, tuple | list) or len(plan.seed) != 3):
+    for limit, index in {plan.max_steps: plan.index for plan in reversed(resolved)}.items():
+        if limit is not None:
+            check_limit(limit, f" in plan {index}")
+    for seed, index in ((plan.seed, plan.index) for plan in resolved):
+        if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
             raise ValueError(
-                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {plan.seed!r} in plan "
-                f"{plan.index}"
+                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {seed!r} in plan {index}"
             )
-        if plan.seed is None:
-            entropy = fresh_seed() if entropy is None else entropy
-            plan = plan.with_(seed=(entropy, 0, position))
-        resolved.append(plan)
-    return resolved
+    unseeded = [position for position, plan in enumerate(resolved) if plan.seed is None]
+    entropy = fresh_seed() if unseeded else 0
+    for position in unseeded:
+        resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
+    belief = None if policy is None else policy.plan_context()
+    if belief is not None:
+        resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
+    return PlanTable(resolved)
 
 
 def check_limit(limit: Any, where: str = "") -> None:

@@ -73,7 +73,8 @@ class PolicyRows:
 
     def start(self, slots: np.ndarray, plans: PlanTable, step: int, envs: Slots) -> None:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
-        contexts: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
+        told: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
+        contexts = [context or None for context in told]
         params = None
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]

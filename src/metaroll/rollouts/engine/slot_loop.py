@@ -17,6 +17,7 @@ from metaroll.rollouts.engine.extras import add_applied_actions
 from metaroll.rollouts.engine.policy_rows import PolicyRows
 from metaroll.rollouts.engine.recorder import Recorder
 from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, finite_rows, invalid_value
+from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
@@ -421,9 +422,10 @@ class SlotLoop:
         envs, states = self.slots, self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots, self._positions)
+        same = not plans.has_extras and not any(isinstance(update, DomainParamUpdate) for update in plans.updates)
         for number, slot in enumerate(slots):
             note: dict[str, Any] = {"env_name": envs.name_of(slot)}
-            params = slot_domain_params(envs, slot, plans[number])
+            params = envs.domain_param(slot) if same else slot_domain_params(envs, slot, plans[number])
             if params is not None:
                 note["domain_param"] = params
             provenance = envs.provenance(slot)

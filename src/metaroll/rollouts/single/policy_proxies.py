@@ -36,5 +36,8 @@ class TimedPolicy(Policy):
     def acting_parameters(self) -> np.ndarray:
         return self._policy.acting_parameters()
 
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        return self._policy.with_actions_taken(state, actions)
+
     def plan_context(self) -> Context | None:
         return self._policy.plan_context()

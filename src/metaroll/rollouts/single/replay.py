@@ -31,7 +31,7 @@ def replay(
         env: As given to the engine.
         policy: As given to the engine.
         env_update: The task, where ``plan`` is a rollout (which knows only the task's data).
-        context: The policy's context, likewise.
+        context: What the policy was told, if that is to be another one than the rollout remembers.
         parameters: Flat policy parameters ``(P,)`` of then, if the policy has changed since.
 
     Raises:
@@ -46,7 +46,8 @@ def replay(
             raise ValueError(f"the rollout was made in task {info['task']}; pass the env_update that sets it")
         names = ("index", "seed", "max_steps", "eval", "deterministic", "stop_on_done", "init_state")
         known = {name: info[name] for name in names if name in info}
-        plan = RolloutPlan(**known, env_update=env_update, context=context)
+        told = info.get("context") if context is None else context
+        plan = RolloutPlan(**known, env_update=env_update, context=told or {})
     with (
         module_mode(policy, plan.eval) if extras else contextlib.nullcontext(),
         RolloutEngine(env, policy, transport="serial", record_extras=extras) as engine,

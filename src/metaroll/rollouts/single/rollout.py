@@ -67,7 +67,8 @@ def rollout(
             draws fresh entropy, which ``rollout_info["plan"]["seed"]`` records.
         sub_seed: See ``seed``.
         sub_sub_seed: See ``seed``.
-        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``.
+        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+            itself (an adapted policy its posterior), ``{}`` nothing.
 
     Returns:
         The rollout: observations ``(T + 1, ...)``, actions (choices counted from 0), rewards ``(T,)``, terminated,
@@ -104,7 +105,6 @@ def rollout(
         context=context,
         extras={} if update is None else {"domain_param": update.task},
     )
-    (plan,) = resolve_plans([plan])
     given = is_env_instance(env)
     if given:
         instance = env
@@ -150,6 +150,7 @@ def _run(
     if not plan.stop_on_done and plan.max_steps is None and spec.max_episode_length is None:
         raise ValueError("a rollout with stop_on_done=False and no limit never ends; set its max_steps")
     acting: Any = as_policy(policy, spec)
+    (plan,) = resolve_plans([plan], acting)
     if update is not None:
         update(env)
     if record_dts:

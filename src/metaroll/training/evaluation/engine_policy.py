@@ -41,8 +41,11 @@ def _is_setting(key: str, value: Any) -> bool:
 
 
 def context_of(policy: Any) -> Context | None:
-    """What ``policy`` believes about its task, as the context of a plan."""
-    return policy.plan_context() if isinstance(policy, Policy) else None
+    """What ``policy`` believes about its task, as the context of a plan; ``{}`` if it believes nothing.
+
+    A plan without a context would be told what the engine's policy believes, which may be another one of its build.
+    """
+    return (policy.plan_context() or {}) if isinstance(policy, Policy) else None
 
 
 def use_policy(engine: Any, policy: Any) -> np.ndarray | None:

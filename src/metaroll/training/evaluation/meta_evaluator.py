@@ -260,7 +260,10 @@ class MetaEvaluator(EvaluatorState):
     ) -> None:
         """Run ``episodes`` of all cells and append them to ``history``."""
         updates = self._updates or []
-        told = [context_of(policy) for policy in policies] if contexts is None else contexts
+        given = [None] * len(policies) if contexts is None else contexts
+        told = [
+            context_of(policy) if context is None else context for policy, context in zip(policies, given, strict=True)
+        ]
         plans = [
             [
                 RolloutPlan(

@@ -158,9 +158,10 @@ class RolloutSource:
         if self._engine is None:
             self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
         given = isinstance(agent_update, np.ndarray)
-        parameters = use_policy(self._engine, self.agent if given or agent_update is None else agent_update)
-        if contexts is None and not given and agent_update is not None:
-            contexts = [context_of(agent_update)] * len(updates)
+        acting = self.agent if given or agent_update is None else agent_update
+        parameters = use_policy(self._engine, acting)
+        if contexts is None:
+            contexts = [context_of(acting)] * len(updates)
         limit = self._choice.limit_of(self._algo)
         return self._engine.run_groups(
             updates,

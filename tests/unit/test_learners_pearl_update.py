@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import tensor
 
-from metaroll.learners.pearl_losses import (
+from metaroll.learners.pearl_update import (
     PolicyRegularizers,
     critic_loss,
     policy_loss,

@@ -1,0 +1,66 @@
+"""Actions of a network, in [-1, 1], and those of an environment, within its bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+__all__ = ["ActionScaling"]
+
+_TINY = 1e-8
+_NO_BOUND = 1e30
+"""A bound so far away is none: spaces often have the largest float there."""
+
+
+class ActionScaling:
+    """Maps entries with two bounds from [-1, 1] to these, and clips all entries to the bounds that they have.
+
+    Args:
+        bounds: Lower and upper bounds of the A entries; infinite where there is none.
+
+    Attributes:
+        bounds: As given.
+        center, half_range: Middle and half width of the entries, float32 ``(A,)``; 0 and 1 where a bound is missing.
+    """
+
+    def __init__(self, bounds: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
+        self.bounds = bounds
+        low, high = np.array(bounds[0]), np.array(bounds[1])
+        bounded = np.isfinite(low) & np.isfinite(high)
+        first, last = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        self._low, self._high = low.astype(np.float32), high.astype(np.float32)
+        self.center = ((last + first) / 2).astype(np.float32)
+        self.half_range = ((last - first) / 2).astype(np.float32)
+
+    @classmethod
+    def of(cls, space: Any) -> ActionScaling | None:
+        """That of a space of actions; ``None`` unless it is a Box with any bound."""
+        if not isinstance(space, gymnasium.spaces.Box):
+            return None
+        low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
+        low, high = np.where(low > -_NO_BOUND, low, -np.inf), np.where(high < _NO_BOUND, high, np.inf)
+        if not np.isfinite([low, high]).any():
+            return None
+        return cls((tuple(low.tolist()), tuple(high.tolist())))
+
+    @classmethod
+    def of_squashed(cls, space: Any) -> ActionScaling | None:
+        """That of a space for actions that are within [-1, 1] already; ``None`` where it would change nothing."""
+        scaling = cls.of(space)
+        unit = scaling is None or (set(scaling.bounds[0]), set(scaling.bounds[1])) == ({-1.0}, {1.0})
+        return None if unit else scaling
+
+    def scaled(self, raw: np.ndarray) -> np.ndarray:
+        """Actions ``(..., A)`` of the environment for those of the network; fresh memory."""
+        actions = raw * self.half_range
+        actions += self.center
+        np.maximum(actions, self._low, out=actions)  # last, since rounding may lead out of the space
+        np.minimum(actions, self._high, out=actions)
+        return actions
+
+    def unscaled(self, actions: np.ndarray) -> np.ndarray:
+        """Actions ``(..., A)`` of the network for those of the environment, float32."""
+        rows = np.asarray(actions, dtype=np.float32)
+        return (rows - self.center) / np.maximum(self.half_range, _TINY)
