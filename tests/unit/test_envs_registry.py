@@ -10,7 +10,7 @@ import pytest
 from metaroll.envs.lookup.registry import TaskFamily, family_names, get_family
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import UnknownNameError
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.task_key import task_key
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_split_takes_other_numbers() -> None:
     train, test = family.split(num_train=10, num_test=40, seed=3)
     assert (len(train), len(test)) == (10, 40)
     assert family.split(num_train=0, num_test=1)[0] == []
-    with pytest.raises(ValueError, match="num_test must be a whole number of tasks"):
+    with pytest.raises(ValueError, match="num_test must be an integer of at least 0"):
         family.split(num_test=-1)
 
 

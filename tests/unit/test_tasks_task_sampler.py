@@ -93,7 +93,7 @@ def test_set_task_sampler_refuses_what_cannot_work() -> None:
         SetTaskSampler(PointRobotEnv, wrapper=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must have sample_tasks"):
         SetTaskSampler(gymnasium.Env).sample(1)
-    with pytest.raises(ValueError, match="must not be negative"):
+    with pytest.raises(ValueError, match="n_tasks must be an integer of at least 0"):
         SetTaskSampler(PointRobotEnv).sample(-1)
     with pytest.raises(TypeError, match="n_tasks must be an integer"):
         SetTaskSampler(PointRobotEnv).sample(1.5)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import numpy as np
 from metaroll.diagnostics.report import TaskCheck
 from metaroll.diagnostics.trials import close_env, flat_rows, play, random_actions
 from metaroll.seeding import derive_seed, isolated_rng
-from metaroll.tasks.hashed_split import task_numbers
+from metaroll.tasks.task_key import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["later_steps", "number_table"]

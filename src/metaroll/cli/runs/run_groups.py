@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.cli.runs import run_folder
 from metaroll.cli.arguments import UsageError
+from metaroll.cli.runs import run_folder
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import read_metrics
 

@@ -9,7 +9,6 @@ from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.sims.registration import SIMS, sim_constructor
 from metaroll.envs.sims.spreads import spreads_of
 from metaroll.tasks.domain_randomizer import DomainRandomizer, params_from_rules
-from metaroll.tasks.task_sources import ParamTasks
 
 __all__ = ["SimMaker", "sim_families"]
 
@@ -50,7 +49,7 @@ def sim_families() -> list[TaskFamily]:
             20,
             _HORIZONS[entry.short_name],
             f"{entry.description}; random constants",
-            ParamTasks(SimMaker(entry.short_name), functools.partial(_randomizer, entry.short_name)),
+            functools.partial(_randomizer, entry.short_name),
             0.2,
         )
         for entry in SIMS
@@ -60,4 +59,5 @@ def sim_families() -> list[TaskFamily]:
 
 def _randomizer(name: str) -> DomainRandomizer:
     model = sim_constructor(name)().model
-    return DomainRandomizer(*params_from_rules(model.nominal, spreads_of(model) or {}), generator=0)
+    params = params_from_rules(model.nominal, spreads_of(model) or {})
+    return DomainRandomizer(*params, generator=0, env_constructor=SimMaker(name))
