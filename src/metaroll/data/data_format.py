@@ -5,6 +5,7 @@ A *tree* is an array, or a dict or tuple of trees. Dicts and tuples are structur
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "iterate_leaves",
     "map_leaves",
     "new_tuple",
+    "own_copy",
     "refuse_gradients",
     "stack_to_format",
     "to_format",
@@ -187,6 +189,34 @@ def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
     except (ValueError, RuntimeError) as error:
         shapes = [tuple(array.shape) for array in arrays[:5]]
         raise ShapeError(f"cannot concatenate pieces of shapes {shapes}: {error}") from error
+
+
+def own_copy(value: Any) -> Any:
+    """``value`` in memory of its own: arrays, tensors and containers are copied with all that they hold.
+
+    Objects that cannot be copied are kept as they are.
+    """
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.copy()
+    if value is None or isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if type(value) is dict:
+        return {key: own_copy(item) for key, item in value.items()}
+    if type(value) is list:
+        return [own_copy(item) for item in value]
+    if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+        return new_tuple(type(value), [own_copy(item) for item in value])
+    if type(value) is np.ndarray:
+        copied = np.empty(value.shape, dtype=object) if value.dtype == object else value.copy()
+        for index in np.ndindex(value.shape) if value.dtype == object else ():
+            copied[index] = own_copy(value[index])
+        return copied
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 def infer_format(values: Iterable[Any]) -> str:

@@ -43,7 +43,8 @@ class StepSequence(StepStorage, Sequence[Step]):
         rollout_info: Whatever stays constant during the rollout.
         data_format: "numpy" or "torch"; ``None`` is "torch" if any data holds a tensor, else "numpy".
         done: Bool ``(N,)``, the last steps of the sub-rollouts, for whatever reason they ended. Default: the ends of
-            ``rollout_bounds``; of the last one only if ``complete``.
+            ``rollout_bounds``, without these all steps that are ``terminated`` or ``truncated``; and the last step if
+            ``complete``.
         continuous: True if the steps follow one another; False for a loose batch.
         rollout_bounds: First step of every sub-rollout, then N, ``(R+1,)``. Default: a new one after each ``done``.
         rewards: ``(N,)`` or ``(N, 1)``; determines the number of steps.
@@ -105,34 +106,34 @@ class StepSequence(StepStorage, Sequence[Step]):
             raise ShapeError(
                 f"rewards must have shape ({self._length},), one number per step, got {tuple(self.rewards.shape)}"
             )
-        self._set_ends(complete, done, rollout_bounds)
-        self._set_endings(terminated, truncated)
+        ended = None if terminated is None else as_flags("terminated", terminated, self._length)
+        cut = None if truncated is None else as_flags("truncated", truncated, self._length)
+        self._set_ends(complete, done, rollout_bounds, [flags for flags in (ended, cut) if flags is not None])
+        if ended is None:
+            self.terminated = self.done.copy() if cut is None else self.done & ~cut
+        else:
+            self.terminated = ended
+        self.truncated = self.done & ~self.terminated if cut is None else cut
 
-    def _set_ends(self, complete: bool, done: Any, rollout_bounds: Any) -> None:
+    def _set_ends(self, complete: bool, done: Any, rollout_bounds: Any, endings: Sequence[np.ndarray]) -> None:
         length = self._length
         bounds = None if rollout_bounds is None else check_bounds(rollout_bounds, length)
         if bounds is not None and not self.continuous:
             raise ValueError("rollout_bounds needs continuous=True: a loose batch of steps has no rollouts")
         if done is None:
             self.done = np.zeros(length, dtype=bool)
+            if self.continuous and bounds is not None:
+                self.done[bounds[1:-1] - 1] = True
+            else:
+                for flags in endings:
+                    self.done |= flags
             if self.continuous:
-                if bounds is not None:
-                    self.done[bounds[1:-1] - 1] = True
-                self.done[-1] = complete
+                self.done[-1] |= complete
         else:
             self.done = as_flags("done", done, length)
         if self.continuous and bounds is None:
-            inner = [] if done is None else (np.flatnonzero(self.done[:-1]) + 1).tolist()
-            bounds = np.array([0, *inner, length])
+            bounds = np.array([0, *(np.flatnonzero(self.done[:-1]) + 1).tolist(), length])
         self._bounds = bounds
-
-    def _set_endings(self, terminated: Any, truncated: Any) -> None:
-        given = None if truncated is None else as_flags("truncated", truncated, self._length)
-        if terminated is None:
-            self.terminated = self.done.copy() if given is None else self.done & ~given
-        else:
-            self.terminated = as_flags("terminated", terminated, self._length)
-        self.truncated = self.done & ~self.terminated if given is None else given
 
     @property
     def length(self) -> int:
