@@ -108,7 +108,7 @@ def test_final_entries_of_a_concatenation_of_one_are_put_in_place() -> None:
     ("arguments", "error", "match"),
     [
         ({"len_to_pad_to": 0}, ValueError, "len_to_pad_to must be an integer of at least 1"),
-        ({"len_to_pad_to": 3.0}, ValueError, "len_to_pad_to must be an integer"),
+        ({"len_to_pad_to": 3.0}, TypeError, "len_to_pad_to must be an integer"),
         ({"pad_value": "0"}, TypeError, "pad_value must be an int or a float"),
         ({"pad_value": True}, TypeError, "pad_value must be an int or a float"),
         ({"pad_value": 1j}, TypeError, "pad_value must be an int or a float"),

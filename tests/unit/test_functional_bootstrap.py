@@ -157,7 +157,9 @@ def test_resamples_of_nothing_but_nan_do_not_count(studentized):
     if not studentized:
         assert (low[0], high[0]) == (1.0, 2.0)  # 1.5 - 0.5 and 1.5 + 0.5
     clean = bootstrap_ci(data[:, 1:], np.nanmean, 500, 0.1, 2, bias_correction=True, studentized=studentized, seed=0)
-    np.testing.assert_allclose([stat[1], low[1], high[1]], np.ravel(clean), rtol=1e-12)  # other columns are as they were
+    np.testing.assert_allclose(
+        [stat[1], low[1], high[1]], np.ravel(clean), rtol=1e-12
+    )  # other columns are as they were
     alone = np.array([math.nan, 3.0, math.nan])
     _, low, high = bootstrap_ci(alone, np.nanmean, 200, 0.1, 2, studentized=studentized, seed=0)
     assert (low[0], high[0]) == (-math.inf, math.inf)

@@ -66,7 +66,7 @@ def test_no_data_gives_no_batch() -> None:
     ],
 )
 def test_bad_batch_size_is_refused_at_once(call: Callable[[Any], Any], size: Any) -> None:
-    with pytest.raises(ValueError, match="batch_size must be an integer of at least 1"):
+    with pytest.raises((ValueError, TypeError), match="batch_size must be an integer of at least 1"):
         call(size)
 
 

@@ -74,7 +74,7 @@ def test_sequence_of_a_rule_of_ones_own():
     ("call", "error", "text"),
     [
         (lambda: sequence_const(1, -1), ValueError, "iter must be an integer of at least 0, got -1"),
-        (lambda: sequence(1, 1.5, max), ValueError, "iterations must be an integer"),
+        (lambda: sequence(1, 1.5, max), TypeError, "iterations must be an integer"),
         (lambda: sequence(1, 1, "double"), TypeError, "iterator_function must be callable"),
         (lambda: sequence(1, 2, lambda x_seq, i, x_init: [1, 2]), ShapeError, r"row 1 in the shape \(1,\)"),
         (lambda: sequence_const(1, 1, np.float32), ValueError, "dtype must be int or float"),

@@ -16,6 +16,7 @@ from metaroll.errors import DataError, ShapeError
 
 __all__ = [
     "Array",
+    "array_to_tensor",
     "cast_floats",
     "cat_arrays",
     "cat_to_format",
@@ -27,11 +28,13 @@ __all__ = [
     "own_copy",
     "refuse_gradients",
     "stack_to_format",
+    "tensor_to_array",
     "to_format",
     "to_tree",
 ]
 
 Array = np.ndarray | torch.Tensor
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
 
 
@@ -107,6 +110,24 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(f"{type(data).__name__} cannot become a torch tensor: {error}") from error
     return tensor if data_type is None else tensor.to(data_type)
+
+
+def tensor_to_array(tensor: torch.Tensor) -> np.ndarray:
+    """The numbers of a tensor; those of a dtype that NumPy lacks (bfloat16) as integers of the same bits."""
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    try:
+        return tensor.numpy()
+    except TypeError:
+        return tensor.view(_SAME_SIZE[tensor.element_size()]).numpy()
+
+
+def array_to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
+    """The tensor, of the dtype with this name, that ``tensor_to_array`` made ``array`` of."""
+    wanted = getattr(torch, dtype, None)
+    if not isinstance(wanted, torch.dtype):
+        raise ValueError(f"torch has no dtype {dtype!r}")
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
 def cast_floats(leaf: Array, data_type: Any) -> Array:
