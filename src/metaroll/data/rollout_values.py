@@ -145,4 +145,4 @@ def _check_rollout(name: str, rollout: Any) -> None:
 
 def _one_per_step(data: Any) -> Any:
     """Numbers ``(N,)`` from ``(N,)`` or ``(N, 1)``."""
-    return data.reshape(len(data)) if getattr(data, "shape", None) == (len(data), 1) else data
+    return data.reshape(len(data)) if tuple(data.shape) == (len(data), 1) else data

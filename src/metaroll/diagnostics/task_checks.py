@@ -330,7 +330,7 @@ class _Kit:
         """How many different rollouts there are if tasks are set after the reset; 1 where that cannot be done."""
         trials = []
         for update in self.updates[:_NUM_TASKS]:
-            if getattr(update, "builds_env", False):
+            if update.builds_env:
                 return 1
             with isolated_rng(0):
                 env = self.updates[0](None)

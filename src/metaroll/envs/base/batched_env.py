@@ -13,7 +13,7 @@ from gymnasium.spaces import Discrete
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep, TaskNote
 
 __all__ = ["ArrayStep", "BatchedEnv", "BatchedSlots"]
 
@@ -167,7 +167,7 @@ class BatchedEnv(gymnasium.Env, ABC):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether ``BatchedSlots`` can apply ``update``: nothing, or a task of this class, without wrappers."""
-        if update is None or type(update) is EnvUpdate:
+        if update is None or isinstance(update, TaskNote):
             return True
         return (
             isinstance(update, SetTaskUpdate) and update.env_type is type(self) and update.wrapper_constructor is None

@@ -13,7 +13,7 @@ from metaroll.envs.classic_control.formulas import Formula
 from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep, TaskNote
 
 __all__ = ["ClassicControlSetting", "ClassicControlSlots"]
 
@@ -50,7 +50,7 @@ class ClassicControlSetting:
                 if name not in values:
                     return None
                 values[name] = int(value) if type(values[name]) is int and value.is_integer() else value
-        elif update is not None and type(update) is not EnvUpdate:
+        elif update is not None and not isinstance(update, TaskNote):
             return None
         dt = values.get("dt", np.nan)
         try:

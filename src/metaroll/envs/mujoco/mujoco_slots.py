@@ -16,7 +16,7 @@ from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep, TaskNote
 
 __all__ = ["MujocoSetting", "MujocoSlots"]
 
@@ -51,7 +51,7 @@ class MujocoSetting:
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether ``MujocoSlots`` can apply ``update``: nothing, entries of the model, or a task without wrappers."""
-        if update is None or type(update) is EnvUpdate:
+        if update is None or isinstance(update, TaskNote):
             return True
         if type(update) is DomainParamUpdate:
             params = BoundModelParams(SimpleNamespace(model=self.model))

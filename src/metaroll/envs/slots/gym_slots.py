@@ -30,7 +30,7 @@ from metaroll.errors import ShapeError
 from metaroll.seeding import plan_env_seed
 from metaroll.tasks.domain_access import domain_params_of
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, SlotStep, TaskNote
 
 __all__ = ["GymSlots"]
 
@@ -251,16 +251,15 @@ class _Fleet:
 
     def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
         """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
-        if update is None or type(update) is EnvUpdate:
+        if update is None or isinstance(update, TaskNote):
             return self.fresh(slot)
-        if getattr(update, "builds_env", False):
+        if update.builds_env:
             self._drop(slot)
             env = update(None)
         else:
-            carried = self.envs[slot] is not None and self._carried[slot]
-            replaces = getattr(update, "replaces", None)
+            carried = None if self.envs[slot] is None else self._carried[slot]
             # An update that does not say so may leave traces of the one before: it gets an untouched environment.
-            may_stay = carried and replaces is not None and replaces(carried)
+            may_stay = carried is not None and update.replaces(carried)
             if not may_stay and isinstance(update, SetTaskUpdate):
                 may_stay = self._unpark(slot, update)
                 if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again

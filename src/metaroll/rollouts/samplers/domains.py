@@ -102,7 +102,7 @@ class Domains:
         try:
             for update in updates:
                 # An environment serves another domain, too, if that sets all that the last one did.
-                if update is not None and before is not None and not _replaces(update, before):
+                if update is not None and before is not None and not update.replaces(before):
                     close_made(self.source, env)
                     env = make_env(self.source)
                 env = env if update is None else update(env)
@@ -121,7 +121,3 @@ class Domains:
                 "state, or pass init_states"
             )
         return state
-
-
-def _replaces(update: EnvUpdate, before: EnvUpdate) -> bool:
-    return isinstance(update, DomainParamUpdate) and update.replaces(before)
