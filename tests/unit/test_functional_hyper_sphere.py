@@ -64,7 +64,7 @@ def test_a_vector_of_norm_zero_is_drawn_again():
         (2, "Marsaglia", ValueError, "num_dim 3 and 4 only, got 2"),
         (13, "uniform", ValueError, "above num_dim 12, got 13; take 'normal'"),
         (0, "normal", ValueError, "num_dim must be an integer of at least 1, got 0"),
-        (2.0, "normal", ValueError, "num_dim"),
+        (2.0, "normal", TypeError, "num_dim"),
         (3, None, UnknownNameError, "unknown method 'None'"),
     ],
 )

@@ -57,6 +57,9 @@ def to_format(data: Any, data_format: str, data_type: Any = None) -> Array:
         data: Array, tensor, number or (nested) list.
         data_format: "numpy" or "torch".
         data_type: NumPy or torch dtype to cast to; ``None`` keeps it (Python floats get torch's default dtype).
+
+    Raises:
+        TypeError: The data cannot be of that format.
     """
     if check_data_format(data_format) == "numpy":
         return _to_numpy(data, data_type)
@@ -141,6 +144,10 @@ def stack_to_format(data: Any, data_format: str) -> Any:
     """A list of steps stacked along a new first axis; structures (dicts, tuples) element by element.
 
     A list of dicts becomes a dict of stacks, a list of tuples a tuple (of the same type) of stacks.
+
+    Raises:
+        ShapeError: There are no steps, or steps of different shapes.
+        DataError: Dicts have different keys.
     """
     return _merge(data, check_data_format(data_format), _stack, "stack")
 
@@ -149,6 +156,10 @@ def cat_to_format(data: Any, data_format: str) -> Any:
     """A list of pieces concatenated along the first axis; structures (dicts, tuples) element by element.
 
     A list of dicts becomes a dict of concatenations, a list of tuples a tuple (of the same type) of them.
+
+    Raises:
+        ShapeError: There are no pieces, or they do not fit together.
+        DataError: Dicts have different keys.
     """
     return _merge(data, check_data_format(data_format), cat_arrays, "concatenate")
 

@@ -27,6 +27,9 @@ def to_path(rollout: StepSequence) -> dict[str, Any]:
 
     Keys: ``observations (T, ...)`` (each before its action), ``actions (T, ...)``, ``rewards (T,)``, and the dicts
     ``env_infos`` and ``agent_infos`` (the field ``policy_infos``) of arrays ``(T, ...)``. Always NumPy.
+
+    Raises:
+        ShapeError: It is not one rollout.
     """
     if rollout.rollout_count != 1:
         raise ShapeError(f"a path is one rollout, got {rollout.rollout_count}; see StepSequence.iterate_rollouts()")

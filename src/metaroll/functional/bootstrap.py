@@ -76,6 +76,8 @@ def bootstrap_ci(
         NaN, as those of nothing but NaN are for ``np.nanmean``, do not count.
 
     Raises:
+        TypeError: ``data`` are no array of real numbers, or ``stat_fcn`` cannot be called so.
+        ShapeError: ``data`` or the statistic have another shape.
         ValueError: The statistic of a column with a NaN is NaN. One that leaves them out, as ``np.nanmean``, is not.
 
     Note:
@@ -154,6 +156,9 @@ def interval_bounds(
         replications: The statistic of each resample.
         tail: Probability outside of each bound.
         method: ``"percentile"``: quantiles of the replications; ``"basic"``: these, mirrored at the estimate.
+
+    Raises:
+        UnknownNameError: There is no such method.
     """
     if method not in _METHODS:
         raise unknown_name("method", str(method), _METHODS)

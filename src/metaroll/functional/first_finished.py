@@ -31,6 +31,7 @@ def first_finished_rates(names: Sequence[str], lengths: Any, success: Any, num_e
         Rate per name. Episodes that finish in the same step count in the order of the instances.
 
     Raises:
+        ShapeError: Lengths and successes do not fit the names.
         ValueError: E is so small that another episode might have been among the first.
     """
     steps, flags = np.asarray(lengths), np.asarray(success).astype(bool)
