@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
 from metaroll.tasks.split_sampler import check_test_share, task_side
 from metaroll.tasks.task_key import task_key, task_numbers
@@ -19,6 +21,10 @@ Goal = namedtuple("Goal", ["name", "data"])
 class Place:
     x: float
     y: float
+
+
+class When(datetime.date):
+    """Its values are not its attributes."""
 
 
 class Plain:
@@ -35,6 +41,7 @@ class Plain:
         (-0.0, "0"),
         (2**60 + 1, "1152921504606846977"),
         (Goal("reach", b"x"), "['reach',b'x']"),
+        ({"goal": torch.tensor([0.0, 2.5])}, "{'goal':[0,2.5]}"),
         (Place(1.0, 2.5), "Place{'x':1,'y':2.5}"),
         (Plain(3), "Plain{'mass':3}"),
         (None, "None"),
@@ -80,6 +87,8 @@ def test_things_without_values_are_compared_by_themselves():
 
     assert task_key({"make": function, "x": 1}) == task_key({"x": 1.0, "make": function}) != task_key({"x": 1})
     assert task_key({"make": function}) != task_key({"make": lambda: None})
+    first, other = When(2020, 1, 1), When(2021, 1, 1)
+    assert task_key(first) == task_key(When(2020, 1, 1)) != task_key(other)
     loop = Loop()
     assert task_key(loop) == task_key(loop) != task_key(Loop())
 

@@ -51,7 +51,7 @@ def first_finished_rates(names: Sequence[str], lengths: Any, success: Any, num_e
         # Episodes that were not run would finish later than the last one of their instance.
         if len(first) < num_episodes or times[first[-1]] > finished[members, -1].min():
             raise ValueError(
-                f"the first {num_episodes} episodes of {name!r} to finish cannot be told from {steps.shape[1]} "
+                f"the first {num_episodes} episodes of {name!r} to finish are not certain with {steps.shape[1]} "
                 f"episodes per instance: run at least {num_episodes}"
             )
         rates[name] = float(flags[members].ravel()[first].mean())

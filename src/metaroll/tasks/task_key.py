@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 __all__ = ["refuse_nan", "task_key", "task_numbers"]
 
@@ -31,8 +32,7 @@ def task_key(task: Any) -> Hashable:
 
 def _text(task: Any, others: list[Hashable]) -> str:
     """The text of ``task``; what cannot be written goes to ``others``."""
-    if isinstance(task, np.ndarray | np.generic):
-        task = task.tolist()
+    task = _plain(task)
     if task is None or isinstance(task, str | bytes):
         return repr(task)
     if isinstance(task, int | float):
@@ -48,6 +48,13 @@ def _text(task: Any, others: list[Hashable]) -> str:
         others.append(_by_itself(task))
         return "?"
     return f"{type(task).__qualname__}{_text(values, others)}"
+
+
+def _plain(task: Any) -> Any:
+    """Arrays and tensors as lists and numbers."""
+    if isinstance(task, torch.Tensor):
+        return task.detach().cpu().tolist()
+    return task.tolist() if isinstance(task, np.ndarray | np.generic) else task
 
 
 def _by_itself(task: Any) -> Hashable:
@@ -66,8 +73,7 @@ def task_numbers(task: Any) -> dict[str, float]:
 
 
 def _collect(task: Any, name: str, found: dict[str, float]) -> None:
-    if isinstance(task, np.ndarray | np.generic):
-        task = task.tolist()
+    task = _plain(task)
     if isinstance(task, bool | int | float):
         found[name or "task"] = float(task)
     elif isinstance(task, Mapping):
@@ -88,7 +94,9 @@ def _values_of(task: Any) -> dict[str, Any] | None:
         return {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
     if isinstance(task, type) or callable(task) or not hasattr(task, "__dict__"):
         return None
-    return dict(vars(task))
+    values = dict(vars(task))
+    # What is equal by other means than its attributes (a subclass of datetime, say) has its values elsewhere.
+    return values if values or type(task).__eq__ is object.__eq__ else None
 
 
 def refuse_nan(name: str, task: Any) -> None:
