@@ -101,7 +101,7 @@ class ExistingEnvUpdate(EnvUpdate):
             "use NewEnvUpdate or SetTaskUpdate to build environments where they are needed",
             stacklevel=2,
         )
-        return self.__dict__
+        return dict(self.__dict__)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not ExistingEnvUpdate:
