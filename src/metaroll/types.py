@@ -26,6 +26,7 @@ __all__ = [
     "Slots",
     "SlotsInfo",
     "SlotsKind",
+    "TaskNote",
     "flat_dim",
 ]
 
@@ -132,17 +133,37 @@ class RenderMode(NamedTuple):
     render: bool = False
 
 
-class EnvUpdate:
+class EnvUpdate(ABC):
     """A change to an environment: a picklable callable ``env -> env`` that knows its ``task``.
 
-    The base class changes nothing. ``task`` is what logs, batched simulators and overlap checks read.
+    It gets an environment that no earlier update has touched, unless it ``replaces`` the earlier one.
 
-    An update that overwrites all that an earlier one did may offer ``replaces(previous) -> bool`` to be applied on
-    top of it; one that builds its environment itself sets ``builds_env = True``. Any other update gets an environment
-    that no earlier update has touched.
+    Attributes:
+        task: What logs, batched simulators and overlap checks read.
+        builds_env: Whether it builds its environment itself, so that there need not be one to be changed.
     """
 
     task: Any = None
+    builds_env: bool = False
+
+    @abstractmethod
+    def __call__(self, old_env: Any = None) -> Any:
+        """``old_env`` with the change, or another environment; ``None`` means that there is none yet."""
+
+    def replaces(self, previous: EnvUpdate) -> bool:
+        """Whether it overwrites all that ``previous`` did, and so can be applied on top of it."""
+        return False
+
+
+class TaskNote(EnvUpdate):
+    """Changes nothing: says which task has been set in the environment already.
+
+    Args:
+        task: The task.
+    """
+
+    def __init__(self, task: Any = None) -> None:
+        self.task = task
 
     def __call__(self, old_env: Any = None) -> Any:
         return old_env
@@ -189,10 +210,15 @@ class RolloutPlan:
             raise TypeError(f"index of a RolloutPlan must be a whole number, got {self.index!r}")
         if self.index < 0:
             raise ValueError(f"index of a RolloutPlan must be at least 0, got {self.index}")
+        if self.env_update is not None and not isinstance(self.env_update, EnvUpdate):
+            raise TypeError(
+                f"env_update of a RolloutPlan must be an EnvUpdate, got {self.env_update!r}; SetTaskUpdate(env_type, "
+                "task) and NewEnvUpdate(constructor) make one, or derive your own"
+            )
 
     @property
     def task(self) -> Any:
-        return getattr(self.env_update, "task", None)
+        return None if self.env_update is None else self.env_update.task
 
     @property
     def acts_deterministically(self) -> bool:

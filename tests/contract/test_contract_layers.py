@@ -61,3 +61,21 @@ def flaws_of(path: Path) -> Iterator[str]:
 def test_shape_of_modules() -> None:
     flaws = [f"{path.relative_to(PACKAGE)} {flaw}" for path in MODULES for flaw in flaws_of(path)]
     assert flaws == []
+
+
+def imports_of(path: Path) -> set[str]:
+    """Names of our modules that a module imports anywhere, for type checkers only or inside functions too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    folders = ("functional", "data", "tasks")
+    paths = {f"metaroll.{f}.{path.stem}": path for f in folders for path in (PACKAGE / f).glob("*.py")}
+    below = {name: imports_of(path) & paths.keys() for name, path in paths.items()}
+    while True:
+        wider = {name: names.union(*(below[other] for other in names)) for name, names in below.items()}
+        if wider == below:
+            break
+        below = wider
+    assert [name for name, names in below.items() if name in names] == []

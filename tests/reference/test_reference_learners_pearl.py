@@ -14,7 +14,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
-from metaroll.types import EnvSpec, EnvUpdate
+from metaroll.types import EnvSpec, TaskNote
 
 OBS, ACT, LATENT, TASKS = 4, 2, 3, 3
 SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (OBS,)), gymnasium.spaces.Box(-1, 1, (ACT,)))
@@ -24,7 +24,7 @@ def build(bottleneck: bool) -> PEARL:
     augmented = PEARL.augment_env_spec(SPEC, LATENT)
     generators = [torch.Generator().manual_seed(k) for k in range(3)]
     algo = PEARL(
-        env=[EnvUpdate() for _ in range(TASKS)],
+        env=[TaskNote() for _ in range(TASKS)],
         inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=(16, 16), generator=generators[0]),
         qf=QFunction(augmented, hidden_sizes=(16, 16), generator=generators[1]),
         vf=QFunction(PEARL.get_env_spec(SPEC, LATENT, "vf"), hidden_sizes=(16, 16), generator=generators[2]),

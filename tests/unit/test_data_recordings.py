@@ -307,7 +307,7 @@ def test_pickles_are_not_loaded(tmp_path: Path) -> None:
         (lambda h: h["fields"].pop("mission"), "it holds 'mission', which its header does not name"),
         (lambda h: h["fields"]["rewards"].update(name="gone"), "the array 'gone', which its header names, is missing"),
         (lambda h: h["fields"]["rewards"].update(dtype="<f4"), "the array 'rewards' must be <f4"),
-        (lambda h: h.update(length=4), "speaks of 4 steps, its rewards are 3"),
+        (lambda h: h.update(length=4), "from 0 to the number of steps 4"),
         (lambda h: h.update(rollout_bounds=[0, 9]), "rollout bounds must increase"),
         (lambda h: h.pop("fields"), "damaged, or no recorded rollout"),
         (lambda h: h["fields"].pop("rewards"), "cannot be loaded"),
@@ -517,3 +517,88 @@ def test_structures_without_parts_come_back(nothing: Any, suffix: str, tmp_path:
     save_rollout(rollout, tmp_path / f"r{suffix}")
     again = load_rollout(tmp_path / f"r{suffix}")
     assert again.observations == nothing and rollouts_equal(again, rollout)
+
+
+# ---- files that were made to fill the memory -------------------------------------------------------------------------
+
+MEBIBYTE = 2**20
+
+
+def zeros(length: int, **data: Any) -> StepSequence:
+    return StepSequence(rewards=np.zeros(length), observations=np.zeros(length), actions=np.zeros(length), **data)
+
+
+def test_sizes_that_an_archive_declares_are_checked_first(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(zeros(200_000), path)  # 5 MB
+    assert len(load_rollout(path, max_bytes=1)) == 200_000  # the file is as large as what it holds
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    with pytest.raises(RecordingError, match="pass a larger max_bytes"):
+        load_rollout(path, max_bytes=MEBIBYTE)
+    with pytest.raises(RecordingError, match="pass a larger max_bytes"):
+        load_rollouts(tmp_path, max_bytes=MEBIBYTE)
+    assert len(load_rollout(path)) == len(load_rollout(path, max_bytes=8 * MEBIBYTE)) == 200_000
+    with pytest.raises(ValueError, match="max_bytes must be"):
+        load_rollout(path, max_bytes=0)
+
+
+def test_an_array_that_is_smaller_than_its_shape_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "r.npz"
+    save_rollout(make(), path)
+    text = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    old = b"'shape': (3,), }"
+    assert old in entries["rewards.npy"] and text
+    entries["rewards.npy"] = entries["rewards.npy"].replace(old + b" " * 12, b"'shape': (3000000000000,), }")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    with pytest.raises(RecordingError, match="'rewards' is longer or shorter than it says"):
+        load_rollout(path)
+
+
+def test_a_space_of_a_header_may_not_fill_the_memory(tmp_path: Path) -> None:
+    space = gymnasium.spaces.Box(0.0, 1.0, (1000, 1000))
+    save_rollout(zeros(3, rollout_info={"space": space}), tmp_path / "r.npz")
+    assert load_rollout(tmp_path / "r.npz").rollout_info["space"] == space
+    with pytest.raises(RecordingError, match="a Box space"):
+        load_rollout(tmp_path / "r.npz", max_bytes=MEBIBYTE)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_table_may_not_fill_the_memory(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"r{suffix}"
+    save_rollout(zeros(3, text=np.array(["abc"] * 3, "<U9000000")), path)
+    with pytest.raises(RecordingError, match="rows of its dtypes and shapes"):
+        load_rollout(path, max_bytes=MEBIBYTE)
+
+
+def test_what_parquet_stores_once_may_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    save_rollout(zeros(200_000), path)
+    assert path.stat().st_size < MEBIBYTE / 4
+    with pytest.raises(RecordingError, match="rows of its dtypes and shapes"):
+        load_rollout(path, max_bytes=MEBIBYTE)
+    texts = np.full(500, None, dtype=object)
+    texts[:] = ["x" * 5000] * 500
+    save_rollout(zeros(500, text=texts), path, overwrite=True)
+    with pytest.raises(RecordingError, match="the texts of column 'text'"):
+        load_rollout(path, max_bytes=MEBIBYTE)
+    assert load_rollout(path).text[7] == texts[7]
+
+
+def test_pipes_and_devices_are_no_recordings(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.npz")
+    (tmp_path / "zeros.npz").symlink_to("/dev/zero")
+    for name in ("pipe.npz", "zeros.npz"):
+        with pytest.raises(RecordingError, match="a pipe or a device"):
+            load_rollout(tmp_path / name)
+    with pytest.raises(RecordingError, match="a pipe or a device"):
+        save_rollout(make(), tmp_path / "pipe.npz", overwrite=True)
+    save_rollout(make(), tmp_path / "r.npz")
+    assert len(load_rollouts(tmp_path)) == 1

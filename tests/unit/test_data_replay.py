@@ -90,7 +90,7 @@ def test_bad_use_is_named() -> None:
         with pytest.raises(ValueError, match="the buffer is empty"):
             sample()
     buffer.add_path(path(1))
-    with pytest.raises(ValueError, match="n must be at least 1"):
+    with pytest.raises(ValueError, match="n must be an integer of at least 1"):
         buffer.sample_transitions(0)
 
 

@@ -7,7 +7,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
+from gymnasium.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    Graph,
+    GraphInstance,
+    MultiBinary,
+    MultiDiscrete,
+    Sequence,
+    Text,
+    Tuple,
+)
 
 from metaroll.data.space_batches import (
     action_element,
@@ -20,6 +31,7 @@ from metaroll.data.space_batches import (
     flatten_batch,
     same_kind,
     stack_elements,
+    take_rows,
 )
 from metaroll.errors import ShapeError
 
@@ -194,3 +206,23 @@ def test_same_kind_means_that_elements_fit_into_one_batch() -> None:
     assert not same_kind(Discrete(2), Discrete(3))
     assert same_kind(Dict({"a": MATRIX}), Dict({"a": MATRIX}))
     assert not same_kind(Dict({"a": MATRIX}), Dict({"b": MATRIX}))
+
+
+def test_objects_are_copied_in_and_out() -> None:
+    """What an environment goes on changing does not reach what was recorded, and the other way round."""
+    graph = Graph(Box(-1.0, 1.0, (2,)), None)
+    space = Dict({"many": Sequence(Box(-1.0, 1.0, (2,))), "graph": graph, "text": Text(3)})
+    nodes, entry = np.zeros((3, 2), np.float32), np.zeros(2, np.float32)
+    element = {"many": (entry,), "graph": GraphInstance(nodes, None, None), "text": "abc"}
+    batch = stack_elements(space, [element, element])
+    entry += 1.0
+    nodes += 1.0
+    assert batch["many"][0][0].tolist() == [0, 0]
+    assert type(batch["graph"][0]) is GraphInstance and not batch["graph"][0].nodes.any()
+    out, rows = element_at(space, batch, 0), take_rows(batch, [0])
+    out["many"][0][:] = 7.0
+    rows["graph"][0].nodes[:] = 7.0
+    assert not batch["many"][0][0].any() and not batch["graph"][0].nodes.any()
+    given = action_element(space, batch, 1)
+    given["many"][0][:] = 7.0
+    assert not batch["many"][1][0].any()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from metaroll.data.compare import rollouts_equal
+from metaroll.data.rollout_values import discounted_value
 from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
 from metaroll.errors import DataError, ShapeError
 
@@ -555,3 +556,22 @@ def test_other_data_for_a_field_must_fit() -> None:
     rollout.rewards = [1.0, 2.0, 3.0, 4.0, 5.0]
     assert rollout.undiscounted_return() == 15.0
     assert isinstance(rollout.rewards, np.ndarray)
+
+
+@pytest.mark.parametrize("name", ["terminated", "truncated"])
+def test_an_inner_ending_starts_a_new_rollout(name):
+    flags = {name: [False, True, False, False]}
+    rollout = StepSequence(rewards=np.ones(4), observations=np.arange(5.0), actions=np.zeros(4), **flags)
+    assert rollout.rollout_bounds.tolist() == [0, 2, 4]
+    assert rollout.done.tolist() == [False, True, False, True]
+    assert (rollout.terminated & rollout.truncated).tolist() == [False] * 4
+    assert discounted_value(rollout, 1.0).tolist() == [2, 1, 2, 1]
+    assert [len(part) for part in rollout.iterate_rollouts()] == [2, 2]
+    with pytest.raises(DataError, match="after the end of sub-rollout 0 is not stored"):
+        rollout.get_next_values("observations")
+    cut = StepSequence(rewards=np.ones(4), observations=np.arange(5.0), actions=np.zeros(4), complete=False, **flags)
+    assert cut.done.tolist() == [False, True, False, False]
+    kept = StepSequence(
+        rewards=np.ones(4), observations=np.arange(5.0), actions=np.zeros(4), rollout_bounds=[0, 4], **flags
+    )
+    assert kept.rollout_count == 1  # what is said goes first

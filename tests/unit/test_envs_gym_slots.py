@@ -19,7 +19,7 @@ from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError, SlotError
 from metaroll.tasks.plan_table import plan_env_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
-from metaroll.types import EnvUpdate, RolloutPlan
+from metaroll.types import EnvUpdate, RolloutPlan, TaskNote
 
 
 def plan(number: int = 0, update: EnvUpdate | None = None, **fields: Any) -> RolloutPlan:
@@ -135,7 +135,7 @@ def test_updates_leave_no_trace() -> None:
             old_env.begin += 10
             return old_env
 
-    updates = [None, task, EnvUpdate(), InPlace(), NewEnvUpdate(lambda: Counter(start=5.0)), InPlace(), task, None]
+    updates = [None, task, TaskNote(), InPlace(), NewEnvUpdate(lambda: Counter(start=5.0)), InPlace(), task, None]
     starts = [0, 2, 0, 10, 5, 10, 2, 0]
     slots = GymSlots(Counter, 1)
     for update, start in zip(updates, starts, strict=True):

@@ -25,7 +25,8 @@ from metaroll.envs.mujoco.task_envs import (
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.updates import SetTaskUpdate, task_key
+from metaroll.tasks.task_key import task_key
+from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
 SHAPES = {

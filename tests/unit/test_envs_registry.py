@@ -10,7 +10,7 @@ import pytest
 from metaroll.envs.lookup.registry import TaskFamily, family_names, get_family
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import UnknownNameError
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.task_key import task_key
 
 
 @pytest.mark.parametrize(

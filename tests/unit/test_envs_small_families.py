@@ -30,7 +30,8 @@ from metaroll.envs.tabular.random_mdp import RandomMDPEnv
 from metaroll.errors import ShapeError, SlotError
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.tasks.updates import SetTaskUpdate, task_key
+from metaroll.tasks.task_key import task_key
+from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
 FAMILIES = {

@@ -148,6 +148,24 @@ def test_nan_is_named_unless_the_statistic_leaves_it_out():
 
 
 @pytest.mark.parametrize("studentized", [False, True])
+def test_resamples_of_nothing_but_nan_do_not_count(studentized):
+    """One resample in 27 holds NaN alone."""
+    data = np.array([[1.0, 1.0], [math.nan, 2.0], [2.0, 4.0]])
+    stat, low, high = bootstrap_ci(data, np.nanmean, 500, 0.1, 2, bias_correction=True, studentized=studentized, seed=0)
+    assert not np.isnan([stat, low, high]).any()
+    assert (low <= high).all()
+    if not studentized:
+        assert (low[0], high[0]) == (1.0, 2.0)  # 1.5 - 0.5 and 1.5 + 0.5
+    clean = bootstrap_ci(data[:, 1:], np.nanmean, 500, 0.1, 2, bias_correction=True, studentized=studentized, seed=0)
+    np.testing.assert_allclose(
+        [stat[1], low[1], high[1]], np.ravel(clean), rtol=1e-12
+    )  # other columns are as they were
+    alone = np.array([math.nan, 3.0, math.nan])
+    _, low, high = bootstrap_ci(alone, np.nanmean, 200, 0.1, 2, studentized=studentized, seed=0)
+    assert (low[0], high[0]) == (-math.inf, math.inf)
+
+
+@pytest.mark.parametrize("studentized", [False, True])
 def test_result_does_not_depend_on_how_many_resamples_are_held_at_once(monkeypatch, studentized):
     data = data_of(7, 2)
     whole = bootstrap_ci(data, np.std, 501, 0.1, 2, True, studentized, seed=3)

@@ -13,7 +13,7 @@ from sampler_envs import NOMINAL, Oscillator
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError
 from metaroll.tasks.domain_params import DomainParamUpdate, domain_params_of
-from metaroll.types import EnvUpdate, RolloutPlan
+from metaroll.types import RolloutPlan, TaskNote
 
 
 def test_values_reach_a_property_a_method_or_attributes():
@@ -91,7 +91,7 @@ def test_no_environment_is_an_error():
 def test_updates_compare_by_value_and_travel():
     update = DomainParamUpdate({"m": 1})
     assert update == DomainParamUpdate({"m": np.float32(1.0)}) != DomainParamUpdate({"m": 2.0})
-    assert hash(update) == hash(DomainParamUpdate({"m": 1.0})) and update != EnvUpdate()
+    assert hash(update) == hash(DomainParamUpdate({"m": 1.0})) and update != TaskNote()
     copy = pickle.loads(pickle.dumps(update))
     assert copy == update and copy.task == {"m": 1.0} and repr(copy) == "DomainParamUpdate({'m': 1.0})"
 

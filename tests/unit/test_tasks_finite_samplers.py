@@ -167,11 +167,21 @@ def test_a_pool_that_cannot_grow_stays_as_it_is() -> None:
 def test_empty_and_wrong_lists_are_refused() -> None:
     with pytest.raises(ValueError, match="env_constructors must not be empty"):
         ConstructEnvsSampler([])
-    with pytest.raises(ValueError, match="envs must not be empty"):
-        EnvPoolSampler([])
     with pytest.raises(TypeError, match=r"env_constructors\[1\] must be a class or function"):
         ConstructEnvsSampler([PointRobotEnv, "point-robot"])  # type: ignore[list-item]
     with pytest.raises(TypeError, match=r"envs\[0\] must be an environment.*ConstructEnvsSampler"):
         EnvPoolSampler([PointRobotEnv])
     with pytest.raises(TypeError, match="envs must be a list"):
         EnvPoolSampler("point-robot")
+
+
+def test_an_empty_pool_gives_no_tasks_and_refuses_to_give_more() -> None:
+    """specs/meta.md 3.4: an own list may be empty"""
+    sampler = EnvPoolSampler([])
+    assert sampler.n_tasks == 0
+    assert sampler.sample(0) == []
+    sampler.grow_pool(0)
+    with pytest.raises(ValueError, match="n_tasks must be at most 0"):
+        sampler.sample(1)
+    with pytest.raises(ValueError, match="the pool is empty"):
+        sampler.grow_pool(1)

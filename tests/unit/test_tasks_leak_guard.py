@@ -47,7 +47,7 @@ def test_empty_lists_and_nan_are_refused():
         check_split([], [{"x": 1.0}])
     with pytest.raises(ValueError, match="test_tasks must hold at least one task, got none"):
         check_split([{"x": 1.0}], [])
-    with pytest.raises(ValueError, match=r"test_tasks\[1\] must be without NaN, got .*\(goal\[1\] is NaN\)"):
+    with pytest.raises(ValueError, match=r"test_tasks\[1\] must be without NaN.*\(goal\[1\] is NaN\)"):
         check_split([{"goal": [1, 2]}], [{"goal": [1, 3]}, {"goal": [1, np.nan]}])
 
 

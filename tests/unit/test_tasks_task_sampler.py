@@ -12,7 +12,7 @@ import pytest
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.types import EnvUpdate
+from metaroll.types import EnvUpdate, TaskNote
 
 
 class Named(gymnasium.Wrapper):
@@ -42,7 +42,7 @@ def test_task_sampler_is_abstract_with_unknown_number_of_tasks() -> None:
 
     class Endless(TaskSampler):
         def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
-            return [EnvUpdate()] * n_tasks
+            return [TaskNote()] * n_tasks
 
     assert Endless().n_tasks is None
 

@@ -12,7 +12,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate, task_key
+from metaroll.tasks.task_key import task_key
+from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 
 
 class TaskEnv(gymnasium.Env):

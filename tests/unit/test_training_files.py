@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
 import json
 import math
 import os
@@ -67,6 +69,11 @@ def example_tree() -> dict[str, Any]:
         "swapped": np.arange(3, dtype=">f8"),
         "empty": np.zeros((0, 4), dtype=np.float32),
         "zero_dim": np.array(7.0),
+        "texts": np.array(["one", "three"]),
+        "complex": np.array([1.0 + 2.0j]),
+        "set": {1, 2},
+        "bytes": b"data",
+        "keys": {1.5: 0, "$": 1},
         "a/b": np.ones(1),
         "a": {"b": np.zeros(1)},
     }
@@ -89,7 +96,8 @@ def test_a_tree_comes_back_bit_for_bit(tmp_path: Path) -> None:
     assert torch.equal(back["half"].view(torch.int16), tree["half"].view(torch.int16))
     assert np.array(back["floats"]).tobytes() == np.array(tree["floats"]).tobytes()
     assert [type(s) for s in back["scalars"]] == [np.float32, np.int64, np.bool_]
-    for name in ("strided", "swapped", "empty", "zero_dim", "a/b"):
+    assert [back[name] for name in ("set", "bytes", "keys")] == [tree[name] for name in ("set", "bytes", "keys")]
+    for name in ("strided", "swapped", "empty", "zero_dim", "texts", "complex", "a/b"):
         assert back[name].shape == tree[name].shape
         np.testing.assert_array_equal(back[name], tree[name])
     assert back["a"]["b"] == 0.0
@@ -104,9 +112,18 @@ def test_arrays_are_a_plain_safetensors_file(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("value", [object(), {1.5: 0}, np.array(["text"]), np.zeros(1, complex), {1, 2}])
-def test_what_cannot_be_saved_is_refused_by_name(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(TypeError, match="run/inner"):
+class Color(enum.IntEnum):
+    RED = 1
+
+
+@dataclasses.dataclass
+class Place:
+    x: float = 0.0
+
+
+@pytest.mark.parametrize("value", [object(), Color.RED, Place(), np.array([object()]), np.ma.masked_array([1])])
+def test_what_would_not_come_back_is_refused_by_name(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(TypeError, match=r"run\['inner'\]"):
         save_tree(tmp_path, "run", {"inner": value})
     assert not list(tmp_path.iterdir())
     assert not files.is_tree(value)
@@ -131,7 +148,7 @@ def test_damage_is_an_error_with_a_cure(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="damaged"):
         load_tree(tmp_path, "net")
     structure.write_text(json.dumps({**json.loads(text), "format": 99}))
-    with pytest.raises(SnapshotError, match="must have format 1, got 99"):
+    with pytest.raises(SnapshotError, match="must have format 2, got 99"):
         load_tree(tmp_path, "net")
     structure.write_text(text.replace("net/weight", "net/other"))
     with pytest.raises(SnapshotError, match="does not fit"):

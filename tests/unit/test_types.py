@@ -7,7 +7,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from metaroll import errors
-from metaroll.types import EnvSpec, EnvUpdate, RenderMode, RolloutPlan
+from metaroll.types import EnvSpec, EnvUpdate, RenderMode, RolloutPlan, TaskNote
 
 
 def test_labels_name_every_entry_once():
@@ -42,7 +42,11 @@ def test_a_plan_acts_deterministically_in_evaluation_unless_told():
 def test_the_plain_update_changes_nothing():
     """specs/meta.md 3.6."""
     env = object()
-    assert EnvUpdate()(env) is env and EnvUpdate().task is None
+    note = TaskNote({"mass": 1.0})
+    assert note(env) is env and note.task == {"mass": 1.0}
+    assert not note.builds_env and not note.replaces(note)
+    with pytest.raises(TypeError, match="abstract"):
+        EnvUpdate()  # type: ignore[abstract]
 
 
 def test_render_mode_is_off_by_default():
@@ -73,3 +77,8 @@ def test_unknown_names_come_with_the_nearest_ones():
     text = str(errors.unknown_name("environment", "chetah-vel", ["cheetah-vel", "point-robot"]))
     assert text == "unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: cheetah-vel, point-robot"
     assert str(errors.DataError("no quotes")) == "no quotes"
+
+
+def test_a_plan_takes_updates_only() -> None:
+    with pytest.raises(TypeError, match="env_update of a RolloutPlan must be an EnvUpdate, got <function"):
+        RolloutPlan(env_update=lambda env: env)  # type: ignore[arg-type]

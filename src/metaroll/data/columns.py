@@ -1,173 +1,189 @@
-"""A rollout as columns of a table: one row per step and one for what follows the last step of each sub-rollout."""
+"""The one mapping between fields of rollouts and columns of a table: names, rows and what exists in them.
+
+A table has one row per step and one for what follows the last step of each sub-rollout. A column holds one number of
+the entries of a field, and is called after it: ``states[0]``, ``env_infos.forces[1,2]``, ``hidden.0``.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
-from metaroll.data.plain_data import decode, encode, to_json
-from metaroll.data.recording_format import FINAL, iterate_specs
+from metaroll.data.final_entries import FinalEntries
 from metaroll.data.step_storage import FLAGS
-from metaroll.data.tables import Column, array_columns
-from metaroll.errors import RecordingError
 
-__all__ = ["columns_to_arrays", "expected_columns", "recording_columns"]
+__all__ = [
+    "Column",
+    "RowLayout",
+    "array_columns",
+    "column_name",
+    "flag_columns",
+    "group_columns",
+    "row_layout",
+    "space_columns",
+    "table_rows",
+]
+
+_NUMBER = r"(?:0|[1-9]\d*)"
+_NAME = re.compile(rf"(?P<path>[^\[\]]+)(?:\[(?P<index>{_NUMBER}(?:,{_NUMBER})*)\])?", re.ASCII)
+_ARRAYS = (
+    gymnasium.spaces.Box,
+    gymnasium.spaces.Discrete,
+    gymnasium.spaces.MultiDiscrete,
+    gymnasium.spaces.MultiBinary,
+)
 
 
-class _Layout(NamedTuple):
-    """Which rows hold steps ``(N,)``, and which hold what follows the last step of each sub-rollout ``(R,)``."""
+class Column(NamedTuple):
+    """A named column: ``values (rows,)``, of which ``present (rows,)`` exist."""
+
+    name: str
+    values: np.ndarray
+    present: np.ndarray
+
+
+def array_columns(name: str, rows: np.ndarray, present: np.ndarray) -> Iterator[Column]:
+    """Columns ``name``, or ``name[0]``, ``name[0,1]`` and so on, of the entries ``rows (rows, ...)``."""
+    for index in np.ndindex(rows.shape[1:]):
+        yield Column(column_name(name, index), rows[(slice(None), *index)], present)
+
+
+def column_name(name: str, index: tuple[int, ...]) -> str:
+    """Name of the column of one number in the entries ``name``."""
+    return f"{name}[{','.join(map(str, index))}]" if index else name
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+class RowLayout(NamedTuple):
+    """Rows of steps ``(N,)``, and of what follows the last step of each sub-rollout ``(R,)`` (none of loose steps)."""
 
     steps: np.ndarray
     finals: np.ndarray
 
     @property
     def num_rows(self) -> int:
+        """N + R."""
         return len(self.steps) + len(self.finals)
 
+    def present(self, finals: np.ndarray | None = None) -> np.ndarray:
+        """Which rows ``(N + R,)`` exist: those of steps, and of the sub-rollouts ``finals (R,)`` bool."""
+        there = np.zeros(self.num_rows, dtype=bool)
+        there[self.steps] = True
+        if finals is not None:
+            there[self.finals] = finals
+        return there
 
-def _layout(header: Mapping[str, Any]) -> _Layout:
-    length, bounds = header["length"], header["rollout_bounds"]
+
+def row_layout(length: int, bounds: np.ndarray | None) -> RowLayout:
+    """The layout of ``length`` steps with rollout bounds ``(R+1,)``; ``None`` means loose steps."""
     if bounds is None:
-        return _Layout(np.arange(length), np.arange(0))
-    bounds = np.array(bounds)
+        return RowLayout(np.arange(length), np.arange(0))
     before = np.arange(len(bounds) - 1)  # rows for what follows earlier sub-rollouts
-    return _Layout(np.arange(length) + np.repeat(before, np.diff(bounds)), bounds[1:] + before)
+    return RowLayout(np.arange(length) + np.repeat(before, np.diff(bounds)), bounds[1:] + before)
 
 
-def _final_flags(spec: Mapping[str, Any], length: int, layout: _Layout) -> np.ndarray:
-    """Which sub-rollouts ``(R,)`` have an entry after their last step."""
-    flags = np.zeros(len(layout.finals), dtype=bool)
-    if spec["finals"] is not None:
-        flags |= np.array(spec["finals"], dtype=bool)
-    if spec["entries"] > length:
-        flags[-1] = True
-    return flags
+def table_rows(leaf: np.ndarray, finals: FinalEntries | None, layout: RowLayout) -> tuple[np.ndarray, np.ndarray]:
+    """Rows ``(N + R, ...)`` of the entries ``(N, ...)`` or ``(N+1, ...)`` of a field, and which of them exist."""
+    length = len(layout.steps)
+    known = np.zeros(len(layout.finals), dtype=bool)
+    rows = np.zeros((layout.num_rows, *leaf.shape[1:]), dtype=leaf.dtype)
+    rows[layout.steps] = leaf[:length]
+    if finals is not None:
+        known |= finals.present
+        rows[layout.finals[known]] = finals.values[known]
+    if len(leaf) > length:
+        known[-1] = True
+        rows[layout.finals[-1]] = leaf[length]
+    return rows, layout.present(known)
 
 
-def _presence(spec: Mapping[str, Any], length: int, layout: _Layout) -> np.ndarray:
-    present = np.ones(layout.num_rows, dtype=bool)
-    present[layout.finals] = _final_flags(spec, length, layout)
-    return present
-
-
-# ---- to columns ------------------------------------------------------------------------------------------------------
-
-
-def recording_columns(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], kind: str) -> list[Column]:
-    """All columns of a recording, of bools, integers, floats, text (``str``) and ``bytes`` only.
-
-    Complex numbers take two columns, times are integers, objects JSON text. ``RecordingError`` names a field that a
-    file of this ``kind`` cannot carry.
-    """
-    layout, length = _layout(header), header["length"]
-    columns = []
+def flag_columns(flags: Mapping[str, np.ndarray], layout: RowLayout) -> Iterator[Column]:
+    """The columns of ``done``, ``terminated`` and ``truncated``, bool ``(N,)`` each."""
     for name in FLAGS:
-        rows = np.zeros(layout.num_rows, dtype=bool)
-        rows[layout.steps] = arrays[name]
-        present = np.zeros(layout.num_rows, dtype=bool)
-        present[layout.steps] = True
-        columns.append(Column(name, rows, present))
-    for spec in iterate_specs(header):
-        name, array = spec["name"], arrays[spec["name"]]
-        dtype = array.dtype
-        if dtype.kind == "V" or (dtype.kind in "fc" and _simple_type(dtype, ())[0].itemsize > 8):  # long double
-            raise RecordingError(f"a {kind} file cannot carry field {name!r} of dtype {dtype}; use .npz")
-        rows = np.zeros((layout.num_rows, *array.shape[1:]), dtype=array.dtype)
-        rows[layout.steps] = array[:length]
-        if spec["finals"] is not None:
-            known = np.array(spec["finals"], dtype=bool)
-            rows[layout.finals[known]] = arrays[name + FINAL][known]
-        if len(array) > length:
-            rows[layout.finals[-1]] = array[length]
-        present = _presence(spec, length, layout)
-        columns += array_columns(name, _to_simple(rows, present, name), present)
-    return columns
+        yield Column(name, *table_rows(flags[name], None, layout))
 
 
-def _to_simple(rows: np.ndarray, present: np.ndarray, name: str) -> np.ndarray:
-    if rows.dtype.kind == "c":
-        return np.stack([np.real(rows), np.imag(rows)], axis=-1)
-    if rows.dtype.kind in "mM":
-        return rows.view(np.dtype(np.int64).newbyteorder(rows.dtype.byteorder))
-    if rows.dtype.kind == "O":
-        texts = np.full(rows.shape, "", dtype=object)
-        for index in np.ndindex(rows.shape):
-            if present[index[0]]:
-                texts[index] = to_json(encode(rows[index], f"field {name!r}, row {index[0]}"))
-        return texts
-    return rows
+# ---- names -----------------------------------------------------------------------------------------------------------
 
 
-# ---- from columns ----------------------------------------------------------------------------------------------------
+def space_columns(space: gymnasium.Space, name: str, columns: Collection[str]) -> Any:
+    """The tree of a space with arrays of names: the columns that ``to_pandas`` gives a field ``name`` of its elements.
 
-
-def expected_columns(header: Mapping[str, Any], num_rows: int, num_columns: int) -> list[Column]:
-    """The columns that a table with this header has: names and presence; of the values only the dtype, no rows.
-
-    ``RecordingError`` if that does not fit the numbers of rows and columns found.
+    Rollouts hold the numbers of an action in a flat row, so where only such ``columns`` exist those are meant.
     """
-    bounds = header["rollout_bounds"]
-    rows = header["length"] + (0 if bounds is None else len(bounds) - 1)
-    if rows != num_rows:
-        raise RecordingError(f"it must have {rows} rows, it has {num_rows}: it was cut off, or rows were added")
-    count = len(FLAGS) + sum(math.prod(_simple_type(*_entry_type(spec))[1]) for spec in iterate_specs(header))
-    if count != num_columns:
-        raise RecordingError(f"its header names {count} columns, it has {num_columns}")
-    layout = _layout(header)
-    present = np.zeros(layout.num_rows, dtype=bool)
-    present[layout.steps] = True
-    columns = [Column(name, np.zeros(0, dtype=bool), present) for name in FLAGS]
-    for spec in iterate_specs(header):
-        dtype, shape = _simple_type(*_entry_type(spec))
-        columns += array_columns(spec["name"], np.zeros((0, *shape), dtype), _presence(spec, header["length"], layout))
-    return columns
+    if isinstance(space, gymnasium.spaces.Dict):
+        return {key: space_columns(part, f"{name}.{key}", columns) for key, part in space.spaces.items()}
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return tuple(space_columns(part, f"{name}.{i}", columns) for i, part in enumerate(space.spaces))
+    if not isinstance(space, _ARRAYS):
+        return _names(name, ())  # text, graphs and the like are objects, one per row
+    shaped = _names(name, space.shape or ())
+    flat = _names(name, (shaped.size,))
+    return flat if set(flat) <= set(columns) and not set(shaped.flat) <= set(columns) else shaped
 
 
-def _entry_type(spec: Mapping[str, Any]) -> tuple[np.dtype, tuple[int, ...]]:
-    return np.dtype(spec["dtype"]), tuple(spec["item_shape"])
+def group_columns(columns: Iterable[str]) -> dict[str, Any]:
+    """Field -> tree of arrays of names, from all columns that belong to it.
+
+    Parts ``.0``, ``.1``, ... make a tuple, any others a dict. Columns whose names do not make whole arrays (``x[1]``
+    without ``x[0]``; ``x`` beside ``x.mean``) are fields of their own, under their full names.
+    """
+    found: dict[str, dict[tuple[str, ...], dict[tuple[int, ...], str]]] = {}
+    order: dict[str, list[str]] = {}
+    for column in columns:
+        match = _NAME.fullmatch(column)
+        path = tuple(match["path"].split(".")) if match else (column,)
+        if match is None or not all(path):
+            path, index = (column,), ()
+        else:
+            index = tuple(map(int, match["index"].split(","))) if match["index"] else ()
+        found.setdefault(path[0], {}).setdefault(path[1:], {})[index] = column
+        order.setdefault(path[0], []).append(column)
+    fields: dict[str, Any] = {}
+    for field, leaves in found.items():
+        built = {path: _whole_array(names) for path, names in leaves.items()}
+        arrays = {path: array for path, array in built.items() if array is not None}
+        nested = any(path[:end] in leaves for path in leaves for end in range(len(path)))
+        if nested or len(arrays) < len(leaves):
+            fields |= {name: _names(name, ()) for name in order[field]}
+        else:
+            fields[field] = _tree(arrays)
+    return fields
 
 
-def _simple_type(dtype: np.dtype, shape: tuple[int, ...]) -> tuple[np.dtype, tuple[int, ...]]:
-    """Type and shape of an entry after ``_to_simple``."""
-    if dtype.kind == "c":
-        return np.real(np.zeros(0, dtype)).dtype, (*shape, 2)
-    return (np.dtype(np.int64), shape) if dtype.kind in "mM" else (dtype, shape)
+def _names(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    names = np.empty(shape, dtype=object)
+    for index in np.ndindex(shape):
+        names[index] = column_name(name, index)
+    return names
 
 
-def columns_to_arrays(header: Mapping[str, Any], columns: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of a recording from the values ``(rows,)`` of its ``expected_columns``, in their order."""
-    layout, length = _layout(header), header["length"]
-    values = iter(columns)
-    arrays = {name: next(values)[layout.steps].astype(bool) for name in FLAGS}
-    for spec in iterate_specs(header):
-        dtype, item_shape = _entry_type(spec)
-        simple, shape = _simple_type(dtype, item_shape)
-        rows = np.zeros((layout.num_rows, *shape), dtype=simple)
-        for index in np.ndindex(shape):
-            rows[(slice(None), *index)] = next(values)
-        rows = _from_simple(rows, dtype, _presence(spec, length, layout))
-        kept = layout.steps if spec["entries"] == length else np.append(layout.steps, layout.finals[-1])
-        arrays[spec["name"]] = rows[kept]
-        if spec["finals"] is not None:
-            arrays[spec["name"] + FINAL] = rows[layout.finals]
-    return arrays
+def _whole_array(names: Mapping[tuple[int, ...], str]) -> np.ndarray | None:
+    """The names in the shape of their indices; ``None`` if an index is missing."""
+    if len({len(index) for index in names}) > 1:
+        return None
+    shape = tuple(max(sizes) + 1 for sizes in zip(*names, strict=True))
+    if len(names) != np.prod(shape, dtype=object):
+        return None
+    array = np.empty(shape, dtype=object)
+    for index, name in names.items():
+        array[index] = name
+    return array
 
 
-def _from_simple(rows: np.ndarray, dtype: np.dtype, present: np.ndarray) -> np.ndarray:
-    if dtype.kind == "c":
-        result = np.zeros(rows.shape[:-1], dtype)
-        result.real, result.imag = rows[..., 0], rows[..., 1]
-        return result
-    if dtype.kind in "mM":
-        return rows.view(dtype.newbyteorder("=")).astype(dtype)
-    if dtype.kind == "O":
-        result = np.full(rows.shape, None, dtype=object)
-        for index in np.ndindex(rows.shape):
-            if present[index[0]]:
-                result[index] = decode(json.loads(str(rows[index])))
-        return result
-    return rows
+def _tree(arrays: Mapping[tuple[str, ...], np.ndarray]) -> Any:
+    if () in arrays:
+        return arrays[()]
+    parts: dict[str, dict[tuple[str, ...], np.ndarray]] = {}
+    for path, array in arrays.items():
+        parts.setdefault(path[0], {})[path[1:]] = array
+    trees = {key: _tree(part) for key, part in parts.items()}
+    if set(trees) == {str(i) for i in range(len(trees))}:
+        return tuple(trees[str(i)] for i in range(len(trees)))
+    return trees

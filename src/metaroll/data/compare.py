@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
-from metaroll.data.plain_data import tensor_to_array
-
-if TYPE_CHECKING:
-    from metaroll.data.step_sequence import StepSequence
+from metaroll.data.data_format import tensor_to_array
+from metaroll.data.step_storage import FLAGS, StepStorage
 
 __all__ = ["first_difference", "rollouts_equal", "trees_equal"]
 
@@ -59,7 +57,7 @@ def _arrays_equal(a: Any, b: Any) -> bool:
     return a.tobytes() == b.tobytes()
 
 
-def first_difference(a: StepSequence, b: StepSequence, compare_info: bool = True) -> str | None:
+def first_difference(a: StepStorage, b: StepStorage, compare_info: bool = True) -> str | None:
     """What differs between two rollouts, in words (the name of the field first), or ``None`` if nothing does."""
     if a.data_names != b.data_names:
         return f"data_names: {a.data_names} and {b.data_names}"
@@ -70,7 +68,7 @@ def first_difference(a: StepSequence, b: StepSequence, compare_info: bool = True
         )
     if a.continuous and not np.array_equal(a.rollout_bounds, b.rollout_bounds):
         return f"rollout_bounds: {a.rollout_bounds} and {b.rollout_bounds}"
-    for name in (*a.data_names, "done", "terminated", "truncated"):
+    for name in (*a.data_names, *FLAGS):
         if not trees_equal(getattr(a, name), getattr(b, name)):
             return f"{name}: {_describe(getattr(a, name), getattr(b, name))}"
     if not _finals_equal(a, b):
@@ -80,12 +78,12 @@ def first_difference(a: StepSequence, b: StepSequence, compare_info: bool = True
     return None
 
 
-def rollouts_equal(a: StepSequence, b: StepSequence, compare_info: bool = True) -> bool:
+def rollouts_equal(a: StepStorage, b: StepStorage, compare_info: bool = True) -> bool:
     """Whether two rollouts agree bit for bit: names and order of fields, dtypes, values, ends, and ``rollout_info``."""
     return first_difference(a, b, compare_info) is None
 
 
-def _finals_equal(a: StepSequence, b: StepSequence) -> bool:
+def _finals_equal(a: StepStorage, b: StepStorage) -> bool:
     if a._finals.keys() != b._finals.keys():
         return False
     for path, left in a._finals.items():

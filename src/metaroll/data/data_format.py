@@ -5,6 +5,7 @@ A *tree* is an array, or a dict or tuple of trees. Dicts and tuples are structur
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from metaroll.errors import DataError, ShapeError
 
 __all__ = [
     "Array",
+    "array_to_tensor",
     "cast_floats",
     "cat_arrays",
     "cat_to_format",
@@ -23,13 +25,16 @@ __all__ = [
     "iterate_leaves",
     "map_leaves",
     "new_tuple",
+    "own_copy",
     "refuse_gradients",
     "stack_to_format",
+    "tensor_to_array",
     "to_format",
     "to_tree",
 ]
 
 Array = np.ndarray | torch.Tensor
+_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
 
 
@@ -52,6 +57,9 @@ def to_format(data: Any, data_format: str, data_type: Any = None) -> Array:
         data: Array, tensor, number or (nested) list.
         data_format: "numpy" or "torch".
         data_type: NumPy or torch dtype to cast to; ``None`` keeps it (Python floats get torch's default dtype).
+
+    Raises:
+        TypeError: The data cannot be of that format.
     """
     if check_data_format(data_format) == "numpy":
         return _to_numpy(data, data_type)
@@ -107,6 +115,24 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
     return tensor if data_type is None else tensor.to(data_type)
 
 
+def tensor_to_array(tensor: torch.Tensor) -> np.ndarray:
+    """The numbers of a tensor; those of a dtype that NumPy lacks (bfloat16) as integers of the same bits."""
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    try:
+        return tensor.numpy()
+    except TypeError:
+        return tensor.view(_SAME_SIZE[tensor.element_size()]).numpy()
+
+
+def array_to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
+    """The tensor, of the dtype with this name, that ``tensor_to_array`` made ``array`` of."""
+    wanted = getattr(torch, dtype, None)
+    if not isinstance(wanted, torch.dtype):
+        raise ValueError(f"torch has no dtype {dtype!r}")
+    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return tensor if tensor.dtype == wanted else tensor.view(wanted)
+
+
 def cast_floats(leaf: Array, data_type: Any) -> Array:
     """``leaf`` in another dtype if it holds floating-point numbers; bools, integers and objects keep theirs."""
     if isinstance(leaf, torch.Tensor):
@@ -118,6 +144,10 @@ def stack_to_format(data: Any, data_format: str) -> Any:
     """A list of steps stacked along a new first axis; structures (dicts, tuples) element by element.
 
     A list of dicts becomes a dict of stacks, a list of tuples a tuple (of the same type) of stacks.
+
+    Raises:
+        ShapeError: There are no steps, or steps of different shapes.
+        DataError: Dicts have different keys.
     """
     return _merge(data, check_data_format(data_format), _stack, "stack")
 
@@ -126,6 +156,10 @@ def cat_to_format(data: Any, data_format: str) -> Any:
     """A list of pieces concatenated along the first axis; structures (dicts, tuples) element by element.
 
     A list of dicts becomes a dict of concatenations, a list of tuples a tuple (of the same type) of them.
+
+    Raises:
+        ShapeError: There are no pieces, or they do not fit together.
+        DataError: Dicts have different keys.
     """
     return _merge(data, check_data_format(data_format), cat_arrays, "concatenate")
 
@@ -187,6 +221,34 @@ def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
     except (ValueError, RuntimeError) as error:
         shapes = [tuple(array.shape) for array in arrays[:5]]
         raise ShapeError(f"cannot concatenate pieces of shapes {shapes}: {error}") from error
+
+
+def own_copy(value: Any) -> Any:
+    """``value`` in memory of its own: arrays, tensors and containers are copied with all that they hold.
+
+    Objects that cannot be copied are kept as they are.
+    """
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return value.copy()
+    if value is None or isinstance(value, _SCALARS):
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    if type(value) is dict:
+        return {key: own_copy(item) for key, item in value.items()}
+    if type(value) is list:
+        return [own_copy(item) for item in value]
+    if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
+        return new_tuple(type(value), [own_copy(item) for item in value])
+    if type(value) is np.ndarray:
+        copied = np.empty(value.shape, dtype=object) if value.dtype == object else value.copy()
+        for index in np.ndindex(value.shape) if value.dtype == object else ():
+            copied[index] = own_copy(value[index])
+        return copied
+    try:
+        return copy.deepcopy(value)
+    except Exception:
+        return value
 
 
 def infer_format(values: Iterable[Any]) -> str:

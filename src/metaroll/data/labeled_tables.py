@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
-from metaroll.data.column_groups import group_columns, space_columns
+from metaroll.data.columns import (
+    Column,
+    array_columns,
+    flag_columns,
+    group_columns,
+    row_layout,
+    space_columns,
+    table_rows,
+)
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import Array, iterate_leaves, map_leaves, to_format
-from metaroll.data.final_entries import final_rows
+from metaroll.data.final_entries import FinalEntries
 from metaroll.data.step_storage import ARGUMENTS, FLAGS
-from metaroll.data.tables import Column, array_columns
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
 
-if TYPE_CHECKING:
-    from metaroll.data.step_sequence import StepSequence
-
-__all__ = ["frame_to_fields", "rollout_to_columns"]
+__all__ = ["fields_to_columns", "frame_to_fields"]
 
 _KINDS = {"observations": "observation", "actions": "action", "states": "state"}
 _RESERVED = {*_KINDS, "continuous", "data_format", "length", "rollout_bounds", "rollout_info", *ARGUMENTS}
@@ -286,45 +290,52 @@ def _entry(tree: Any, index: int) -> Any:
 # ---- to tables -------------------------------------------------------------------------------------------------------
 
 
-def rollout_to_columns(rollout: StepSequence, env_spec: EnvSpec | None) -> list[Column]:
-    """The columns of ``StepSequence.to_pandas``."""
-    if rollout.continuous and rollout.rollout_count > 1:
-        raise ShapeError(f"a table holds one rollout, this is {rollout.rollout_count}; take each of iterate_rollouts()")
+def fields_to_columns(
+    fields: Mapping[str, Any],
+    finals: Mapping[tuple[Any, ...], FinalEntries],
+    flags: Mapping[str, np.ndarray],
+    bounds: np.ndarray | None,
+    env_spec: EnvSpec | None,
+) -> list[Column]:
+    """The columns of ``StepSequence.to_pandas``.
+
+    Args:
+        fields: Name -> tree of leaves ``(N, ...)`` or ``(N+1, ...)``.
+        finals: Final entries by path of their leaf.
+        flags: Name -> bool ``(N,)``.
+        bounds: ``[0, N]``; ``None`` means loose steps.
+        env_spec: Its labels name columns.
+
+    Raises:
+        ShapeError: Entries are not of the space that has labels.
+        ValueError: Two columns of one name differ.
+    """
     if env_spec is not None and not isinstance(env_spec, EnvSpec):
         raise TypeError(f"env_spec must be an EnvSpec, got {type(env_spec).__name__}")
     labels = {} if env_spec is None else _labels(env_spec)
+    layout = row_layout(len(flags["done"]), bounds)
     columns: dict[str, Column] = {}
-    for name in rollout.data_names:
-        tree = _rows(rollout, name)
+
+    def rows(leaf: Array, path: tuple[Any, ...]) -> list[np.ndarray]:
+        known = finals.get(path)
+        if known is not None:
+            known = FinalEntries(np.asarray(to_format(known.values, "numpy")), known.present)
+        return list(table_rows(np.asarray(to_format(leaf, "numpy")), known, layout))
+
+    for name, field in fields.items():
+        tree = map_leaves(rows, field, (name,))
         if env_spec is not None and name in labels:
             flat = _flatten(_space(env_spec, name), tree, name)
             new = [Column(label, *parts) for label, parts in zip(labels[name], flat, strict=True)]
         else:
-            leaves = iterate_leaves(getattr(rollout, name))
+            leaves = iterate_leaves(field)
             found = ((".".join(map(str, (name, *path))), _follow(tree, path)) for path, _ in leaves)
-            new = [column for label, (rows, there) in found for column in array_columns(label, rows, there)]
+            new = [column for label, (values, there) in found for column in array_columns(label, values, there)]
         for column in new:
             _add(columns, column)
-    there = np.arange(len(rollout) + rollout.continuous) < len(rollout)
-    for name in FLAGS:
-        _add(columns, Column(name, np.append(getattr(rollout, name), [False] * int(rollout.continuous)), there))
+    for column in flag_columns(flags, layout):
+        _add(columns, column)
     return list(columns.values())
-
-
-def _rows(rollout: StepSequence, name: str) -> Any:
-    """The tree of a field with pairs of rows ``(N + 1, ...)`` and which of them exist, ``(N + 1,)``."""
-    length = len(rollout)
-
-    def rows(leaf: Array, path: tuple[Any, ...]) -> list[np.ndarray]:
-        there = np.ones(length + rollout.continuous, dtype=bool)
-        body = np.asarray(to_format(leaf, "numpy"))
-        if not rollout.continuous:
-            return [body, there]
-        values, present = final_rows(leaf, rollout._finals.get((name, *path)), rollout.rollout_bounds)
-        there[-1] = present[0]
-        return [np.concatenate([body[:length], np.asarray(to_format(values, "numpy"))]), there]
-
-    return map_leaves(rows, getattr(rollout, name))
 
 
 def _follow(tree: Any, path: tuple[Any, ...]) -> Any:

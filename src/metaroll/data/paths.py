@@ -27,6 +27,9 @@ def to_path(rollout: StepSequence) -> dict[str, Any]:
 
     Keys: ``observations (T, ...)`` (each before its action), ``actions (T, ...)``, ``rewards (T,)``, and the dicts
     ``env_infos`` and ``agent_infos`` (the field ``policy_infos``) of arrays ``(T, ...)``. Always NumPy.
+
+    Raises:
+        ShapeError: It is not one rollout.
     """
     if rollout.rollout_count != 1:
         raise ShapeError(f"a path is one rollout, got {rollout.rollout_count}; see StepSequence.iterate_rollouts()")
@@ -48,7 +51,7 @@ def to_trajectory_dict(rollout: StepSequence) -> dict[str, Any]:
 
 
 def from_path(path: Mapping[str, Any], *, complete: bool = True, rollout_info: Any = None) -> StepSequence:
-    """The rollout of a path dict.
+    """The rollout of a path dict; if inner steps end an episode, a sequence of several rollouts.
 
     Args:
         path: ``observations`` (T, or T+1 with the last one), ``actions``, ``rewards``; optional: ``env_infos``,
@@ -59,7 +62,14 @@ def from_path(path: Mapping[str, Any], *, complete: bool = True, rollout_info: A
 
     Returns:
         Rollout in which the last step counts as terminated if the path says nothing about its ending.
+
+    Raises:
+        DataError: Observations, actions or rewards are missing.
     """
+    return _from_path(path, complete=complete, rollout_info=rollout_info)
+
+
+def _from_path(path: Mapping[str, Any], *, one_rollout: bool = False, **arguments: Any) -> StepSequence:
     data = dict(path)
     for key in ("observations", "actions", "rewards"):
         if key not in data:
@@ -76,13 +86,8 @@ def from_path(path: Mapping[str, Any], *, complete: bool = True, rollout_info: A
         data["terminated"] = _column(given[0])
     if "agent_infos" in data:
         data["policy_infos"] = data.pop("agent_infos")
-    return StepSequence(
-        rewards=rewards,
-        observations=observations,
-        complete=complete,
-        rollout_info=rollout_info,
-        **data,
-    )
+    bounds = [0, len(rewards)] if one_rollout else None
+    return StepSequence(rewards=rewards, observations=observations, rollout_bounds=bounds, **data, **arguments)
 
 
 def _rows(rollout: StepSequence, name: str) -> Any:
@@ -309,7 +314,7 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         for i, path in enumerate(paths):
             if not any(key in path for key in ("dones", "terminals", "terminated")):
                 raise DataError(f"path {i} does not say where it ended: give it 'dones' (T,), False for time limits")
-        return cls.from_rollouts(env_spec, [from_path(path) for path in paths])
+        return cls.from_rollouts(env_spec, [_from_path(path, one_rollout=True) for path in paths])
 
     @classmethod
     def from_rollouts(cls, env_spec: EnvSpec, rollouts: Sequence[StepSequence]) -> TrajectoryBatch:
@@ -339,7 +344,7 @@ class TrajectoryBatch(_TrajectoryBatchFields):
 
     def to_rollouts(self) -> list[StepSequence]:
         """A rollout for each trajectory; its last step is truncated if it is not terminal."""
-        return [from_path(path) for path in self.to_trajectory_list()]
+        return [_from_path(path, one_rollout=True) for path in self.to_trajectory_list()]
 
 
 def _cut(infos: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:

@@ -1,6 +1,8 @@
-"""Nested data as JSON and back: arrays, tensors, tuples, numbers of any type, spaces. Nothing is imported or unpickled.
+"""The one encoder of trees: nested data as JSON and back, for recordings and snapshots; nothing is unpickled.
 
-What JSON lacks is written as ``{"$": kind, ...}``. Enum members come back as their values, dataclasses as dicts.
+Numbers, text, arrays, tensors, tuples, spaces and the like come back bit for bit. What JSON lacks is written as
+``{"$": kind, ...}``. Arrays are part of the JSON, or go to a file of their own. Enum members come back as their values,
+dataclasses as dicts.
 """
 
 from __future__ import annotations
@@ -8,48 +10,55 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
 import struct
 from collections import namedtuple
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
 
-from metaroll.data.space_codes import space_from_plain, space_to_plain
+from metaroll.data.data_format import array_to_tensor, tensor_to_array
 from metaroll.errors import RecordingError
 from metaroll.types import EnvSpec
 
-__all__ = ["array_to_tensor", "decode", "encode", "is_named_tuple", "named_tuple_type", "tensor_to_array", "to_json"]
+__all__ = ["Budget", "decode", "encode", "is_named_tuple", "named_tuple_type", "to_json"]
 
-_SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+spaces = gymnasium.spaces
+
+
+class Budget:
+    """Bytes of memory that reading a file may take, so that a small file cannot fill the machine.
+
+    Args:
+        max_bytes: How many.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = self._left = max_bytes
+
+    def spend(self, count: int, what: str) -> None:
+        """Take ``count`` bytes for ``what``, before they are allocated.
+
+        Raises:
+            RecordingError: There are not so many left.
+        """
+        self._left -= count
+        if self._left < 0:
+            raise RecordingError(
+                f"it would take more than {self._max_bytes} bytes of memory ({what}); if you trust it, pass a larger "
+                "max_bytes"
+            )
 
 
 def to_json(value: Any) -> str:
     """Compact JSON text of encoded data."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"))
-
-
-def tensor_to_array(tensor: torch.Tensor) -> np.ndarray:
-    """The numbers of a tensor; those of a dtype that NumPy lacks (bfloat16) as integers of the same bits."""
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-    try:
-        return tensor.numpy()
-    except TypeError:
-        return tensor.view(_SAME_SIZE[tensor.element_size()]).numpy()
-
-
-def array_to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
-    """The tensor, of the dtype with this name, that ``tensor_to_array`` made ``array`` of."""
-    wanted = getattr(torch, dtype, None)
-    if not isinstance(wanted, torch.dtype):
-        raise RecordingError(f"torch has no dtype {dtype!r}")
-    tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-    return tensor if tensor.dtype == wanted else tensor.view(wanted)
 
 
 def is_named_tuple(value: Any) -> bool:
@@ -77,147 +86,265 @@ def _make_named_tuple(name: str, fields: tuple[str, ...], values: tuple[Any, ...
 
 # ---- to JSON ---------------------------------------------------------------------------------------------------------
 
+_Path = tuple[Any, ...]
+_Arrays = dict[str, np.ndarray] | None
 
-def encode(value: Any, where: str) -> Any:
-    """``value`` as JSON types; a ``RecordingError`` names the place (``where['key'][0]``) if that is not possible."""
+
+def encode(value: Any, where: str, arrays: dict[str, np.ndarray] | None = None) -> Any:
+    """``value`` as JSON types.
+
+    Args:
+        value: Numbers, text, ``None``, arrays, tensors, spaces, and lists, tuples, sets and dicts of such.
+        where: What errors call it.
+        arrays: Takes arrays of bools, integers and floats in place of the JSON, by their path (``where/key/0``). Then
+            data that would come back as something else (Enum members, dataclasses) is refused.
+
+    Raises:
+        RecordingError: Something cannot be written; the message names its place (``where['key'][0]``).
+    """
     try:
-        return _encode(value, where)
+        return _encode(value, (where,), arrays)
     except RecursionError as error:
         raise RecordingError(f"{where} cannot be written: it is nested too deeply, or holds itself") from error
 
 
-def _encode(value: Any, where: str) -> Any:
+def _place(path: _Path) -> str:
+    return str(path[0]) + "".join(f"[{key!r}]" for key in path[1:])
+
+
+def _encode(value: Any, path: _Path, arrays: _Arrays) -> Any:
     if value is None or type(value) in (bool, int, str):
         return value
     if type(value) is float:
         # The bits, since there are several NaNs.
-        return value if np.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
+        return value if math.isfinite(value) else {"$": "float", "bits": struct.pack(">d", value).hex()}
     if type(value) is list:
-        return [_encode(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return _encode_items(value, path, arrays)
     if isinstance(value, Mapping) and not isinstance(value, gymnasium.Space):  # Dict spaces are mappings, too
-        return _encode_mapping(value, where)
+        return _encode_mapping(value, path, arrays)
+    if arrays is None and isinstance(value, Enum):
+        return _encode(value.value, path, arrays)
     for kind, encoder in _ENCODERS:
-        if isinstance(value, kind):
-            return encoder(value, where)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _encode({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, where)
+        if isinstance(value, kind) and not isinstance(value, Enum):
+            return encoder(value, path, arrays)
+    if arrays is None and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _encode(_attributes(value), path, arrays)
     raise RecordingError(
-        f"{where} cannot be written: expected numbers, text, None, arrays, tensors, or lists, tuples, sets and dicts "
-        f"of those, got {type(value).__name__}; replace it by such data, or take it out"
+        f"{_place(path)} cannot be written: expected numbers, text, None, arrays, tensors, or lists, tuples, sets and "
+        f"dicts of those, got {type(value).__name__}; replace it by such data, or take it out"
     )
 
 
-def _encode_mapping(value: Mapping[Any, Any], where: str) -> Any:
-    items = [(key, _encode(item, f"{where}[{key!r}]")) for key, item in value.items()]
+def _attributes(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _encode_items(value: Any, path: _Path, arrays: _Arrays) -> list[Any]:
+    return [_encode(item, (*path, i), arrays) for i, item in enumerate(value)]
+
+
+def _encode_mapping(value: Mapping[Any, Any], path: _Path, arrays: _Arrays) -> Any:
+    items = [(key, _encode(item, (*path, key), arrays)) for key, item in value.items()]
     if all(type(key) is str for key in value) and "$" not in value:
         return dict(items)
-    return {"$": "dict", "items": [[_encode(key, f"the key {key!r} of {where}"), item] for key, item in items]}
+    return {"$": "dict", "items": [[encode(key, f"the key {key!r} of {_place(path)}"), item] for key, item in items]}
 
 
-def _encode_tuple(value: tuple[Any, ...], where: str) -> Any:
-    items = [_encode(item, f"{where}[{i}]") for i, item in enumerate(value)]
+def _encode_tuple(value: tuple[Any, ...], path: _Path, arrays: _Arrays) -> Any:
+    items = _encode_items(value, path, arrays)
     if is_named_tuple(value):
         return {"$": "namedtuple", "name": type(value).__name__, "fields": list(type(value)._fields), "items": items}  # pyright: ignore[reportAttributeAccessIssue]
     return {"$": "tuple", "items": items}
 
 
-def _encode_array(value: np.ndarray, where: str) -> Any:
+def _encode_array(value: np.ndarray, path: _Path, arrays: _Arrays) -> Any:
     if value.dtype.kind == "O":
-        items = [_encode(item, f"{where}, entry {i}") for i, item in enumerate(value.ravel().tolist())]
+        items = _encode_items(value.ravel().tolist(), path, arrays)
         return {"$": "objects", "shape": list(value.shape), "items": items}
     if value.dtype.kind not in "biufcUSmM" or isinstance(value, np.ma.MaskedArray):
-        raise RecordingError(f"{where} cannot be written: it is a {type(value).__name__} of dtype {value.dtype}")
+        raise RecordingError(f"{_place(path)} cannot be written: it is a {type(value).__name__} of dtype {value.dtype}")
+    if arrays is not None and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        name, count = "/".join(map(str, path)), 2
+        while name in arrays:  # the keys "a/b" and "a" -> "b" give the same path
+            name, count = f"{'/'.join(map(str, path))}~{count}", count + 1
+        arrays[name] = np.require(value, value.dtype.newbyteorder("="), "C")
+        return {"$": "stored", "name": name}
     data = base64.b64encode(value.tobytes()).decode("ascii")
     return {"$": "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": data}
 
 
-def _encode_tensor(value: torch.Tensor, where: str) -> Any:
+def _encode_tensor(value: torch.Tensor, path: _Path, arrays: _Arrays) -> Any:
     try:
         array = tensor_to_array(value)
     except (RuntimeError, TypeError, KeyError) as error:
-        raise RecordingError(f"{where} cannot be written: {error}") from error
+        raise RecordingError(f"{_place(path)} cannot be written: {error}") from error
     dtype = str(value.dtype).removeprefix("torch.")
-    return {"$": "tensor", "dtype": dtype, "array": _encode_array(array, where)}
+    return {"$": "tensor", "dtype": dtype, "array": _encode_array(array, path, arrays)}
 
 
-def _encode_space(value: gymnasium.Space, where: str) -> Any:
-    plain = space_to_plain(value)
-    if plain is None:
-        raise RecordingError(f"{where} cannot be written: {type(value).__name__} is no space of Gymnasium; take it out")
-    return {"$": "space", "plain": _encode(plain, where)}
+def _encode_space(value: gymnasium.Space, path: _Path, arrays: _Arrays) -> Any:
+    for kind, (cls, describe, _) in _SPACES.items():
+        if isinstance(value, cls):
+            return {"$": "space", "plain": _encode({"kind": kind, **describe(value)}, path, arrays)}
+    name = type(value).__name__
+    raise RecordingError(f"{_place(path)} cannot be written: {name} is no space of Gymnasium; take it out")
 
 
-def _encode_env_spec(value: EnvSpec, where: str) -> Any:
-    return {
-        "$": "env_spec",
-        "plain": _encode({f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, where),
-    }
+def _bytes_text(value: bytes) -> str:
+    return base64.b64encode(value).decode("ascii")
 
 
-_ENCODERS: tuple[tuple[Any, Callable[[Any, str], Any]], ...] = (
-    (Enum, lambda v, where: _encode(v.value, where)),
+_ENCODERS: tuple[tuple[Any, Callable[[Any, _Path, _Arrays], Any]], ...] = (
     (np.ndarray, _encode_array),
     (torch.Tensor, _encode_tensor),
-    (np.generic, lambda v, where: {"$": "scalar", "array": _encode_array(np.asarray(v), where)}),
+    (np.generic, lambda v, path, _: {"$": "scalar", "array": _encode_array(np.asarray(v), path, None)}),
     (tuple, _encode_tuple),
-    (complex, lambda v, where: {"$": "complex", "parts": [_encode(v.real, where), _encode(v.imag, where)]}),
-    (bytes, lambda v, where: {"$": "bytes", "data": base64.b64encode(v).decode("ascii")}),
-    (set, lambda v, where: {"$": "set", "items": [_encode(item, where) for item in v]}),
-    (frozenset, lambda v, where: {"$": "frozenset", "items": [_encode(item, where) for item in v]}),
+    (complex, lambda v, path, _: {"$": "complex", "parts": _encode_items((v.real, v.imag), path, None)}),
+    (bytes, lambda v, path, _: {"$": "bytes", "data": _bytes_text(v)}),
+    (set, lambda v, path, arrays: {"$": "set", "items": _encode_items(v, path, arrays)}),
+    (frozenset, lambda v, path, arrays: {"$": "frozenset", "items": _encode_items(v, path, arrays)}),
     (gymnasium.Space, _encode_space),
-    (EnvSpec, _encode_env_spec),
-    (PurePath, lambda v, where: {"$": "path", "text": str(v)}),
+    (EnvSpec, lambda v, path, arrays: {"$": "env_spec", "plain": _encode(_attributes(v), path, arrays)}),
+    (PurePath, lambda v, path, _: {"$": "path", "text": str(v)}),
 )
 
 
 # ---- from JSON -------------------------------------------------------------------------------------------------------
 
 
-def decode(value: Any) -> Any:
-    """The data that ``encode`` made JSON of."""
+class _Source(NamedTuple):
+    """What decoding may take: arrays by name, and memory."""
+
+    arrays: Mapping[str, np.ndarray]
+    budget: Budget | None
+
+
+def decode(value: Any, arrays: Mapping[str, np.ndarray] | None = None, budget: Budget | None = None) -> Any:
+    """The data that ``encode`` made JSON of.
+
+    Args:
+        value: The JSON.
+        arrays: Arrays that were not written into it, by name.
+        budget: What it may take beyond the size of the JSON; ``None`` means anything.
+
+    Raises:
+        RecordingError: There is something of an unknown kind, or too large.
+    """
+    return _decode(value, _Source({} if arrays is None else arrays, budget))
+
+
+def _decode(value: Any, source: _Source) -> Any:
     if isinstance(value, list):
-        return [decode(item) for item in value]
+        return [_decode(item, source) for item in value]
     if not isinstance(value, dict):
         return value
     if "$" not in value:
-        return {key: decode(item) for key, item in value.items()}
+        return {key: _decode(item, source) for key, item in value.items()}
     kind = value["$"]
     if kind not in _DECODERS:
         raise RecordingError(f"it holds a value of unknown kind {kind!r}")
-    return _DECODERS[kind](value)
+    return _DECODERS[kind](value, source)
 
 
-def _items(node: dict[str, Any]) -> list[Any]:
-    return [decode(item) for item in node["items"]]
+def _items(node: dict[str, Any], source: _Source) -> list[Any]:
+    return [_decode(item, source) for item in node["items"]]
 
 
-def _decode_array(node: dict[str, Any]) -> np.ndarray:
+def _decode_array(node: dict[str, Any], source: _Source) -> np.ndarray:
+    if node["$"] == "stored":
+        return source.arrays[node["name"]]
     dtype = np.dtype(node["dtype"])
     return np.ndarray(node["shape"], dtype, buffer=bytearray(base64.b64decode(node["data"], validate=True)))
 
 
-def _decode_objects(node: dict[str, Any]) -> np.ndarray:
-    items = _items(node)
+def _decode_objects(node: dict[str, Any], source: _Source) -> np.ndarray:
+    items = _items(node, source)
     flat = np.empty(len(items), dtype=object)
     for i, item in enumerate(items):  # an assignment in one go would take lists apart
         flat[i] = item
     return flat.reshape(node["shape"])
 
 
-_DECODERS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "float": lambda node: struct.unpack(">d", bytes.fromhex(node["bits"]))[0],
-    "dict": lambda node: {decode(key): decode(item) for key, item in node["items"]},
-    "tuple": lambda node: tuple(_items(node)),
-    "namedtuple": lambda node: named_tuple_type(node["name"], tuple(node["fields"]))(*_items(node)),
+def _decode_space(node: dict[str, Any], source: _Source) -> gymnasium.Space:
+    arguments = _decode(node["plain"], source)
+    kind = arguments.pop("kind")
+    if kind == "box" and source.budget is not None:
+        source.budget.spend(2 * math.prod(arguments["shape"]) * np.dtype(arguments["dtype"]).itemsize, "a Box space")
+    return _SPACES[kind][2](**arguments)
+
+
+_DECODERS: dict[str, Callable[[dict[str, Any], _Source], Any]] = {
+    "float": lambda node, _: struct.unpack(">d", bytes.fromhex(node["bits"]))[0],
+    "dict": lambda node, source: {_decode(key, source): _decode(item, source) for key, item in node["items"]},
+    "tuple": lambda node, source: tuple(_items(node, source)),
+    "namedtuple": lambda node, source: named_tuple_type(node["name"], tuple(node["fields"]))(*_items(node, source)),
     "array": _decode_array,
+    "stored": _decode_array,
     "objects": _decode_objects,
-    "tensor": lambda node: array_to_tensor(_decode_array(node["array"]), node["dtype"]),
-    "scalar": lambda node: _decode_array(node["array"])[()],
-    "complex": lambda node: complex(*map(decode, node["parts"])),
-    "bytes": lambda node: base64.b64decode(node["data"], validate=True),
-    "set": lambda node: set(_items(node)),
-    "frozenset": lambda node: frozenset(_items(node)),
-    "space": lambda node: space_from_plain(decode(node["plain"])),
-    "env_spec": lambda node: EnvSpec(**decode(node["plain"])),
-    "path": lambda node: Path(node["text"]),
+    "tensor": lambda node, source: array_to_tensor(_decode_array(node["array"], source), node["dtype"]),
+    "scalar": lambda node, source: _decode_array(node["array"], source)[()],
+    "complex": lambda node, source: complex(*(_decode(part, source) for part in node["parts"])),
+    "bytes": lambda node, _: base64.b64decode(node["data"], validate=True),
+    "set": lambda node, source: set(_items(node, source)),
+    "frozenset": lambda node, source: frozenset(_items(node, source)),
+    "space": _decode_space,
+    "env_spec": lambda node, source: EnvSpec(**_decode(node["plain"], source)),
+    "path": lambda node, _: Path(node["text"]),
+}
+
+
+# ---- spaces ----------------------------------------------------------------------------------------------------------
+
+
+def _describe_box(space: spaces.Box) -> dict[str, Any]:
+    return {
+        "low": _shorten(space.low),
+        "high": _shorten(space.high),
+        "shape": list(space.shape),
+        "dtype": np.dtype(space.dtype).str,
+    }
+
+
+def _shorten(bound: np.ndarray) -> np.ndarray:
+    """One number if all are the same: the bounds of images are large and dull."""
+    return bound.reshape(-1)[0] if bound.size and (bound == bound.reshape(-1)[0]).all() else bound
+
+
+def _make_box(low: Any, high: Any, shape: list[int], dtype: str) -> spaces.Box:
+    kind = np.dtype(dtype)
+    bounds = [np.full(shape, bound, kind) if np.ndim(bound) == 0 else bound for bound in (low, high)]
+    return spaces.Box(bounds[0], bounds[1], dtype=kind.type)
+
+
+_SPACES: dict[str, tuple[type, Callable[[Any], dict[str, Any]], Callable[..., gymnasium.Space]]] = {
+    "box": (spaces.Box, _describe_box, _make_box),
+    "discrete": (spaces.Discrete, lambda s: {"n": int(s.n), "start": int(s.start)}, spaces.Discrete),
+    "multi_discrete": (
+        spaces.MultiDiscrete,
+        lambda s: {"nvec": s.nvec, "dtype": np.dtype(s.dtype).str, "start": s.start},
+        spaces.MultiDiscrete,
+    ),
+    "multi_binary": (
+        spaces.MultiBinary,
+        lambda s: {"n": list(s.shape)},
+        lambda n: spaces.MultiBinary(n if len(n) != 1 else n[0]),
+    ),
+    "text": (
+        spaces.Text,
+        lambda s: {"max_length": s.max_length, "min_length": s.min_length, "charset": "".join(s.character_list)},
+        spaces.Text,
+    ),
+    "dict": (
+        spaces.Dict,
+        lambda s: {"parts": [list(item) for item in s.spaces.items()]},
+        lambda parts: spaces.Dict([(key, space) for key, space in parts]),  # of a dict it would sort the keys
+    ),
+    "tuple": (spaces.Tuple, lambda s: {"spaces": list(s.spaces)}, spaces.Tuple),
+    "one_of": (spaces.OneOf, lambda s: {"spaces": list(s.spaces)}, spaces.OneOf),
+    "sequence": (spaces.Sequence, lambda s: {"space": s.feature_space, "stack": s.stack}, spaces.Sequence),
+    "graph": (
+        spaces.Graph,
+        lambda s: {"node_space": s.node_space, "edge_space": s.edge_space},
+        spaces.Graph,
+    ),
 }

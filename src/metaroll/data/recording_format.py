@@ -8,19 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.data.data_format import iterate_leaves
+from metaroll.data.data_format import array_to_tensor, iterate_leaves, tensor_to_array
 from metaroll.data.final_entries import FinalEntries
-from metaroll.data.plain_data import (
-    array_to_tensor,
-    decode,
-    encode,
-    is_named_tuple,
-    named_tuple_type,
-    tensor_to_array,
-)
+from metaroll.data.plain_data import Budget, decode, encode, is_named_tuple, named_tuple_type
 from metaroll.data.step_sequence import StepSequence
 from metaroll.data.step_storage import FLAGS
 from metaroll.errors import RecordingError
+from metaroll.functional.returns import check_bounds
 
 __all__ = ["FINAL", "from_recording", "iterate_specs", "read_header", "to_recording"]
 
@@ -106,7 +100,12 @@ def _unused(label: str, arrays: Mapping[str, Any]) -> str:
 
 
 def read_header(header: Any) -> dict[str, Any]:
-    """``header`` itself, if it is one that this version can read."""
+    """``header`` itself, if it is one that this version can read.
+
+    Raises:
+        RecordingError: It is none.
+        ValueError: Its rollout bounds do not fit its length.
+    """
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise RecordingError("it is not a rollout recorded by metaroll")
     version = header.get("version")
@@ -116,6 +115,8 @@ def read_header(header: Any) -> dict[str, Any]:
         raise RecordingError(
             f"it has version {version} of the format, this metaroll reads up to {_VERSION}: use a newer metaroll"
         )
+    if header["rollout_bounds"] is not None:
+        check_bounds(header["rollout_bounds"], header["length"])
     return header
 
 
@@ -133,8 +134,17 @@ def _array_nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _array_nodes(child)
 
 
-def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StepSequence:
-    """The rollout of a header and its arrays, which must be exactly those that the header names."""
+def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], budget: Budget) -> StepSequence:
+    """The rollout of a header and its arrays, which must be exactly those that the header names.
+
+    Args:
+        header: What ``read_header`` has accepted.
+        arrays: Arrays by name.
+        budget: Memory that ``rollout_info`` may take.
+
+    Raises:
+        RecordingError: They do not fit together.
+    """
     specs = list(iterate_specs(header))
     expected = [*FLAGS, *(spec["name"] for spec in specs)]
     expected += [spec["name"] + FINAL for spec in specs if spec["finals"] is not None]
@@ -154,7 +164,7 @@ def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
         continuous=header["continuous"],
         rollout_bounds=header["rollout_bounds"],
         data_format=header["data_format"],
-        rollout_info=decode(header["rollout_info"]),
+        rollout_info=decode(header["rollout_info"], budget=budget),
     )
     if len(rollout) != header["length"]:
         raise RecordingError(f"its header speaks of {header['length']} steps, its rewards are {len(rollout)}")

@@ -17,10 +17,17 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.data.atomic_files import write_files
-from metaroll.data.csv_files import prepare_csv, read_csv
-from metaroll.data.npz_files import prepare_npz, read_npz
-from metaroll.data.parquet_files import prepare_parquet, read_parquet
+from metaroll.data.plain_data import Budget
+from metaroll.data.recording_files import (
+    prepare_csv,
+    prepare_npz,
+    prepare_parquet,
+    read_csv,
+    read_npz,
+    read_parquet,
+)
 from metaroll.data.recording_format import from_recording, to_recording
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import RecordingError
@@ -28,7 +35,11 @@ from metaroll.errors import RecordingError
 __all__ = ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"]
 
 _Contents = tuple[dict[str, Any], dict[str, np.ndarray]]
-_KINDS: dict[str, tuple[Callable[..., Callable[[BinaryIO], None]], Callable[[BinaryIO], _Contents]]] = {
+_Kind = tuple[Callable[..., Callable[[BinaryIO], None]], Callable[[BinaryIO, Budget], _Contents]]
+_MAX_BYTES = 2**30
+_LARGEST_FACTOR = 4
+"""A file may take this many times its own size in any case."""
+_KINDS: dict[str, _Kind] = {
     ".npz": (prepare_npz, read_npz),
     ".csv": (prepare_csv, read_csv),
     ".parquet": (prepare_parquet, read_parquet),
@@ -78,23 +89,33 @@ def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = Fals
         raise RecordingError(f"{path} cannot be written: there is no folder {path.parent}; make it first")
     if os.path.exists(path) and not overwrite:
         raise FileExistsError(f"{path} exists already; choose another name, or pass overwrite=True")
+    if _is_pipe_or_device(path):
+        raise RecordingError(f"{path} cannot be written: it is a pipe or a device, and would be replaced by a file")
     _write({path: writer}, path)
 
 
-def load_rollout(path: str | Path) -> StepSequence:
+def load_rollout(path: str | Path, *, max_bytes: int = _MAX_BYTES) -> StepSequence:
     """The rollout that ``save_rollout`` wrote.
 
     Named tuples come back as types of the same name and fields.
 
+    Args:
+        path: The file.
+        max_bytes: Memory that the rollout may take, if that is more than four times the size of the file. What a file
+            declares is checked before it is read, so that a small one that was made to fill the memory does not.
+
     Raises:
-        RecordingError: The file is damaged, of a newer version, or no recorded rollout.
+        RecordingError: The file is damaged, of a newer version, no recorded rollout, or takes too much memory.
         FileNotFoundError: There is no such file.
     """
     path = Path(path)
-    read = _kind(path.suffix)[1]
+    read, limit = _kind(path.suffix)[1], check_whole("max_bytes", max_bytes)
     try:
+        if _is_pipe_or_device(path):
+            raise RecordingError("it is a pipe or a device")
         with open(path, "rb") as file:
-            return from_recording(*read(file))
+            budget = Budget(max(limit, _LARGEST_FACTOR * os.fstat(file.fileno()).st_size))
+            return from_recording(*read(file, budget), budget)
     except RecordingError as error:
         raise RecordingError(f"{path} cannot be loaded: {error}") from error
     except FileNotFoundError:
@@ -146,18 +167,27 @@ def save_rollouts(
     return list(writers)
 
 
-def load_rollouts(folder: str | Path) -> list[StepSequence]:
-    """All rollouts in a folder (``.npz``, ``.csv`` and ``.parquet``), sorted by name, numbers in it by their size."""
+def load_rollouts(folder: str | Path, *, max_bytes: int = _MAX_BYTES) -> list[StepSequence]:
+    """All rollouts in a folder (``.npz``, ``.csv`` and ``.parquet``), sorted by name, numbers in it by their size.
+
+    Args:
+        folder: The folder.
+        max_bytes: Memory that each rollout may take; see ``load_rollout``.
+
+    Raises:
+        RecordingError: There is none, or one cannot be loaded.
+        FileNotFoundError: There is no such folder.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
     paths = _recordings_in(folder)
     if not paths:
         raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
-    return [load_rollout(path) for path in paths]
+    return [load_rollout(path, max_bytes=max_bytes) for path in paths]
 
 
-def _kind(suffix: str) -> tuple[Callable[..., Callable[[BinaryIO], None]], Callable[[BinaryIO], _Contents]]:
+def _kind(suffix: str) -> _Kind:
     if suffix.lower() not in _KINDS:
         raise ValueError(f"the name of a recording must end in {', '.join(_KINDS)}, got {suffix!r}")
     return _KINDS[suffix.lower()]
@@ -186,12 +216,17 @@ def _write(writers: Mapping[Path, Callable[[BinaryIO], None]], target: Path) -> 
         ) from error
 
 
+def _is_pipe_or_device(path: Path) -> bool:
+    """Whether reading could block, or have no end."""
+    return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+
+
 def _recordings_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     paths = [
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in _KINDS and not path.name.startswith(".") and not path.is_dir()
+        if path.suffix.lower() in _KINDS and not path.name.startswith(".") and path.is_file()
     ]
     return sorted(paths, key=lambda path: [int(t) if i % 2 else t for i, t in enumerate(re.split(r"(\d+)", path.name))])

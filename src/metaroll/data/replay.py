@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.errors import DataError, ShapeError
 from metaroll.seeding import as_generator
 
@@ -51,11 +52,7 @@ class PathBuffer:
     """
 
     def __init__(self, capacity_in_transitions: int) -> None:
-        if isinstance(capacity_in_transitions, bool) or not isinstance(capacity_in_transitions, int | np.integer):
-            raise TypeError(f"capacity_in_transitions must be an integer, got {capacity_in_transitions!r}")
-        if capacity_in_transitions < 1:
-            raise ValueError(f"capacity_in_transitions must be at least 1, got {capacity_in_transitions}")
-        self._capacity = int(capacity_in_transitions)
+        self._capacity = check_whole("capacity_in_transitions", capacity_in_transitions)
         self.clear()
 
     def clear(self) -> None:
@@ -90,7 +87,13 @@ class PathBuffer:
         return sum(array.nbytes for array in self._arrays.values())
 
     def add_path(self, path: Mapping[str, Any]) -> None:
-        """Add a path: arrays ``(T, width)`` of the same T; the keys, widths and dtypes of the first path are kept."""
+        """Add a path: arrays ``(T, width)`` of the same T; the keys, widths and dtypes of the first path are kept.
+
+        Raises:
+            ShapeError: An array has another shape or width.
+            TypeError: An array does not fit into the dtype of the first path.
+            ValueError: Keys are missing, or the path is longer than the buffer.
+        """
         arrays = {key: np.asarray(value) for key, value in path.items()}
         length = self._check_path(arrays)
         self._reserve(arrays, min(self._num_added + length, self._capacity))
@@ -163,15 +166,21 @@ class PathBuffer:
             raise ValueError("the buffer is empty; add a path before sampling from it")
 
     def sample_transitions(self, n: int, generator: Generator = None) -> dict[str, np.ndarray]:
-        """``n`` transitions drawn uniformly with replacement: for every key a new array ``(n, width)``."""
+        """``n`` transitions drawn uniformly with replacement: for every key a new array ``(n, width)``.
+
+        Raises:
+            ValueError: The buffer is empty, or ``n`` too small.
+        """
         self._require_data()
-        if n < 1:
-            raise ValueError(f"n must be at least 1, got {n}")
-        rows = as_generator(generator).integers(self.n_transitions_stored, size=n)
+        rows = as_generator(generator).integers(self.n_transitions_stored, size=check_whole("n", n))
         return {key: array.take(rows, axis=0) for key, array in self._arrays.items()}
 
     def sample_path(self, generator: Generator = None) -> dict[str, np.ndarray]:
-        """A path drawn uniformly from those that are still whole: for every key a new array ``(T, width)``."""
+        """A path drawn uniformly from those that are still whole: for every key a new array ``(T, width)``.
+
+        Raises:
+            ValueError: The buffer is empty.
+        """
         self._require_data()
         start, length = self._paths[int(as_generator(generator).integers(len(self._paths)))]
         rows = np.arange(start, start + length) % self._capacity
@@ -193,7 +202,12 @@ class PathBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put the buffer into the state that ``state_dict`` returned: it samples the same, bit for bit."""
+        """Put the buffer into the state that ``state_dict`` returned: it samples the same, bit for bit.
+
+        Raises:
+            DataError: Something is missing in the state.
+            ValueError: It is of a buffer of another capacity, or does not fit together.
+        """
         missing = {"capacity", "num_added", "paths", "data"} - state.keys()
         if missing:
             raise DataError(f"this is not the state of a PathBuffer: {sorted(missing)[0]!r} is missing")

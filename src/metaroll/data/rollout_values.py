@@ -28,6 +28,10 @@ def discounted_value(rollout: StepSequence, gamma: float) -> Array:
 
     Returns:
         ``(N,)``, array or tensor as the rewards are.
+
+    Raises:
+        TypeError: ``rollout`` is no StepSequence.
+        ValueError: It is a loose batch, or ``gamma`` is none.
     """
     _check_rollout("rollout", rollout)
     return discounted_reverse_cumsum_ragged(_one_per_step(rollout.rewards), rollout.rollout_bounds, gamma)
@@ -44,6 +48,9 @@ def discounted_values(rollouts: Sequence[StepSequence], gamma: float, data_forma
     Returns:
         The values of all steps, one rollout after the other, ``(N_1 + N_2 + ...,)``: a tensor in torch's
         default dtype, or an array in the dtype of the rewards.
+
+    Raises:
+        ValueError: There is no rollout, or ``gamma`` is none.
     """
     rollouts = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
     if not rollouts:
@@ -67,6 +74,10 @@ def gae_returns(rollout: StepSequence, gamma: float = 0.99, lamb: float = 0.95) 
 
     Returns:
         Advantages ``(N,)``, array or tensor as the rewards are.
+
+    Raises:
+        DataError: The field ``values`` is missing.
+        ValueError: A final value is missing that is needed.
     """
     _check_rollout("rollout", rollout)
     if "values" not in rollout.data_names:
@@ -108,6 +119,10 @@ def check_act_equal(
 
     Returns:
         True if all actions agree (``numpy.allclose``).
+
+    Raises:
+        TypeError: A rollout is compared with a list.
+        ShapeError: The lists are of different lengths.
     """
     if isinstance(rollout_1, StepSequence) != isinstance(rollout_2, StepSequence):
         raise TypeError("compare a rollout with a rollout, or a list of them with a list")
@@ -145,4 +160,4 @@ def _check_rollout(name: str, rollout: Any) -> None:
 
 def _one_per_step(data: Any) -> Any:
     """Numbers ``(N,)`` from ``(N,)`` or ``(N, 1)``."""
-    return data.reshape(len(data)) if getattr(data, "shape", None) == (len(data), 1) else data
+    return data.reshape(len(data)) if tuple(data.shape) == (len(data), 1) else data

@@ -2,7 +2,8 @@
 
 A batch holds N elements of a space: a Box ``(N, *shape)``, a Discrete space ``(N,)``, MultiDiscrete and MultiBinary
 spaces ``(N, *shape)``, all in the dtype of the space; Dict and Tuple spaces dicts and tuples of such; any other space
-(Text, Sequence, Graph, ...) an object array ``(N,)`` whose entries are carried through untouched.
+(Text, Sequence, Graph, ...) an object array ``(N,)``. Its entries keep their form, and are copied as numbers are: what
+an environment or a policy goes on changing does not reach what was recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.errors import ShapeError
 from metaroll.types import flat_dim
 
@@ -83,7 +84,7 @@ def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, na
         for i, part in parts.items():
             write_element(part, batch[i], row, element[i], f"{name}[{i}]")
     elif batch.dtype.hasobject:
-        batch[row] = element
+        batch[row] = own_copy(element)
     else:
         array = element if element.__class__ is np.ndarray else np.asarray(element)
         if array.shape != batch.shape[1:]:
@@ -129,15 +130,14 @@ def element_at(space: gymnasium.Space, batch: Any, row: int) -> Any:
         return {key: element_at(part, batch[key], row) for key, part in _parts(space).items()}
     if isinstance(batch, tuple):
         return tuple(element_at(part, batch[i], row) for i, part in _parts(space).items())
-    value = batch[row]
-    return value.copy() if isinstance(value, np.ndarray) else value
+    return own_copy(batch[row])
 
 
 def take_rows(batch: Any, rows: Any) -> Any:
     """Rows of a batch, as copies; ``rows`` are indices, a mask or a slice."""
     if batch.__class__ is np.ndarray:
-        return np.array(batch[rows])
-    return map_leaves(lambda leaf, path: np.array(leaf[rows]), batch)
+        return own_copy(batch[rows])
+    return map_leaves(lambda leaf, path: own_copy(leaf[rows]), batch)
 
 
 def same_kind(a: gymnasium.Space, b: gymnasium.Space) -> bool:
@@ -214,7 +214,7 @@ def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "ac
         if action.size != flat_dim(space):
             raise ShapeError(f"{name} must have {flat_dim(space)} entries for {space}, got shape {action.shape}")
         return to_box_type(space, action.reshape(space.shape))
-    return batch[row]
+    return own_copy(batch[row])
 
 
 def to_box_type(space: gymnasium.Space, values: np.ndarray) -> np.ndarray:
@@ -240,7 +240,7 @@ def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any
             raise ShapeError(f"{name} must be a tuple of {len(space.spaces)} parts, got {action!r}")
         return tuple(action_row(part, action[i], f"{name}[{i}]") for i, part in _parts(space).items())
     if not isinstance(space, _ARRAYS):
-        return action
+        return own_copy(action)
     size = math.prod(space.shape or ())
     values = np.asarray(action).reshape(-1)
     if values.size != size:
@@ -266,7 +266,7 @@ def env_actions(space: gymnasium.Space, batch: Any) -> Any:
         return tuple(env_actions(part, batch[i]) for i, part in _parts(space).items())
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray(batch) + space.start
-    return np.array(batch)
+    return own_copy(np.asarray(batch))
 
 
 def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from metaroll.data.data_format import new_tuple
+from metaroll.data.step_storage import FLAGS, StepStorage
 from metaroll.errors import DataError
 
-if TYPE_CHECKING:
-    from metaroll.data.step_sequence import StepSequence
-
 __all__ = ["DictIndexProxy", "Step"]
-
-_FLAGS = ("done", "terminated", "truncated")
 
 
 class DictIndexProxy:
@@ -115,25 +111,25 @@ class Step(DictIndexProxy):
         index: Position of the step, negative ones count from the end.
     """
 
-    def __init__(self, rollout: StepSequence, index: int) -> None:
+    def __init__(self, rollout: StepStorage, index: int) -> None:
         length, index = len(rollout), operator.index(index)
         if not -length <= index < length:
             raise IndexError(f"step {index} is out of range for a rollout of {length} steps")
         super().__init__(rollout, index + length if index < 0 else index)
 
     def _keys(self) -> Any:
-        return (*self._obj.data_names, *_FLAGS)
+        return (*self._obj.data_names, *FLAGS)
 
     def _field(self, name: str) -> str | None:
         key = super()._field(name)
         if key is None and name.startswith("next_"):
             following = super()._field(name[len("next_") :])
-            return None if following is None or following in _FLAGS else f"next_{following}"
+            return None if following is None or following in FLAGS else f"next_{following}"
         return key
 
     def _locate(self, key: str) -> tuple[Any, int, str]:
         """Tree, index and field name of a key that ``_field`` returned."""
-        if key in self._obj.data_names or key in _FLAGS:
+        if key in self._obj.data_names or key in FLAGS:
             return getattr(self._obj, key), self._index, key
         name = key[len("next_") :]
         tree, index = self._obj.locate_next(name, self._index)

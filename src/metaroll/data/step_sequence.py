@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import numbers
 import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, overload
 
 import numpy as np
 
-from metaroll.data.batches import ordered_batches, sample_with_next, shuffled_batches
+from metaroll.checks import check_whole
 from metaroll.data.compare import trees_equal
-from metaroll.data.data_format import Array, check_data_format, infer_format, iterate_leaves, map_leaves
-from metaroll.data.field_processing import process_fields
+from metaroll.data.data_format import Array, check_data_format, infer_format, iterate_leaves, map_leaves, to_format
+from metaroll.data.field_changes import PADDED, pad_flags, pad_leaf, padding_mask, process_fields
 from metaroll.data.final_entries import FinalEntries, concat_leaves
-from metaroll.data.labeled_tables import frame_to_fields, rollout_to_columns
-from metaroll.data.padding import pad_steps
+from metaroll.data.labeled_tables import fields_to_columns, frame_to_fields
 from metaroll.data.step import DictIndexProxy, Step
 from metaroll.data.step_storage import FLAGS, StepStorage, as_flags, as_indices
 from metaroll.data.tables import make_frame
 from metaroll.errors import DataError, ShapeError
-from metaroll.functional.minibatches import Generator
+from metaroll.functional.minibatches import (
+    Generator,
+    draw_followed_steps,
+    gen_shuffled_batch_idcs,
+    ordered_batch_edges,
+    shuffled_rollout_groups,
+)
 from metaroll.functional.returns import check_bounds, discounted_sum
-
-if TYPE_CHECKING:
-    from metaroll.types import EnvSpec
+from metaroll.seeding import as_generator
+from metaroll.types import EnvSpec
 
 __all__ = ["DictIndexProxy", "Step", "StepSequence"]
 
@@ -43,7 +48,8 @@ class StepSequence(StepStorage, Sequence[Step]):
         rollout_info: Whatever stays constant during the rollout.
         data_format: "numpy" or "torch"; ``None`` is "torch" if any data holds a tensor, else "numpy".
         done: Bool ``(N,)``, the last steps of the sub-rollouts, for whatever reason they ended. Default: the ends of
-            ``rollout_bounds``; of the last one only if ``complete``.
+            ``rollout_bounds``, without these all steps that are ``terminated`` or ``truncated``; and the last step if
+            ``complete``.
         continuous: True if the steps follow one another; False for a loose batch.
         rollout_bounds: First step of every sub-rollout, then N, ``(R+1,)``. Default: a new one after each ``done``.
         rewards: ``(N,)`` or ``(N, 1)``; determines the number of steps.
@@ -105,66 +111,34 @@ class StepSequence(StepStorage, Sequence[Step]):
             raise ShapeError(
                 f"rewards must have shape ({self._length},), one number per step, got {tuple(self.rewards.shape)}"
             )
-        self._set_ends(complete, done, rollout_bounds)
-        self._set_endings(terminated, truncated)
+        ended = None if terminated is None else as_flags("terminated", terminated, self._length)
+        cut = None if truncated is None else as_flags("truncated", truncated, self._length)
+        self._set_ends(complete, done, rollout_bounds, [flags for flags in (ended, cut) if flags is not None])
+        if ended is None:
+            self.terminated = self.done.copy() if cut is None else self.done & ~cut
+        else:
+            self.terminated = ended
+        self.truncated = self.done & ~self.terminated if cut is None else cut
 
-    def _set_ends(self, complete: bool, done: Any, rollout_bounds: Any) -> None:
+    def _set_ends(self, complete: bool, done: Any, rollout_bounds: Any, endings: Sequence[np.ndarray]) -> None:
         length = self._length
         bounds = None if rollout_bounds is None else check_bounds(rollout_bounds, length)
         if bounds is not None and not self.continuous:
             raise ValueError("rollout_bounds needs continuous=True: a loose batch of steps has no rollouts")
         if done is None:
             self.done = np.zeros(length, dtype=bool)
+            if self.continuous and bounds is not None:
+                self.done[bounds[1:-1] - 1] = True
+            else:
+                for flags in endings:
+                    self.done |= flags
             if self.continuous:
-                if bounds is not None:
-                    self.done[bounds[1:-1] - 1] = True
-                self.done[-1] = complete
+                self.done[-1] |= complete
         else:
             self.done = as_flags("done", done, length)
         if self.continuous and bounds is None:
-            inner = [] if done is None else (np.flatnonzero(self.done[:-1]) + 1).tolist()
-            bounds = np.array([0, *inner, length])
+            bounds = np.array([0, *(np.flatnonzero(self.done[:-1]) + 1).tolist(), length])
         self._bounds = bounds
-
-    def _set_endings(self, terminated: Any, truncated: Any) -> None:
-        given = None if truncated is None else as_flags("truncated", truncated, self._length)
-        if terminated is None:
-            self.terminated = self.done.copy() if given is None else self.done & ~given
-        else:
-            self.terminated = as_flags("terminated", terminated, self._length)
-        self.truncated = self.done & ~self.terminated if given is None else given
-
-    @property
-    def length(self) -> int:
-        """Number of steps (the entry after the last step does not count)."""
-        return self._length
-
-    @property
-    def data_format(self) -> str:
-        """Name of the data format: "numpy" or "torch" (done, terminated and truncated are NumPy arrays in both)."""
-        return self._format
-
-    @property
-    def data_names(self) -> Sequence[str]:
-        """Names of all fields: rewards, observations, actions, then the others in the order in which they came."""
-        return tuple(self._names)
-
-    @property
-    def rollout_bounds(self) -> np.ndarray:
-        """First step of every sub-rollout, then N, ``(R+1,)``."""
-        if self._bounds is None:
-            raise ValueError("a loose batch of steps (continuous=False) has no rollouts")
-        return self._bounds
-
-    @property
-    def rollout_count(self) -> int:
-        """Number of sub-rollouts R."""
-        return len(self.rollout_bounds) - 1
-
-    @property
-    def rollout_lengths(self) -> np.ndarray:
-        """Numbers of steps of the sub-rollouts, ``(R,)``."""
-        return np.diff(self.rollout_bounds)
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name}={getattr(self, name)!r}" for name in ("rewards", "observations", "actions"))
@@ -306,9 +280,32 @@ class StepSequence(StepStorage, Sequence[Step]):
             exclude_fields: Names of fields to leave as they are.
             **process_fcn_kwargs: Other arguments of the function.
         """
-        return process_fields(
-            rollout, fcn, fcn_arg_name, fcn_arg_types, include_fields, exclude_fields, process_fcn_kwargs
+        if not callable(fcn):
+            raise TypeError(f"fcn must be callable, got {fcn!r}")
+        if fcn_arg_name in process_fcn_kwargs:
+            raise ValueError(
+                f"fcn_arg_name {fcn_arg_name!r} is the argument that takes the data; do not pass a value for it"
+            )
+        names = rollout._chosen_fields(include_fields, exclude_fields)
+        bounds = rollout._bounds
+        fields, finals = process_fields(
+            {name: getattr(rollout, name) for name in names},
+            rollout._finals,
+            np.array([0, len(rollout)]) if bounds is None else bounds,
+            rollout._format,
+            lambda data: fcn(**process_fcn_kwargs, **{fcn_arg_name: data}),
+            fcn_arg_types,
         )
+        return rollout._with_fields({name: getattr(rollout, name) for name in rollout._names} | fields, finals)
+
+    def _chosen_fields(self, include: Collection[str] | None, exclude: Collection[str] | None) -> list[str]:
+        for argument, chosen in (("include_fields", include), ("exclude_fields", exclude)):
+            if isinstance(chosen, str):
+                raise TypeError(f"{argument} must be a list of names, got the text {chosen!r}")
+            for name in chosen or ():
+                if name not in self._names:
+                    raise DataError(f"{argument}: there is no field {name!r}; fields: {', '.join(self._names)}")
+        return [name for name in self._names if (include is None or name in include) and name not in (exclude or ())]
 
     @classmethod
     def pad(
@@ -331,7 +328,34 @@ class StepSequence(StepStorage, Sequence[Step]):
                 is empty, and objects are ``None``.
             mode: "edge" repeats the last entry of each field instead.
         """
-        pad_steps(rollout, len_to_pad_to, pad_value, mode)
+        length = check_whole("len_to_pad_to", len_to_pad_to)
+        if isinstance(pad_value, bool | np.bool_) or not isinstance(pad_value, numbers.Real):
+            raise TypeError(f"pad_value must be an int or a float, got {pad_value!r}")
+        if mode not in ("constant", "edge"):
+            raise ValueError(f"mode must be 'constant' or 'edge', got {mode!r}")
+        if rollout.rollout_count != 1:  # raises ValueError for a loose batch
+            raise ShapeError(
+                f"one rollout can be padded, this is {rollout.rollout_count}; pad each of iterate_rollouts()"
+            )
+        missing = length - len(rollout)
+        mask = padding_mask(getattr(rollout, PADDED) if PADDED in rollout._names else None, len(rollout))
+        if missing <= 0:
+            if PADDED not in rollout._names:
+                rollout.add_data(PADDED, mask)
+            return
+        value = float(pad_value) if mode == "constant" else None
+        # All new data first: if one field cannot be padded, nothing has changed. The final entries are put in place, so
+        # that they stay right behind the true steps.
+        whole = rollout.get_rollout(0)
+        fields = {
+            name: map_leaves(lambda leaf, path: pad_leaf(leaf, missing, value, path), getattr(whole, name), (name,))
+            for name in rollout._names
+        }
+        fields[PADDED] = to_format(np.concatenate([mask, np.ones(missing, dtype=bool)]), rollout._format)
+        flags = pad_flags({name: getattr(rollout, name) for name in FLAGS}, missing)
+        bounds = np.array([0, length])
+        padded = rollout._assemble(fields, {}, flags, bounds, rollout.rollout_info, rollout._format)
+        rollout.__dict__.update(padded.__dict__)
 
     @classmethod
     def from_pandas(cls, df: Any, env_spec: EnvSpec, continuous: bool = True, task: Any = None) -> StepSequence:
@@ -369,7 +393,13 @@ class StepSequence(StepStorage, Sequence[Step]):
             env_spec: Its labels name the columns of observations, actions and states. Columns without a label are
                 called after their field (``observations[0]``).
         """
-        return make_frame(rollout_to_columns(self, env_spec))
+        if self.continuous and self.rollout_count > 1:
+            raise ShapeError(
+                f"a table holds one rollout, this is {self.rollout_count}; take each of iterate_rollouts()"
+            )
+        fields = {name: getattr(self, name) for name in self._names}
+        flags = {name: getattr(self, name) for name in FLAGS}
+        return make_frame(fields_to_columns(fields, self._finals, flags, self._bounds, env_spec))
 
     # ---- mini-batches --------------------------------------------------------------------------------------------
 
@@ -380,7 +410,8 @@ class StepSequence(StepStorage, Sequence[Step]):
             batch_size: Number of steps; none is drawn twice, nor the last step of a rollout.
             generator: Source of randomness, or its seed; ``None`` means fresh entropy.
         """
-        return sample_with_next(self, batch_size, generator)
+        chosen = draw_followed_steps(self.rollout_bounds, batch_size, generator=generator)
+        return self[chosen], self[chosen + 1]
 
     def split_ordered_batches(
         self, batch_size: int | None = None, num_batches: int | None = None
@@ -391,7 +422,10 @@ class StepSequence(StepStorage, Sequence[Step]):
             batch_size: Number of steps in each; the last one may have fewer.
             num_batches: Number of slices; their lengths differ by one step at most.
         """
-        return ordered_batches(self, batch_size, num_batches)
+        edges = ordered_batch_edges(self._length, batch_size, num_batches)
+        if len(edges) == 2:
+            return iter((self,))
+        return (self[edges[i] : edges[i + 1]] for i in range(len(edges) - 1))
 
     def split_shuffled_batches(
         self, batch_size: int, complete_rollouts: bool = False, *, generator: Generator = None
@@ -405,7 +439,19 @@ class StepSequence(StepStorage, Sequence[Step]):
                 (except for the last batch). Otherwise they are loose steps.
             generator: Source of randomness, or its seed; ``None`` means fresh entropy.
         """
-        return shuffled_batches(self, batch_size, complete_rollouts, generator)
+        size = check_whole("batch_size", batch_size)
+        if complete_rollouts and not self.continuous:
+            raise ValueError(
+                "complete_rollouts needs a continuous sequence: a loose batch of steps (continuous=False) has no "
+                "rollouts"
+            )
+        if size >= self._length:
+            return iter((self,))
+        rng = as_generator(generator)
+        if complete_rollouts:
+            groups = shuffled_rollout_groups(size, self.rollout_bounds, generator=rng)
+            return (self.get_rollout(group) for group in groups)
+        return (self[indices] for indices in gen_shuffled_batch_idcs(size, self._length, generator=rng))
 
     # ---- returns -------------------------------------------------------------------------------------------------
 

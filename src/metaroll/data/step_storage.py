@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -76,6 +77,38 @@ class StepStorage:
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def length(self) -> int:
+        """Number of steps (the entry after the last step does not count)."""
+        return self._length
+
+    @property
+    def data_format(self) -> str:
+        """Name of the data format: "numpy" or "torch" (done, terminated and truncated are NumPy arrays in both)."""
+        return self._format
+
+    @property
+    def data_names(self) -> Sequence[str]:
+        """Names of all fields: rewards, observations, actions, then the others in the order in which they came."""
+        return tuple(self._names)
+
+    @property
+    def rollout_bounds(self) -> np.ndarray:
+        """First step of every sub-rollout, then N, ``(R+1,)``."""
+        if self._bounds is None:
+            raise ValueError("a loose batch of steps (continuous=False) has no rollouts")
+        return self._bounds
+
+    @property
+    def rollout_count(self) -> int:
+        """Number of sub-rollouts R."""
+        return len(self.rollout_bounds) - 1
+
+    @property
+    def rollout_lengths(self) -> np.ndarray:
+        """Numbers of steps of the sub-rollouts, ``(R,)``."""
+        return np.diff(self.rollout_bounds)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__.get("_names", ()):  # other data for a field must fit as the first did

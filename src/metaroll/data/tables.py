@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from metaroll.data.columns import Column
+from metaroll.data.plain_data import Budget
 from metaroll.errors import RecordingError
 
 __all__ = [
-    "Column",
-    "array_columns",
-    "column_name",
+    "ParquetReader",
     "make_frame",
     "make_table",
-    "open_table",
-    "table_values",
     "write_table",
 ]
 
 _KEY = b"metaroll"
-
-
-class Column(NamedTuple):
-    """A named column: ``values (rows,)``, of which ``present (rows,)`` exist."""
-
-    name: str
-    values: np.ndarray
-    present: np.ndarray
-
-
-def array_columns(name: str, rows: np.ndarray, present: np.ndarray) -> Iterator[Column]:
-    """Columns ``name``, or ``name[0]``, ``name[0,1]`` and so on, of the entries ``rows (rows, ...)``."""
-    for index in np.ndindex(rows.shape[1:]):
-        yield Column(column_name(name, index), rows[(slice(None), *index)], present)
-
-
-def column_name(name: str, index: tuple[int, ...]) -> str:
-    """Name of the column of one number in the entries ``name``."""
-    return f"{name}[{','.join(map(str, index))}]" if index else name
 
 
 def _import_pandas() -> Any:
@@ -53,6 +32,7 @@ def _import_pandas() -> Any:
 def _import_arrow() -> Any:
     try:
         import pyarrow as pa
+        import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(
@@ -125,33 +105,71 @@ def _arrow(pa: Any, column: Column) -> Any:
     return pa.array(np.ascontiguousarray(column.values.astype(kind.to_pandas_dtype())), kind, mask=~column.present)
 
 
-def open_table(file: BinaryIO) -> tuple[Any, str]:
-    """The arrow table of a parquet file, and the header in the metadata of its schema."""
-    pa = _import_arrow()
-    try:
-        # Not read_table, which takes columns by name: two may have the same.
-        with pa.parquet.ParquetFile(file, page_checksum_verification=True) as parquet:
-            table = parquet.read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
-    metadata = table.schema.metadata or {}
-    if _KEY not in metadata:
-        raise RecordingError("it is not a rollout recorded by metaroll: its schema has no header")
-    return table, metadata[_KEY].decode()
+class ParquetReader:
+    """Reads a parquet file that ``write_table`` wrote: what it declares first, then its values.
+
+    Args:
+        file: The open file.
+
+    Raises:
+        RecordingError: It is damaged, or has no header.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        pa = _import_arrow()
+        self._file = file
+        try:
+            with pa.parquet.ParquetFile(file) as parquet:
+                self._schema, self.num_rows = parquet.schema_arrow, int(parquet.metadata.num_rows)
+        except (pa.ArrowException, OSError) as error:
+            raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
+        metadata = self._schema.metadata or {}
+        if _KEY not in metadata:
+            raise RecordingError("it is not a rollout recorded by metaroll: its schema has no header")
+        self.header: str = metadata[_KEY].decode()
+        """The header in the metadata of the schema."""
+        self.num_columns = len(self._schema)
+
+    def read(self, columns: Sequence[Column], budget: Budget) -> list[np.ndarray]:
+        """The values ``(rows,)`` of all columns, which must be ``columns``; what is absent is zero.
+
+        Raises:
+            RecordingError: Columns are others, values are missing, or texts take too much memory.
+        """
+        pa = _import_arrow()
+        texts = []
+        for found, column in zip(self._schema, columns, strict=True):
+            kind = _arrow_type(pa, column.values.dtype)
+            if found.name != column.name or found.type != kind:
+                raise RecordingError(
+                    f"it has a column {found.name!r} of {found.type} where its header names {column.name!r} of {kind}"
+                )
+            if column.values.dtype.kind in "USO":
+                texts.append(column.name)
+        self._file.seek(0)
+        try:
+            # Not read_table, which takes columns by name: two may have the same. Texts stay in their dictionaries: one
+            # that is there a million times takes little room in the file.
+            with pa.parquet.ParquetFile(
+                self._file, page_checksum_verification=True, read_dictionary=texts or None
+            ) as parquet:
+                table = parquet.read(use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
+        return [_column_values(pa, table.column(i), column, budget) for i, column in enumerate(columns)]
 
 
-def table_values(table: Any, position: int, column: Column) -> np.ndarray:
-    """The values ``(rows,)`` of a column of an arrow table, which must be ``column``; what is absent is zero."""
-    pa = _import_arrow()
-    found, cells = table.schema.field(position), table.column(position)
-    kind, dtype = _arrow_type(pa, column.values.dtype), column.values.dtype
-    if found.name != column.name or found.type != kind:
-        raise RecordingError(
-            f"it has a column {found.name!r} of {found.type} where its header names {column.name!r} of {kind}"
-        )
+def _column_values(pa: Any, cells: Any, column: Column, budget: Budget) -> np.ndarray:
     if not np.array_equal(cells.is_valid().to_numpy(), column.present):
         raise RecordingError(f"values are missing in column {column.name!r}, or stand where there should be none")
+    dtype = column.values.dtype
     blank = {"U": "", "O": "", "S": b"", "b": False}.get(dtype.kind, 0)
     if dtype.kind in "USO":
-        return np.array([blank if v is None else v for v in cells.to_pylist()], dtype=dtype)
-    return cells.fill_null(pa.scalar(blank, kind)).to_numpy().astype(dtype)
+        values: list[Any] = []
+        for chunk in cells.chunks:
+            sizes = pa.compute.take(pa.compute.binary_length(chunk.dictionary), chunk.indices)
+            budget.spend(pa.compute.sum(sizes).as_py() or 0, f"the texts of column {column.name!r}")
+            known = chunk.dictionary.to_pylist()
+            values += [blank if i is None else known[i] for i in chunk.indices.to_pylist()]
+        return np.array(values, dtype=dtype)
+    return cells.fill_null(pa.scalar(blank, cells.type)).to_numpy().astype(dtype)

@@ -25,7 +25,8 @@ from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.leak_guard import check_split
-from metaroll.tasks.updates import NewEnvUpdate, task_key
+from metaroll.tasks.task_key import task_key
+from metaroll.tasks.updates import NewEnvUpdate
 from metaroll.types import EnvSpec, EnvUpdate, flat_dim
 
 __all__ = ["check_task_env", "tasks_do_not_differ"]
@@ -326,13 +327,12 @@ class _Checks:
     def _specs_of_tasks(self) -> dict[Any, EnvSpec]:
         """Specs of tasks that are environments of their own."""
         specs: dict[Any, EnvSpec] = {}
-        for task in (self.family.tasks.all_tasks or [])[:_MOST_SPECS]:
-            update = self.family.tasks.update(task)
+        for update in (self.family.tasks.updates or [])[:_MOST_SPECS]:
             if not isinstance(update, NewEnvUpdate):
                 break
             with isolated_rng(self.seed):
                 env = update(None)
-                specs[task] = EnvSpec.from_env(env)
+                specs[update.task] = EnvSpec.from_env(env)
                 close_env(env)
         return specs
 

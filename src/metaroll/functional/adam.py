@@ -63,7 +63,11 @@ class FlatAdam:
         return {"first": self._first.copy(), "second": self._second.copy(), "num_steps": self._num_steps}
 
     def load_state_dict(self, tree: Any) -> None:
-        """Restore ``state_dict``, bit for bit."""
+        """Restore ``state_dict``, bit for bit.
+
+        Raises:
+            ValueError: The saved moments are of another number of parameters.
+        """
         first, second = (np.asarray(tree[name], dtype=self._first.dtype) for name in ("first", "second"))
         if first.shape != self._first.shape or second.shape != self._second.shape:
             raise ValueError(f"the saved moments have {first.size} entries, there are {self._first.size} parameters")

@@ -7,6 +7,7 @@ application*, chapter 5.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -70,10 +71,13 @@ def bootstrap_ci(
 
     Returns:
         The statistic, the lower and the upper bounds, shape ``(d,)`` each (``(1,)`` for data of shape ``(n,)``). A
-        column that says nothing about the spread has the bounds -inf and inf: a single sample, and, studentized,
-        samples that are all alike, or so few that too many resamples are.
+        column that says nothing about the spread has the bounds -inf and inf: a single sample (that is not NaN), and,
+        studentized, samples that are all alike, or so few that too many resamples are. Resamples whose statistic is
+        NaN, as those of nothing but NaN are for ``np.nanmean``, do not count.
 
     Raises:
+        TypeError: ``data`` are no array of real numbers, or ``stat_fcn`` cannot be called so.
+        ShapeError: ``data`` or the statistic have another shape.
         ValueError: The statistic of a column with a NaN is NaN. One that leaves them out, as ``np.nanmean``, is not.
 
     Note:
@@ -112,8 +116,13 @@ def bootstrap_ci(
         low, high = _studentized(stat, _standard_error(stat_fcn, columns[None])[0], replications, errors, tail)
         low, high = _without_degenerate(columns, stat, low, high)
     else:
-        low, high = interval_bounds(stat, replications, tail)
-    return (2.0 * stat - replications.mean(axis=0) if bias_correction else stat), low, high
+        low, high = _in_known(lambda values, entry: interval_bounds(entry, values, tail), replications, stat)
+    alone = ((~np.isnan(columns)).sum(axis=0) < 2) & ~np.isnan(stat)
+    low, high = np.where(alone, -math.inf, low), np.where(alone, math.inf, high)
+    if not bias_correction:
+        return stat, low, high
+    known = ~np.isnan(replications)  # a resample of NaN alone says nothing
+    return 2.0 * stat - replications.mean(axis=0, where=True if known.all() else known), low, high
 
 
 def resamples(data: np.ndarray, num_reps: int, generator: Generator = None) -> Iterator[np.ndarray]:
@@ -147,6 +156,9 @@ def interval_bounds(
         replications: The statistic of each resample.
         tail: Probability outside of each bound.
         method: ``"percentile"``: quantiles of the replications; ``"basic"``: these, mirrored at the estimate.
+
+    Raises:
+        UnknownNameError: There is no such method.
     """
     if method not in _METHODS:
         raise unknown_name("method", str(method), _METHODS)
@@ -180,7 +192,11 @@ def _apply(stat_fcn: Statistic, block: np.ndarray) -> np.ndarray:
     """The statistic of data sets ``(block, n, d)``, shape ``(block, d)``."""
     size, _, dim = block.shape
     # As documented, the samples lie along axis 0, whatever else the array holds.
-    result = np.asarray(stat_fcn(np.moveaxis(block, 0, 2), axis=0), dtype=np.float64)
+    samples = np.moveaxis(block, 0, 2)
+    with warnings.catch_warnings():
+        if np.isnan(block).any():  # np.nanmean warns of resamples that hold nothing else
+            warnings.simplefilter("ignore", RuntimeWarning)
+        result = np.asarray(stat_fcn(samples, axis=0), dtype=np.float64)
     if result.shape != (dim, size):
         expected, given = (dim, size), result.shape
         raise ShapeError(
@@ -202,12 +218,27 @@ def _studentized(
     stat: np.ndarray, error: np.ndarray, replications: np.ndarray, errors: np.ndarray, tail: float
 ) -> tuple[np.ndarray, np.ndarray]:
     delta = replications - stat
-    errors = np.where(errors > _ROUNDING * np.abs(replications).max(axis=0), errors, 0.0)
+    scale = np.abs(replications).max(axis=0, where=~np.isnan(replications), initial=0.0)
+    errors = np.where((errors > _ROUNDING * scale) | np.isnan(errors), errors, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         # A resample of equal samples that misses the statistic lies infinitely many standard errors away from it.
         t = np.where((delta == 0.0) & (errors == 0.0), 0.0, delta / errors)
-        low, high = np.quantile(t, [tail, 1.0 - tail], axis=0)
+        low, high = _in_known(lambda values, _: np.quantile(values, [tail, 1.0 - tail], axis=0), t, stat)
         return stat - high * error, stat - low * error
+
+
+def _in_known(
+    bounds: Callable[[np.ndarray, Any], Any], replications: np.ndarray, stat: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """``bounds(values, entry of stat)`` of the values of each column that are not NaN; NaN where there is none."""
+    if not np.isnan(replications).any():
+        return bounds(replications, stat)
+    low, high = np.full_like(stat, math.nan), np.full_like(stat, math.nan)
+    for i, column in enumerate(replications.T):
+        values = column[~np.isnan(column)]
+        if values.size and not math.isnan(stat[i]):
+            low[i], high[i] = bounds(values, stat[i])
+    return low, high
 
 
 def _without_degenerate(

@@ -1,4 +1,4 @@
-"""Whether a function can be called as it will be, told before it is."""
+"""Checks of functions that users give: can they be called with the arguments that they will get?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["takes_arguments"]
 def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     """False if ``func(*args, **kwargs)`` is bound to fail because of its parameters; nothing is called.
 
-    True where it cannot be told: of functions without a signature, and of those that hand their arguments on.
+    True where that is not known: for functions without a signature, and those that hand their arguments on.
     """
     try:
         # What a decorator hands on to the function inside it is its own affair.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_number, check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import to_numpy
 
@@ -25,13 +25,13 @@ _TOLERANCE = 1e-9
 
 
 def check_epsilon(epsilon: Any) -> float:
-    """``epsilon``, the share that is kept, as a float, if it lies in (0, 1]."""
-    if isinstance(epsilon, bool | np.bool_) or not isinstance(epsilon, int | float | np.integer | np.floating):
-        raise TypeError(f"epsilon must be a number in (0, 1], got {epsilon!r}")
-    number = float(epsilon)
-    if not 0.0 < number <= 1.0:  # true for NaN too
-        raise ValueError(f"epsilon must lie in (0, 1], got {epsilon!r}; 1 keeps everything")
-    return number
+    """``epsilon``, the share that is kept, as a float, if it lies in (0, 1]; 1 keeps everything.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It lies outside, or is NaN.
+    """
+    return check_number("epsilon", epsilon, 0.0, 1.0, above_low=True)
 
 
 def cvar_count(n: int, epsilon: float) -> int:
@@ -63,6 +63,10 @@ def worst_indices(returns: Any, epsilon: float) -> np.ndarray:
 
     Returns:
         Integers, shape ``(cvar_count(N, epsilon),)``.
+
+    Raises:
+        ShapeError: ``returns`` have another shape, or there are none.
+        ValueError: A return is NaN.
     """
     return np.argsort(_checked(returns), kind="stable")[: cvar_count(len(returns), epsilon)]
 
@@ -73,7 +77,7 @@ def conditional_value_at_risk(returns: Any, epsilon: float) -> float:
 
 
 def full_set_metrics(returns: Any, lengths: Any) -> dict[str, float]:
-    """What is told of all sampled rollouts where only the worst are kept (specs/sampling.md 2.2).
+    """Metrics of all sampled rollouts, for logs of a learner that keeps the worst only (specs/sampling.md 2.2).
 
     Args:
         returns: Undiscounted returns, shape ``(N,)``.

@@ -32,6 +32,7 @@ def first_finished_rates(names: Sequence[str], lengths: Any, success: Any, num_e
         Rate per name. Episodes that finish in the same step count in the order of the instances.
 
     Raises:
+        ShapeError: Lengths and successes do not fit the names.
         TypeError: ``success`` holds neither booleans nor numbers.
         ValueError: ``success`` holds numbers other than 0 and 1; or E is so small that another episode might have been
             among the first.
@@ -53,7 +54,7 @@ def first_finished_rates(names: Sequence[str], lengths: Any, success: Any, num_e
         # Episodes that were not run would finish later than the last one of their instance.
         if len(first) < num_episodes or times[first[-1]] > finished[members, -1].min():
             raise ValueError(
-                f"the first {num_episodes} episodes of {name!r} to finish cannot be told from {steps.shape[1]} "
+                f"the first {num_episodes} episodes of {name!r} to finish are not certain with {steps.shape[1]} "
                 f"episodes per instance: run at least {num_episodes}"
             )
         rates[name] = float(flags[members].ravel()[first].mean())

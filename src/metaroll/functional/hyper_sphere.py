@@ -41,6 +41,10 @@ def sample_from_hyper_sphere_surface(
 
     Returns:
         Tensor of the default dtype with L2-norm 1, shape ``(d,)``, or ``(num_samples, d)``.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: There is no such method, or it cannot draw in so many dimensions.
     """
     dim = check_whole("num_dim", num_dim)
     number = 1 if num_samples is None else check_whole("num_samples", num_samples, low=0)

@@ -12,10 +12,13 @@ from metaroll.checks import check_whole
 from metaroll.seeding import as_generator
 
 __all__ = [
+    "draw_followed_steps",
     "gen_ordered_batch_idcs",
     "gen_ordered_batches",
     "gen_shuffled_batch_idcs",
+    "ordered_batch_edges",
     "shuffled_ordered_batches",
+    "shuffled_rollout_groups",
 ]
 
 Generator = np.random.Generator | int | Sequence[int] | None
@@ -86,3 +89,69 @@ def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: 
     """
     batches = list(gen_ordered_batches(inp, batch_size))
     return [batches[i] for i in as_generator(generator).permutation(len(batches)).tolist()]
+
+
+# ---- steps of rollouts -----------------------------------------------------------------------------------------------
+
+
+def draw_followed_steps(bounds: np.ndarray, batch_size: int, *, generator: Generator = None) -> np.ndarray:
+    """Positions ``(batch_size,)`` of random steps that another step of the same rollout follows, none of them twice.
+
+    Args:
+        bounds: First step of every rollout, then the number of steps N, shape ``(R+1,)``.
+        batch_size: How many.
+        generator: Source of randomness, or its seed; ``None`` means fresh entropy.
+
+    Raises:
+        ValueError: There are not so many.
+    """
+    size = check_whole("batch_size", batch_size)
+    candidates = np.setdiff1d(np.arange(bounds[-1]), bounds[1:] - 1)
+    if size > len(candidates):
+        raise ValueError(
+            f"batch_size must not exceed the number of steps that another one follows, {len(candidates)} "
+            f"(of {bounds[-1]} steps in {len(bounds) - 1} rollouts), got {size}"
+        )
+    return as_generator(generator).choice(candidates, size, replace=False)
+
+
+def ordered_batch_edges(length: int, batch_size: int | None = None, num_batches: int | None = None) -> list[int]:
+    """Where batches of neighbors begin, then ``length``; give one of ``batch_size`` and ``num_batches``.
+
+    Args:
+        length: Number of samples.
+        batch_size: Number of samples in each batch; the last one may hold fewer.
+        num_batches: Number of batches; their lengths differ by one at most.
+
+    Raises:
+        ValueError: Both are given, or none, or there are more batches than samples.
+    """
+    if (batch_size is None) == (num_batches is None):
+        raise ValueError(
+            f"give either batch_size or num_batches, got batch_size={batch_size!r}, num_batches={num_batches!r}"
+        )
+    if batch_size is not None:
+        return [*range(0, length, check_whole("batch_size", batch_size)), length]
+    count = check_whole("num_batches", num_batches)
+    if count > length:
+        raise ValueError(f"num_batches must not exceed the number of steps {length}, got {count}")
+    short, longer = divmod(length, count)  # the first `longer` batches hold one more
+    return [i * short + min(i, longer) for i in range(count + 1)]
+
+
+def shuffled_rollout_groups(batch_size: int, bounds: np.ndarray, *, generator: Generator = None) -> list[np.ndarray]:
+    """Positions of all rollouts in random order, in groups with at least ``batch_size`` steps but for the last group.
+
+    Args:
+        batch_size: Least number of steps of a group.
+        bounds: First step of every rollout, then the number of steps N, shape ``(R+1,)``.
+        generator: Source of randomness, or its seed; ``None`` means fresh entropy.
+    """
+    order = as_generator(generator).permutation(len(bounds) - 1)
+    groups, start, steps = [], 0, 0
+    for i, length in enumerate(np.diff(bounds)[order].tolist()):
+        steps += length
+        if steps >= batch_size:
+            groups.append(order[start : i + 1])
+            start, steps = i + 1, 0
+    return [*groups, order[start:]] if start < len(order) else groups

@@ -51,6 +51,9 @@ def add_rows(moments: Moments, rows: np.ndarray) -> Moments:
 
     Combines both parts by their means and squares (Chan, Golub and LeVeque 1983, equation 2.1), which loses no digits
     where the mean is large beside the deviations.
+
+    Raises:
+        ShapeError: The rows have another width.
     """
     if rows.ndim != 2 or rows.shape[1:] != moments.mean.shape:
         raise ShapeError(f"rows must have shape (N, {len(moments.mean)}), got {rows.shape}")

@@ -43,6 +43,11 @@ def sequence(x_init: Start, iterations: int, iterator_function: Rule, dtype: typ
 
     Returns:
         The last element, a number if d is 1, else shape ``(d,)``; and all of them, shape ``(n+1, d)``.
+
+    Raises:
+        TypeError: ``iterator_function`` is no function, or ``x_init`` no number.
+        ShapeError: A row has another shape than ``x_init``.
+        ValueError: An element does not fit into ``dtype``.
     """
     if not callable(iterator_function):
         raise TypeError(f"iterator_function must be callable as f(x_seq, i, x_init), got {iterator_function!r}")
@@ -59,6 +64,10 @@ def sequence_const(x_init: Start, iter: int, dtype: type = int) -> tuple[Element
 
     Returns:
         The last element, and all of them, shape ``(iter+1, d)``, as in ``sequence``.
+
+    Raises:
+        TypeError: ``x_init`` is no number, or ``iter`` no integer.
+        ValueError: An element does not fit into ``dtype``, or ``iter`` is negative.
     """
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_0, dtype)
 

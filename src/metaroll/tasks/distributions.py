@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.checks import plain_number
+from metaroll.checks import check_whole, plain_number
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.seeding import as_generator
 
@@ -79,10 +79,13 @@ class DomainParam(ABC):
         Args:
             num: How many.
             generator: Source of randomness; ``None`` means fresh entropy.
+
+        Raises:
+            TypeError: ``num`` is no integer.
+            ValueError: ``num`` is negative.
         """
-        if isinstance(num, bool) or not isinstance(num, int | np.integer) or num < 0:
-            raise ValueError(f"num must be a whole number of draws, got {num!r}")
-        values = np.clip(self._draw(int(num), as_generator(generator)), self.clip_lo, self.clip_up)
+        count = check_whole("num", num, 0)
+        values = np.clip(self._draw(count, as_generator(generator)), self.clip_lo, self.clip_up)
         return np.rint(values) if self.roundint else values
 
     def sample_one(self, generator: np.random.Generator) -> dict[str, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from metaroll.checks import plain_number
 from metaroll.tasks.domain_access import domain_params_of, set_domain_params
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.task_key import task_key
 from metaroll.types import EnvUpdate
 
 __all__ = ["DomainParamUpdate", "domain_params_of"]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
+from metaroll.checks import check_number, check_whole
 from metaroll.errors import unknown_name
 from metaroll.seeding import as_generator
 from metaroll.tasks.distributions import DomainParam, NormalDomainParam, UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.task_sampler import TaskSampler
+from metaroll.tasks.task_sampler import Draw, TaskSampler
+from metaroll.tasks.updates import EnvConstructor
+from metaroll.types import EnvUpdate
 
-__all__ = ["DomainRandomizer", "RandomizationRange", "params_from_rules"]
+__all__ = ["DomainRandomizer", "RandomizationRange", "are_distributions", "as_randomizer", "params_from_rules"]
 
 
 class DomainRandomizer(TaskSampler):
@@ -27,11 +31,18 @@ class DomainRandomizer(TaskSampler):
     Args:
         params: How the parameters vary; none leaves the environment as it is.
         generator: Source of randomness of ``sample`` and ``randomize``; ``None`` means fresh entropy.
+        env_constructor: Makes the environment where an update has none to change; ``None`` makes that an error.
     """
 
-    def __init__(self, *params: DomainParam, generator: np.random.Generator | int | None = None) -> None:
+    def __init__(
+        self,
+        *params: DomainParam,
+        generator: np.random.Generator | int | None = None,
+        env_constructor: EnvConstructor | None = None,
+    ) -> None:
         self.domain_params: list[DomainParam] = []
         """The distributions."""
+        self._env_constructor = env_constructor
         self._generator = as_generator(generator)
         self._held: dict[str, np.ndarray] | None = None
         self.add_domain_params(*params)
@@ -70,7 +81,7 @@ class DomainRandomizer(TaskSampler):
         source = as_generator(generator)
         if num == 1:  # what every reset of a randomized environment asks for
             return [{n: v for param in self.domain_params for n, v in param.sample_one(source).items()}]
-        columns = self._columns(_count("num", num), source)
+        columns = self._columns(check_whole("num", num, 0), source)
         return [{name: float(values[i]) for name, values in columns.items()} for i in range(num)]
 
     def sample(
@@ -79,20 +90,27 @@ class DomainRandomizer(TaskSampler):
         with_replacement: bool = False,
         *,
         generator: np.random.Generator | int | None = None,
-    ) -> list[Any]:
+    ) -> list[EnvUpdate]:
         """A list of ``n_tasks`` ``DomainParamUpdate``; ``with_replacement`` has no effect.
 
         They depend on ``generator`` alone where it is given.
         """
-        drawn = self.draw(_count("n_tasks", n_tasks), self._generator if generator is None else generator)
-        return [DomainParamUpdate(values) for values in drawn]
+        count = check_whole("n_tasks", n_tasks, 0)
+        return self._updates(count, as_generator(self._generator if generator is None else generator))
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[Draw]:
+        yield self._updates
+
+    def _updates(self, num: int, generator: np.random.Generator) -> list[EnvUpdate]:
+        drawn = self.draw(num, generator)
+        return [DomainParamUpdate(values, env_constructor=self._env_constructor) for values in drawn]
 
     def randomize(self, num_samples: int) -> None:
         """Draw ``num_samples`` sets and hold them for ``get_params``."""
-        if _count("num_samples", num_samples) == 0:
-            raise ValueError("num_samples must be at least 1, got 0")
-        self._held = self._columns(num_samples, self._generator)
-        self._num_held = num_samples
+        count = check_whole("num_samples", num_samples)
+        self._held = self._columns(count, self._generator)
+        self._num_held = count
 
     def get_params(
         self,
@@ -146,10 +164,10 @@ class DomainRandomizer(TaskSampler):
 
     def narrowed(self, factor: float) -> DomainRandomizer:
         """A randomizer with all spreads (standard deviations, half spans) multiplied by ``factor``."""
-        if not np.isfinite(factor) or factor < 0:
-            raise ValueError(f"factor must be a number of at least 0, got {factor!r}")
-        narrow = [param.narrowed(float(factor)) for param in self.domain_params]
-        return DomainRandomizer(*narrow, generator=copy.deepcopy(self._generator))
+        factor = check_number("factor", factor, 0.0)
+        narrow = [param.narrowed(factor) for param in self.domain_params]
+        generator = copy.deepcopy(self._generator)
+        return DomainRandomizer(*narrow, generator=generator, env_constructor=self._env_constructor)
 
     def __getitem__(self, name: str) -> DomainParam:
         """The distribution of the parameter ``name``."""
@@ -228,9 +246,52 @@ def params_from_rules(
     return params
 
 
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
-    return int(value)
+def as_randomizer(params: Any, what: str = "params") -> DomainRandomizer:
+    """A randomizer from distributions in any form.
+
+    Args:
+        params: Name -> distribution or ``(low, high)``, a list of distributions, or a randomizer, which is returned.
+        what: What errors call them.
+
+    Raises:
+        TypeError: They are nothing of that.
+        ValueError: There is none, or a range is empty.
+    """
+    if isinstance(params, DomainRandomizer):
+        return params
+    if isinstance(params, Mapping):
+        params = [_distribution(f"{what}[{name!r}]", name, value) for name, value in params.items()]
+    elif not are_distributions(params):
+        raise TypeError(
+            f"{what} must be a dict such as {{'mass': (0.5, 2.0), 'length': NormalDomainParam('length', 1.0, 0.1)}}, "
+            f"or a DomainRandomizer, got {params!r}"
+        )
+    if not params:
+        raise ValueError(f"{what} must name at least one number that varies, got none")
+    return DomainRandomizer(*params, generator=0)  # only its draw(num, generator) is used
+
+
+def are_distributions(params: Any) -> bool:
+    """Whether ``params`` is a list of distributions."""
+    return isinstance(params, list | tuple) and bool(params) and all(isinstance(p, DomainParam) for p in params)
+
+
+def _distribution(what: str, name: str, value: Any) -> DomainParam:
+    """A distribution of ``name`` as it is, or the uniform one of a pair."""
+    if isinstance(value, DomainParam):
+        if name not in value.names:
+            raise ValueError(f"{what} must be a distribution of {name!r}, got one of {value.names}")
+        return value
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(
+            f"{what} must be (low, high), or a distribution such as NormalDomainParam({name!r}, 1.0, 0.1), "
+            f"got {value!r}"
+        )
+    low, high = value
+    try:
+        middle, halfspan = 0.5 * (float(low) + float(high)), 0.5 * (float(high) - float(low))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{what} must be two numbers (low, high), got {value!r}") from error
+    if halfspan <= 0:
+        raise ValueError(f"{what} must be (low, high) with low below high, got {value!r}")
+    return UniformDomainParam(name, middle, halfspan, clip_lo=low, clip_up=high)

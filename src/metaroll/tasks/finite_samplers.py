@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -15,7 +16,7 @@ from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import EnvConstructor, ExistingEnvUpdate, NewEnvUpdate, env_layers
 from metaroll.types import EnvUpdate
 
-__all__ = ["ConstructEnvsSampler", "EnvPoolSampler", "sample_indices"]
+__all__ = ["ConstructEnvsSampler", "EnvPoolSampler", "named_constructors", "sample_indices"]
 
 _SEED_LIMIT = 2**31
 
@@ -34,7 +35,6 @@ def sample_indices(
         with_replacement: Whether draws are independent of one another.
         generator: Source of randomness; ``None`` means fresh entropy.
     """
-    count = check_whole("n_tasks", count, 0)
     if size < 1:
         raise ValueError(f"size must be at least 1, got {size}: there is nothing to draw from")
     draw = as_generator(generator)
@@ -58,6 +58,8 @@ class ConstructEnvsSampler(TaskSampler):
         self, env_constructors: Sequence[EnvConstructor], *, generator: np.random.Generator | int | None = None
     ) -> None:
         self._env_constructors = _as_list("env_constructors", env_constructors)
+        if not self._env_constructors:
+            raise ValueError("env_constructors must not be empty: there is nothing to draw from")
         for position, constructor in enumerate(self._env_constructors):
             if not callable(constructor):
                 raise TypeError(
@@ -71,6 +73,10 @@ class ConstructEnvsSampler(TaskSampler):
         """The number of constructors."""
         return len(self._env_constructors)
 
+    @property
+    def updates(self) -> list[EnvUpdate]:
+        return [NewEnvUpdate(constructor) for constructor in self._env_constructors]
+
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """Updates that close the old environment and build one of the constructors' (specs/meta.md 3.2).
 
@@ -78,8 +84,8 @@ class ConstructEnvsSampler(TaskSampler):
             n_tasks: How many.
             with_replacement: Whether a constructor may come up again before all others have.
         """
-        indices = sample_indices(n_tasks, self.n_tasks, with_replacement, self._generator)
-        return [NewEnvUpdate(self._env_constructors[i]) for i in indices]
+        count, updates = check_whole("n_tasks", n_tasks, 0), self.updates
+        return [updates[i] for i in sample_indices(count, len(updates), with_replacement, self._generator)]
 
 
 class EnvPoolSampler(TaskSampler):
@@ -88,7 +94,7 @@ class EnvPoolSampler(TaskSampler):
     The updates return the very environments, so one environment is in use in one place at a time.
 
     Args:
-        envs: The environments; the list is copied, the environments are not.
+        envs: The environments, possibly none; the list is copied, the environments are not.
         generator: Source of randomness; ``None`` means fresh entropy.
     """
 
@@ -107,6 +113,10 @@ class EnvPoolSampler(TaskSampler):
         """The size of the pool."""
         return len(self._envs)
 
+    @property
+    def updates(self) -> list[EnvUpdate]:
+        return [ExistingEnvUpdate(env) for env in self._envs]
+
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """Updates that return environments of the pool, each at most once, in random order (specs/meta.md 3.4).
 
@@ -121,10 +131,8 @@ class EnvPoolSampler(TaskSampler):
             )
         count = check_whole("n_tasks", n_tasks, 0)
         if count > len(self._envs):
-            raise ValueError(
-                f"n_tasks must be at most {len(self._envs)}, the size of the pool, got {count}; "
-                f"call grow_pool({count}) first"
-            )
+            hint = f"call grow_pool({count}) first" if self._envs else "make a sampler of a list that is not empty"
+            raise ValueError(f"n_tasks must be at most {len(self._envs)}, the size of the pool, got {count}; {hint}")
         chosen = self._generator.permutation(len(self._envs))[:count]
         return [ExistingEnvUpdate(self._envs[i]) for i in chosen]
 
@@ -137,6 +145,8 @@ class EnvPoolSampler(TaskSampler):
         missing = check_whole("new_size", new_size, 0) - len(self._envs)
         if missing <= 0:
             return
+        if not self._envs:
+            raise ValueError(f"new_size must be 0, got {new_size}: the pool is empty, so there is nothing to copy")
         copies = []
         for i in sample_indices(missing, len(self._envs), False, self._generator):
             env = self._envs[i]
@@ -165,7 +175,38 @@ def _reseed(env: Any, generator: np.random.Generator) -> None:
 def _as_list(name: str, values: Any) -> list[Any]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list, got {values!r} of type {type(values).__name__}")
-    values = list(values)
-    if not values:
-        raise ValueError(f"{name} must not be empty: there is nothing to draw from")
-    return values
+    return list(values)
+
+
+def named_constructors(constructors: Any) -> dict[str, EnvConstructor]:
+    """Name -> constructor, from such a dict, or from a list of constructors whose own names differ.
+
+    Raises:
+        TypeError: Something is no constructor.
+        ValueError: There is none, or two have one name.
+    """
+    if isinstance(constructors, Mapping):
+        pairs = list(constructors.items())
+    else:
+        pairs = [(_name_of(constructor), constructor) for constructor in _as_list("constructors", constructors)]
+    if not pairs:
+        raise ValueError("constructors must hold at least one, got none")
+    named: dict[str, EnvConstructor] = {}
+    for name, constructor in pairs:
+        if not callable(constructor):
+            raise TypeError(f"constructors must be functions or classes that make an environment, got {constructor!r}")
+        if name in named or name.endswith("<lambda>"):
+            raise ValueError(
+                f"constructors must have names of their own, which say on which side of the split they are, got "
+                f"{name!r}{' twice' if name in named else ''}; give a dict {{'light': make_light, 'heavy': make_heavy}}"
+            )
+        named[str(name)] = constructor
+    return named
+
+
+def _name_of(constructor: Any) -> str:
+    if isinstance(constructor, functools.partial):
+        arguments = [repr(value) for value in constructor.args]
+        arguments += [f"{key}={value!r}" for key, value in sorted(constructor.keywords.items())]
+        return f"{_name_of(constructor.func)}({', '.join(arguments)})"
+    return str(getattr(constructor, "__qualname__", repr(constructor)))

@@ -1,4 +1,4 @@
-"""Does what is held out occur in training, and how far from it is it?"""
+"""The overlap check: does a held-out task occur in training, and how far are the others from it?"""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from metaroll.errors import TaskOverlapError
-from metaroll.tasks.hashed_split import task_numbers
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.task_key import refuse_nan, task_key, task_numbers
 from metaroll.types import EnvUpdate
 
-__all__ = ["SplitReport", "check_split"]
+__all__ = ["SplitReport", "check_split", "find_overlaps"]
 
 _NEAR = 1e-6
 """Tasks at most so far apart are the same but for rounding."""
@@ -23,7 +22,7 @@ _NEAR = 1e-6
 
 @dataclass(frozen=True)
 class SplitReport:
-    """How training tasks and held-out tasks lie to one another.
+    """Overlaps of and distances between training tasks and held-out tasks.
 
     Distances are root mean squares over the numbers of a task, each in units of its standard deviation over all tasks;
     they are NaN for tasks that do not all hold the same numbers, or too few of them.
@@ -69,7 +68,7 @@ class SplitReport:
 def check_split(
     train_tasks: Sequence[Any], test_tasks: Sequence[Any], *, overlap: Literal["refuse", "warn", "accept"] = "refuse"
 ) -> SplitReport:
-    """How the tasks lie to one another; held-out tasks that occur in training are refused, or warned of.
+    """A report of overlaps and distances; held-out tasks that occur in training are refused, or warned of.
 
     Values are compared exactly. Held-out tasks that differ from a training task by rounding alone are warned of. NaN is
     refused, since it equals nothing.
@@ -79,13 +78,15 @@ def check_split(
         test_tasks: The same.
         overlap: What to do about equal tasks: ``"refuse"`` raises a ``TaskOverlapError``; ``"accept"`` only reports
             them (and those that differ by rounding), for families that are tested on their training tasks.
+
+    Raises:
+        TaskOverlapError: A held-out task is a training task, and ``overlap`` is ``"refuse"``.
+        ValueError: A list is empty, or a task holds NaN.
     """
     if overlap not in ("refuse", "warn", "accept"):
         raise ValueError(f"overlap must be 'refuse', 'warn' or 'accept', got {overlap!r}")
     train, test = _tasks_of("train_tasks", train_tasks), _tasks_of("test_tasks", test_tasks)
-    known = {task_key(task): i for i, task in reversed(list(enumerate(train)))}
-    keys = [task_key(task) for task in test]
-    overlaps = tuple((i, known[key]) for i, key in enumerate(keys) if key in known)
+    overlaps = find_overlaps(train, test)
     distances = _distances(train, test)
     report = SplitReport(len(train), len(test), overlaps, _near(distances, overlaps), *_summary(distances, train))
     if overlap == "accept":
@@ -109,14 +110,24 @@ def check_split(
     return report
 
 
+def find_overlaps(train_tasks: Sequence[Any], test_tasks: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Pairs ``(held-out, training)`` of positions of equal tasks, by ``task_key``; the first of equal training tasks.
+
+    Args:
+        train_tasks: Tasks.
+        test_tasks: Held-out tasks.
+    """
+    known = {task_key(task): i for i, task in reversed(list(enumerate(train_tasks)))}
+    keys = [task_key(task) for task in test_tasks]
+    return tuple((i, known[key]) for i, key in enumerate(keys) if key in known)
+
+
 def _tasks_of(name: str, entries: Sequence[Any]) -> list[Any]:
     tasks = [entry.task if isinstance(entry, EnvUpdate) else entry for entry in entries]
     if not tasks:
         raise ValueError(f"{name} must hold at least one task, got none")
     for position, task in enumerate(tasks):
-        wrong = next((number for number, value in task_numbers(task).items() if np.isnan(value)), None)
-        if wrong is not None:
-            raise ValueError(f"{name}[{position}] must be without NaN, got {task!r} ({wrong} is NaN)")
+        refuse_nan(f"{name}[{position}]", task)
     return tasks
 
 

@@ -1,22 +1,35 @@
-"""Tasks of one side of a hashed split: a list of distinct ones, or a sampler without end."""
+"""Splits the tasks of any sampler into training tasks and held-out tasks: a hash of its values decides, task by task.
+
+A task stays on its side whatever the seed, however many tasks are drawn, and whatever is added to a list later.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_fraction, check_whole
 from metaroll.seeding import as_generator
 from metaroll.tasks.finite_samplers import sample_indices
-from metaroll.tasks.hashed_split import Side, check_test_share, task_side
-from metaroll.tasks.task_sampler import TaskSampler
-from metaroll.tasks.task_sources import Draw, TaskSource
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.task_key import task_key
+from metaroll.tasks.task_sampler import Draw, TaskSampler
 from metaroll.types import EnvUpdate
 
-__all__ = ["SplitTaskSampler", "draw_distinct", "draw_split"]
+__all__ = [
+    "Side",
+    "SplitTaskSampler",
+    "check_test_share",
+    "check_test_tasks",
+    "draw_distinct",
+    "draw_split",
+    "split_list",
+    "task_side",
+]
+
+Side = Literal["train", "test"]
 
 _BLOCK = 64
 """Tasks are drawn in blocks of one size, so that those drawn first do not depend on how many are wanted."""
@@ -24,30 +37,129 @@ _IDLE_BLOCKS = 20
 """Blocks without a new task after which there seem to be no more."""
 
 
-class SplitTaskSampler(TaskSampler):
-    """Draws training tasks, or held-out tasks, of a source; the two never meet.
+def check_test_share(test_share: Any) -> float:
+    """``test_share``, the share of all tasks that is held out, as a number between 0 and 1.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It lies outside (0, 1).
+    """
+    return check_fraction("test_share", test_share)
+
+
+def task_side(task: Any, test_share: float) -> Side:
+    """``"test"`` for about ``test_share`` of all tasks, the same ones everywhere and for ever; else ``"train"``.
 
     Args:
-        source: Where tasks come from.
+        task: Numbers, texts, arrays, and dicts, lists and objects of them; equal tasks (``task_key``) are on one side.
+        test_share: Share of the tasks that is held out.
+
+    Raises:
+        TypeError: Something in the task has no values that could be written down.
+    """
+    return "test" if _place(task) < test_share * 2.0**64 else "train"
+
+
+def _place(task: Any) -> int:
+    """Where the hash of a task lies, from 0 to 2^64."""
+    key = task_key(task)
+    if not isinstance(key, str):
+        raise TypeError(
+            f"a task must consist of numbers, texts, arrays, and dicts, lists and objects of them, so that its values "
+            f"say on which side of the split it is, got {task!r} of type {type(task).__name__}"
+        )
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
+
+
+def split_list(
+    updates: Iterable[EnvUpdate], test_share: float, test_tasks: Iterable[Any] | None = None
+) -> dict[Side, list[EnvUpdate]]:
+    """All updates of a list by the side that their task is on.
+
+    Where ``task_side`` would leave a side empty, the task whose hash is nearest to the border goes there, so that there
+    is something to train in and something held out wherever two tasks differ. When the list grows until the hash fills
+    that side, this task goes back.
+
+    Args:
+        updates: The list.
+        test_share: Share of all tasks that is held out.
+        test_tasks: The tasks that are held out, instead of what the hash says.
+    """
+    sides: dict[Side, list[EnvUpdate]] = {"train": [], "test": []}
+    if test_tasks is not None:
+        held_out = set(map(task_key, test_tasks))
+        for update in updates:
+            sides["test" if task_key(update.task) in held_out else "train"].append(update)
+        return sides
+    places = [(_place(update.task), update) for update in updates]
+    border = test_share * 2.0**64
+    lowest, highest = min(place for place, _ in places), max(place for place, _ in places)
+    if lowest < highest:
+        if lowest >= border:
+            border = lowest + 1
+        elif highest < border:
+            border = highest
+    for place, update in places:
+        sides["test" if place < border else "train"].append(update)
+    return sides
+
+
+def check_test_tasks(sampler: TaskSampler, test_tasks: Any) -> list[Any]:
+    """``test_tasks`` as a list, if they are some of the tasks of a sampler that has a list of them.
+
+    Raises:
+        TypeError: They are no list.
+        ValueError: One of them is not in the list, or there is none.
+    """
+    if sampler.updates is None:
+        raise ValueError(
+            "test_tasks must be some of a list of tasks, but here tasks are drawn, and a hash of each says on "
+            "which side it is; say how many are held out with test_share"
+        )
+    if isinstance(test_tasks, str) or not isinstance(test_tasks, Iterable):
+        raise TypeError(f"test_tasks must be a list of tasks, got {test_tasks!r}")
+    listed, given = [update.task for update in sampler.updates], list(test_tasks)
+    known = set(map(task_key, listed))
+    unknown = next((task for task in given if task_key(task) not in known), None)
+    if unknown is not None:
+        some = ", ".join(map(repr, listed[:6])) + ", ..." * (len(listed) > 6)
+        raise ValueError(f"test_tasks must be some of the tasks, {some}, got {unknown!r}")
+    return given
+
+
+class SplitTaskSampler(TaskSampler):
+    """Draws those tasks of another sampler that are on one side of the split; the two sides never meet.
+
+    Tasks of a list come in random order, none again before all others. Of a sampler without end, new tasks are drawn
+    until enough are on this side.
+
+    Args:
+        sampler: Any sampler of tasks.
         side: ``"train"`` or ``"test"``.
         test_share: Share of all tasks that is held out.
+        test_tasks: The tasks of a list that are held out, instead of what the hash says.
         generator: Source of randomness; ``None`` means fresh entropy.
+
+    Raises:
+        ValueError: No task of a list is on this side.
     """
 
     def __init__(
         self,
-        source: TaskSource,
+        sampler: TaskSampler,
         side: Side,
         test_share: float = 0.2,
         *,
+        test_tasks: Sequence[Any] | None = None,
         generator: np.random.Generator | int | None = None,
     ) -> None:
         if side not in ("train", "test"):
             raise ValueError(f"side must be 'train' or 'test', got {side!r}")
-        self._source, self._side, self._share = source, side, check_test_share(test_share)
+        self._sampler, self._side, self._share = sampler, side, check_test_share(test_share)
         self._generator = as_generator(generator)
-        listed = source.all_tasks
-        self._list = None if listed is None else source.split_list(self._share)[side]
+        held_out = None if test_tasks is None else check_test_tasks(sampler, test_tasks)
+        listed = sampler.updates
+        self._list = None if listed is None else split_list(listed, self._share, held_out)[side]
         if self._list == []:
             raise ValueError(
                 f"none of the {len(listed or ())} tasks is on the side {side!r} with test_share={self._share:g}; give "
@@ -59,6 +171,10 @@ class SplitTaskSampler(TaskSampler):
         """Tasks on this side of a list; ``None`` where they are drawn without end."""
         return None if self._list is None else len(self._list)
 
+    @property
+    def updates(self) -> list[EnvUpdate] | None:
+        return None if self._list is None else list(self._list)
+
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """A list of ``n_tasks`` updates.
 
@@ -68,41 +184,50 @@ class SplitTaskSampler(TaskSampler):
         """
         count = check_whole("n_tasks", n_tasks, 0)
         if self._list is not None:
-            chosen = sample_indices(count, len(self._list), with_replacement, self._generator)
-            return [self._source.update(self._list[i]) for i in chosen]
-        tasks: list[Any] = []
+            return [self._list[i] for i in sample_indices(count, len(self._list), with_replacement, self._generator)]
+        chosen: list[EnvUpdate] = []
         seen: set[Any] = set()
         what = f"tasks on the side {self._side!r}"
-        with self._source.drawing() as draw:
-            blocks = _blocks(draw, self._generator, what, lambda: len(tasks))
-            while len(tasks) < count:
-                for task in next(blocks):
-                    again = not with_replacement and task_key(task) in seen
-                    if len(tasks) < count and not again and task_side(task, self._share) == self._side:
-                        seen.add(task_key(task))
-                        tasks.append(task)
-        return [self._source.update(task) for task in tasks]
+        with self._sampler.drawing() as draw:
+            blocks = _blocks(draw, self._generator, what, lambda: len(chosen))
+            while len(chosen) < count:
+                for update in next(blocks):
+                    again = not with_replacement and task_key(update.task) in seen
+                    if len(chosen) < count and not again and task_side(update.task, self._share) == self._side:
+                        seen.add(task_key(update.task))
+                        chosen.append(update)
+        return chosen
 
 
 def draw_split(
-    source: TaskSource, num_train: int, num_test: int, test_share: float, generator: np.random.Generator, name: str
-) -> tuple[list[Any], list[Any]]:
-    """Distinct training and held-out tasks; asking for more leaves those that were there before as they were.
+    sampler: TaskSampler,
+    num_train: int,
+    num_test: int,
+    test_share: float,
+    generator: np.random.Generator,
+    name: str,
+    test_tasks: Sequence[Any] | None = None,
+) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
+    """Updates of distinct training and held-out tasks; asking for more leaves those of before as they were.
 
     Args:
-        source: Where they come from.
+        sampler: Any sampler of tasks.
         num_train: Number of training tasks.
         num_test: Number of held-out tasks.
         test_share: Share of all tasks that is held out.
         generator: Source of randomness.
-        name: What errors call the source.
+        name: What errors call the sampler.
+        test_tasks: The tasks of a list that are held out, instead of what the hash says.
+
+    Raises:
+        ValueError: There are not so many different tasks.
     """
     wanted = {"train": num_train, "test": num_test}
-    found: dict[str, dict[Any, Any]] = {"train": {}, "test": {}}
-    listed = source.all_tasks
+    found: dict[str, dict[Any, EnvUpdate]] = {"train": {}, "test": {}}
+    listed = sampler.updates
     if listed is not None:
-        for side, tasks in source.split_list(test_share).items():
-            found[side] = {task_key(task): task for task in tasks}
+        for side, updates in split_list(listed, test_share, test_tasks).items():
+            found[side] = {task_key(update.task): update for update in updates}
         for side, count in wanted.items():
             if len(found[side]) < count:
                 raise ValueError(
@@ -110,36 +235,42 @@ def draw_split(
                     f"test_share={test_share:g}, too few for num_{side}={count}; ask for fewer, or list more tasks"
                 )
     else:
-        with source.drawing() as draw:
+        with sampler.drawing() as draw:
             blocks = _blocks(draw, generator, f"tasks of {name}", lambda: sum(map(len, found.values())))
             while any(len(found[side]) < count for side, count in wanted.items()):
-                for task in next(blocks):
-                    found[task_side(task, test_share)].setdefault(task_key(task), task)
+                for update in next(blocks):
+                    found[task_side(update.task, test_share)].setdefault(task_key(update.task), update)
     train, test = (list(found[side].values())[:count] for side, count in wanted.items())
     return train, test
 
 
-def draw_distinct(source: TaskSource, num_tasks: int, generator: np.random.Generator, name: str) -> list[Any]:
-    """``num_tasks`` tasks that differ from one another, asked for all at once: environments may spread them evenly."""
-    tasks: dict[Any, Any] = {}
-    with source.drawing() as draw:
+def draw_distinct(sampler: TaskSampler, num_tasks: int, generator: np.random.Generator, name: str) -> list[EnvUpdate]:
+    """Updates of ``num_tasks`` different tasks, asked for all at once: environments may spread them evenly.
+
+    Raises:
+        ValueError: There are not so many different tasks.
+    """
+    found: dict[Any, EnvUpdate] = {}
+    with sampler.drawing() as draw:
         for _ in range(_IDLE_BLOCKS):
-            for task in draw(num_tasks - len(tasks), generator):
-                tasks.setdefault(task_key(task), task)
-            if len(tasks) == num_tasks:
-                return list(tasks.values())
+            for update in draw(num_tasks - len(found), generator):
+                found.setdefault(task_key(update.task), update)
+            if len(found) == num_tasks:
+                return list(found.values())
     raise ValueError(
-        f"{name} must have {num_tasks} different tasks for this split, found {len(tasks)}; "
+        f"{name} must have {num_tasks} different tasks for this split, found {len(found)}; "
         "ask for fewer training or test tasks"
     )
 
 
-def _blocks(draw: Draw, generator: np.random.Generator, what: str, count: Callable[[], int]) -> Iterator[list[Any]]:
-    """Blocks of tasks, until many in a row have not brought ``count()`` forward."""
+def _blocks(
+    draw: Draw, generator: np.random.Generator, what: str, count: Callable[[], int]
+) -> Iterator[list[EnvUpdate]]:
+    """Blocks of updates, until many in a row have not brought ``count()`` forward."""
     idle, before = 0, -1
     while idle < _IDLE_BLOCKS:
         idle, before = (idle + 1 if count() == before else 0), count()
-        yield list(draw(_BLOCK, generator))
+        yield draw(_BLOCK, generator)
     raise ValueError(
         f"there seem to be no more than {before} different {what}; ask for fewer, or let more of their values vary"
     )

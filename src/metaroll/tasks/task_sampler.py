@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.seeding import as_generator, isolated_rng
+from metaroll.tasks.task_key import refuse_nan, task_key
 from metaroll.tasks.updates import EnvConstructor, EnvWrapper, SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvUpdate
 
-__all__ = ["FixedTaskSampler", "SetTaskSampler", "TaskSampler", "draw_tasks"]
+__all__ = ["Draw", "FixedTaskSampler", "SetTaskSampler", "TaskSampler", "distinct_tasks", "draw_tasks"]
+
+Draw = Callable[[int, np.random.Generator], list[EnvUpdate]]
+"""``(num, generator) -> num updates``, which depend on the generator alone."""
 
 
 class TaskSampler(ABC):
-    """Draws tasks, as updates that turn an environment into one of that task (specs/meta.md 3.1)."""
+    """Says where tasks come from: draws updates that turn an environment into one of a task (specs/meta.md 3.1).
+
+    ``sample`` is all that a sampler must have. One that has a list of all its tasks gives it as ``updates``; one that
+    draws them from other generators than its own overrides ``drawing``. Splits (``SplitTaskSampler``) use both.
+    """
 
     @abstractmethod
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
@@ -35,16 +44,38 @@ class TaskSampler(ABC):
         """How many tasks there are; ``None`` if unknown or without end."""
         return None
 
+    @property
+    def updates(self) -> list[EnvUpdate] | None:
+        """An update for each task, where there is a list of them; ``None`` where they are drawn."""
+        return None
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[Draw]:
+        """Inside, a function ``(num, generator) -> num updates`` that draws tasks by that generator alone.
+
+        What it takes for that (an environment that is asked, say) is there only inside. By default tasks of a list are
+        drawn independently; a sampler without a list is asked for ``sample``, which has only its own generator.
+        """
+        listed = self.updates
+        if listed is None:
+            yield lambda num, generator: self.sample(num, with_replacement=True)
+        else:
+            yield lambda num, generator: [listed[i] for i in generator.integers(len(listed), size=num)]
+
 
 class SetTaskSampler(TaskSampler):
     """Draws tasks with the environment's own ``sample_tasks``, set with its ``set_task`` (specs/meta.md 3.3).
 
     Args:
         env_constructor: Class or callable that makes the environment.
-        env: Environment that is asked for tasks; by default one is built at once.
+        env: Environment that is asked for tasks; by default one is built when it is first needed.
         wrapper: Called as ``wrapper(env, task)`` around every environment that an update makes or re-uses.
         generator: Source of randomness, handed to ``sample_tasks`` where that takes a ``generator``; ``None`` means
             fresh entropy.
+        tasks: Draws the tasks instead of the environment: ``tasks(num, generator)`` returns ``num`` of them.
+
+    Raises:
+        TypeError: What should be a class or function is none.
     """
 
     def __init__(
@@ -54,20 +85,24 @@ class SetTaskSampler(TaskSampler):
         env: Any = None,
         wrapper: EnvWrapper | None = None,
         generator: np.random.Generator | int | None = None,
+        tasks: Callable[[int, np.random.Generator], Sequence[Any]] | None = None,
     ) -> None:
-        for name, value in (("env_constructor", env_constructor), ("wrapper", wrapper)):
-            if not callable(value) and not (name == "wrapper" and value is None):
+        for name, value in (("env_constructor", env_constructor), ("wrapper", wrapper), ("tasks", tasks)):
+            if not callable(value) and (value is not None or name == "env_constructor"):
                 raise TypeError(f"{name} must be a class or function, got {value!r} of type {type(value).__name__}")
         self._env_constructor = env_constructor
         self._wrapper = wrapper
-        self._env = env_constructor() if env is None else env
+        self._env = env
+        self._tasks = tasks
         self._generator = as_generator(generator)
         self._made_by = None if isinstance(env_constructor, type) else secrets.token_hex(8)
 
     @property
     def n_tasks(self) -> int | None:
-        """The environment's ``num_tasks``, if it has one."""
-        counts = (getattr(layer, "num_tasks", None) for layer in env_layers(self._env))
+        """The environment's ``num_tasks``, if it has one; ``None`` where ``tasks`` draws them."""
+        if self._tasks is not None:
+            return None
+        counts = (getattr(layer, "num_tasks", None) for layer in env_layers(self._asked_env()))
         return next((count for count in counts if count is not None), None)
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
@@ -77,7 +112,35 @@ class SetTaskSampler(TaskSampler):
             n_tasks: How many.
             with_replacement: Has no effect: whether tasks repeat is up to the environment.
         """
-        tasks = draw_tasks(self._env, check_whole("n_tasks", n_tasks, 0), self._generator)
+        count = check_whole("n_tasks", n_tasks, 0)
+        return self._drawn(None if self._tasks is not None else self._asked_env(), count, self._generator)
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[Draw]:
+        if self._tasks is not None or self._env is not None:
+            yield lambda num, generator: self._drawn(self._env, num, generator)
+        elif _samples_without_instance(self._env_constructor):
+            yield lambda num, generator: self._drawn(self._env_constructor, num, generator)
+        else:
+            env = self._env_constructor()
+            try:
+                yield lambda num, generator: self._drawn(env, num, generator)
+            finally:
+                if hasattr(env, "close"):
+                    env.close()
+
+    def _asked_env(self) -> Any:
+        if self._env is None:
+            self._env = self._env_constructor()
+        return self._env
+
+    def _drawn(self, env: Any, num_tasks: int, generator: np.random.Generator) -> list[EnvUpdate]:
+        if self._tasks is None or num_tasks == 0:
+            tasks = draw_tasks(env, num_tasks, generator)
+        else:
+            tasks = list(self._tasks(num_tasks, generator))
+            if len(tasks) != num_tasks:
+                raise ValueError(f"tasks({num_tasks}, generator) must return {num_tasks} tasks, got {len(tasks)}")
         return [SetTaskUpdate(self._env_constructor, task, self._wrapper, made_by=self._made_by) for task in tasks]
 
 
@@ -106,6 +169,10 @@ class FixedTaskSampler(TaskSampler):
         """Length of the list."""
         return len(self._updates)
 
+    @property
+    def updates(self) -> list[EnvUpdate]:
+        return list(self._updates)
+
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
         """The first ``n_tasks`` updates, or ``n_tasks`` draws from all of them ``with_replacement``."""
         count = check_whole("n_tasks", n_tasks, 0)
@@ -117,6 +184,32 @@ class FixedTaskSampler(TaskSampler):
                 "ask for fewer, or sample with_replacement=True"
             )
         return self._updates[:count]
+
+
+def distinct_tasks(tasks: Any) -> list[Any]:
+    """The different tasks of a list.
+
+    Raises:
+        TypeError: ``tasks`` is no list.
+        ValueError: It is empty, or a task holds NaN.
+    """
+    if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+        raise TypeError(
+            f"tasks must be a list of tasks, a dict of distributions, or a function (num, generator) -> tasks, "
+            f"got {tasks!r}"
+        )
+    listed = list({task_key(task): task for task in tasks}.values())
+    if not listed:
+        raise ValueError("tasks must hold at least one task, got none")
+    for position, task in enumerate(listed):
+        refuse_nan(f"tasks[{position}]", task)
+    return listed
+
+
+def _samples_without_instance(constructor: Any) -> bool:
+    """Whether tasks can be drawn from a class itself, without an environment (and its simulator)."""
+    method = inspect.getattr_static(constructor, "sample_tasks", None) if isinstance(constructor, type) else None
+    return isinstance(method, classmethod | staticmethod)
 
 
 def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list[Any]:

@@ -6,14 +6,13 @@ import contextlib
 import functools
 import secrets
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-import numpy as np
-
+from metaroll.tasks.task_key import task_key
 from metaroll.types import EnvUpdate
 
-__all__ = ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate", "env_layers", "layer_with", "task_key"]
+__all__ = ["ExistingEnvUpdate", "NewEnvUpdate", "SetTaskUpdate", "env_layers", "layer_with"]
 
 EnvConstructor = Callable[[], Any]
 EnvWrapper = Callable[[Any, Any], Any]
@@ -21,26 +20,6 @@ EnvWrapper = Callable[[Any, Any], Any]
 # Marks that an update leaves on the environments and wrappers that it makes, so that a later one finds its way back.
 _MADE_BY = "_metaroll_made_by"
 _WRAPS = "_metaroll_wraps"
-
-
-def task_key(task: Any) -> Hashable:
-    """A hashable stand-in for ``task``: equal exactly where the tasks hold the same values.
-
-    Dicts, lists, tuples and arrays are compared by what they contain, so ``{"goal": [0, 1]}`` equals
-    ``{"goal": np.array([0.0, 1.0])}``; any other object by its own ``==``, or by identity if it is not hashable.
-    """
-    if isinstance(task, np.ndarray | np.generic):
-        task = task.tolist()
-    if isinstance(task, Mapping):
-        items = ((str(name), task_key(value)) for name, value in task.items())
-        return ("mapping", tuple(sorted(items, key=lambda item: item[0])))
-    if isinstance(task, list | tuple):
-        return ("sequence", tuple(task_key(entry) for entry in task))
-    try:
-        hash(task)
-    except TypeError:
-        return ("object", id(task))
-    return task
 
 
 def env_layers(env: Any) -> Iterator[Any]:
@@ -122,7 +101,7 @@ class ExistingEnvUpdate(EnvUpdate):
             "use NewEnvUpdate or SetTaskUpdate to build environments where they are needed",
             stacklevel=2,
         )
-        return self.__dict__
+        return dict(self.__dict__)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not ExistingEnvUpdate:

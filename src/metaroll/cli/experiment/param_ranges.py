@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from metaroll.envs.lookup.source import make_env
 from metaroll.tasks.domain_access import check_domain_params, set_domain_params
-from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.tasks.task_sources import as_randomizer
+from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 
 __all__ = ["parse_ranges", "ranges_randomizer"]
 

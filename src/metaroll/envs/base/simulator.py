@@ -14,7 +14,7 @@ import numpy as np
 
 from metaroll.errors import ShapeError
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, TaskNote
 
 __all__ = [
     "Columns",
@@ -87,7 +87,7 @@ class Simulator(ABC):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether ``update`` is one that rows can be told; by default only none at all."""
-        return update is None or type(update) is EnvUpdate
+        return update is None or isinstance(update, TaskNote)
 
     def accepts_plan(self, plan: RolloutPlan) -> bool:
         """Whether rows can run ``plan``."""

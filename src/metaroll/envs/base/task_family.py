@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,19 @@ from metaroll.envs.base.reset_task import ResetTaskMaker
 from metaroll.errors import DataError
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_domain_params
-from metaroll.tasks.hashed_split import check_test_share, task_side
-from metaroll.tasks.split_sampler import SplitTaskSampler, draw_distinct, draw_split
-from metaroll.tasks.task_sampler import FixedTaskSampler, TaskSampler
-from metaroll.tasks.task_sources import ConstructorTasks, EnvTasks, ParamTasks, TaskSource, as_randomizer
-from metaroll.tasks.updates import EnvConstructor, layer_with
+from metaroll.tasks.domain_randomizer import DomainRandomizer, are_distributions, as_randomizer
+from metaroll.tasks.finite_samplers import named_constructors
+from metaroll.tasks.split_sampler import (
+    SplitTaskSampler,
+    check_test_share,
+    check_test_tasks,
+    draw_distinct,
+    draw_split,
+    split_list,
+    task_side,
+)
+from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler, distinct_tasks
+from metaroll.tasks.updates import EnvConstructor, NewEnvUpdate, SetTaskUpdate, layer_with
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["TaskFamily", "register_family", "registered_families"]
@@ -40,11 +49,13 @@ class TaskFamily:
         num_test_tasks: Default number of held-out tasks.
         horizon: Steps of an episode; ``None`` if it has no end of its own.
         description: One line.
-        source: Where tasks come from; ``None``: the environment has ``sample_tasks`` and ``set_task``.
+        source: Sampler of all tasks, or a function that makes it when it is first needed; ``None``: the environment has
+            ``sample_tasks`` and ``set_task``.
         test_share: Share of all tasks that is held out. Then a hash of its values says on which side a task is, once
             and for all. ``None`` splits as publications do: the first and the last tasks of one list.
         same_tasks: Held-out tasks are the training tasks, as published where there are so few (only with
             ``test_share=None``).
+        test_tasks: Which tasks of a list are held out, instead of what the hash says.
     """
 
     name: str
@@ -53,9 +64,10 @@ class TaskFamily:
     num_test_tasks: int
     horizon: int | None
     description: str = ""
-    source: TaskSource | None = None
+    source: TaskSampler | Callable[[], TaskSampler] | None = None
     test_share: float | None = None
     same_tasks: bool = False
+    test_tasks: tuple[Any, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.horizon is not None:
@@ -87,10 +99,11 @@ class TaskFamily:
             test_share: Share of all tasks that is held out.
             description: One line.
         """
-        maker, randomizer = _maker(make_env), as_randomizer(params)
-        source, env = ParamTasks(maker, randomizer), maker()
+        maker = _maker(make_env)
+        source = DomainRandomizer(*as_randomizer(params).domain_params, generator=0, env_constructor=maker)
+        env = maker()
         try:
-            _check_params(maker, env, randomizer.names)
+            _check_params(maker, env, source.names)
             _try_params(maker, env, source)
             limit = EnvSpec.from_env(env).max_episode_length
         finally:
@@ -149,19 +162,20 @@ class TaskFamily:
                 )
             told_by_reset = option is not None or layer_with(env, "set_task") is None
             limit = EnvSpec.from_env(env).max_episode_length
-            source = EnvTasks(maker, tasks)
+            source = _sampler(maker, tasks)
             if not told_by_reset:
-                _try_task(maker, env, source)
+                _try_task(maker, env, source, tasks)
         finally:
             _close(env)
         name = _name_of(maker) if name is None else name
         if told_by_reset:
             maker = ResetTaskMaker(maker, "task" if option is None else option)
-            source = EnvTasks(maker, tasks)
+            source = _sampler(maker, tasks)
         share = check_test_share(test_share)
-        _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
-        sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
-        return cls(name, maker, *sizes, limit if horizon is None else horizon, description, source, share)
+        held_out = _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        sizes = _sizes(source, share, held_out, num_train_tasks, num_test_tasks)
+        limit = limit if horizon is None else horizon
+        return cls(name, maker, *sizes, limit, description, source, share, test_tasks=held_out)
 
     @classmethod
     def from_constructors(
@@ -190,22 +204,25 @@ class TaskFamily:
             test_tasks: Names of those that are held out, instead of what the hash says; ``[]`` means none.
             description: One line.
         """
-        source, share = ConstructorTasks(constructors), check_test_share(test_share)
-        for task in source.all_tasks:
-            check_no_arguments(source.update(task).env_constructor, task)
-        first: Callable[[], Any] = source.update(source.all_tasks[0])
+        named, share = named_constructors(constructors), check_test_share(test_share)
+        for task, constructor in named.items():
+            check_no_arguments(constructor, task)
+        updates = [NewEnvUpdate(constructor, task=task) for task, constructor in named.items()]
+        source, first = FixedTaskSampler(updates), updates[0]
         if horizon is None:
             env = first()
             horizon = EnvSpec.from_env(env).max_episode_length
             _close(env)
-        _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
-        sizes = _sizes(source, share, num_train_tasks, num_test_tasks)
-        return cls(name, first, *sizes, horizon, description, source, share)
+        held_out = _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        sizes = _sizes(source, share, held_out, num_train_tasks, num_test_tasks)
+        return cls(name, first, *sizes, horizon, description, source, share, test_tasks=held_out)
 
     @property
-    def tasks(self) -> TaskSource:
-        """Where tasks come from."""
-        return EnvTasks(self.env_constructor) if self.source is None else self.source
+    def tasks(self) -> TaskSampler:
+        """Sampler of all tasks, of both sides of the split."""
+        if isinstance(self.source, TaskSampler):
+            return self.source
+        return SetTaskSampler(self.env_constructor) if self.source is None else self.source()
 
     def split(
         self, num_train: int | None = None, num_test: int | None = None, seed: int = 0
@@ -220,22 +237,16 @@ class TaskFamily:
             num_test: Number of held-out tasks; ``None`` means the family's own.
             seed: The same seed and numbers give the same tasks, everywhere.
         """
-        counts = {
-            "num_train": self.num_train_tasks if num_train is None else num_train,
-            "num_test": self.num_test_tasks if num_test is None else num_test,
-        }
-        for name, count in counts.items():
-            check_whole(name, count, 0)
-        source, generator = self.tasks, np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
-        if self.test_share is None:
-            num = max(counts.values()) if self.same_tasks else sum(counts.values())
-            tasks = draw_distinct(source, num, generator, self.name)
-            begin = 0 if self.same_tasks else counts["num_train"]
-            train, test = tasks[: counts["num_train"]], tasks[begin : begin + counts["num_test"]]
-        else:
-            sizes = counts["num_train"], counts["num_test"]
-            train, test = draw_split(source, *sizes, self.test_share, generator, self.name)
-        return [source.update(task) for task in train], [source.update(task) for task in test]
+        num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
+        num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
+        generator = np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
+        if self.test_share is not None:
+            sizes = num_train, num_test
+            return draw_split(self.tasks, *sizes, self.test_share, generator, self.name, self.test_tasks)
+        count = max(num_train, num_test) if self.same_tasks else num_train + num_test
+        updates = draw_distinct(self.tasks, count, generator, self.name)
+        begin = 0 if self.same_tasks else num_train
+        return updates[:num_train], updates[begin : begin + num_test]
 
     def samplers(self, seed: int = 0) -> tuple[TaskSampler, TaskSampler]:
         """Samplers of training tasks and of held-out tasks, which never meet.
@@ -249,9 +260,11 @@ class TaskFamily:
         if self.test_share is None:
             train, test = self.split(seed=seed)
             return FixedTaskSampler(train, generator=seed), FixedTaskSampler(test, generator=seed)
-        source, share = self.tasks, self.test_share
+        source, share, held_out = self.tasks, self.test_share, self.test_tasks
         train, test = (
-            SplitTaskSampler(source, side, share, generator=derive_seed("sampler", side, self.name, int(seed)))
+            SplitTaskSampler(
+                source, side, share, test_tasks=held_out, generator=derive_seed("sampler", side, self.name, int(seed))
+            )
             for side in ("train", "test")
         )
         return train, test
@@ -301,20 +314,34 @@ def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
         ) from error
 
 
-def _try_params(maker: Any, env: Any, source: ParamTasks) -> None:
+def _sampler(maker: Any, tasks: Any) -> TaskSampler:
+    """A sampler of tasks that are set with ``set_task``: of a list, of distributions, of a function or of the env."""
+    if isinstance(tasks, Mapping | DomainRandomizer) or are_distributions(tasks):
+        return SetTaskSampler(maker, tasks=as_randomizer(tasks, "tasks").draw)
+    if tasks is None:
+        return SetTaskSampler(maker)
+    if callable(tasks):
+        draw: Any = tasks
+        return SetTaskSampler(maker, tasks=draw)
+    mark = None if isinstance(maker, type) else secrets.token_hex(8)
+    return FixedTaskSampler([SetTaskUpdate(maker, task, made_by=mark) for task in distinct_tasks(tasks)])
+
+
+def _try_params(maker: Any, env: Any, source: DomainRandomizer) -> None:
     """Set one draw: a range in which no value is possible need not wait until it is used."""
-    (task,) = source.randomizer.draw(1, np.random.default_rng(0))
     try:
-        source.update(task)(env)
+        with source.drawing() as draw:
+            draw(1, np.random.default_rng(0))[0](env)
     except Exception as error:
         raise ValueError(f"params of {_name_of(maker)} cannot be set: {type(error).__name__}: {error}") from error
 
 
-def _try_task(maker: Any, env: Any, source: EnvTasks) -> None:
+def _try_task(maker: Any, env: Any, source: TaskSampler, tasks: Any) -> None:
     """Set one task, where tasks are at hand: what is wrong with all of them need not wait until they are used."""
-    task = source.example()
-    if task is None:
+    if source.updates is None and (tasks is None or callable(tasks)):
         return
+    with source.drawing() as draw:
+        task = draw(1, np.random.default_rng(0))[0].task if source.updates is None else source.updates[0].task
     try:
         layer_with(env, "set_task").set_task(task)
     except Exception as error:
@@ -332,28 +359,31 @@ def _name_of(maker: Any) -> str:
 
 
 def _hold_out(
-    source: TaskSource, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
-) -> None:
-    """Hold out what was said; where no held-out task is wanted, none is made one that the hash does not hold out."""
-    listed = source.all_tasks
+    source: TaskSampler, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
+) -> tuple[Any, ...] | None:
+    """What is held out as said; where no held-out task is wanted, none is made one that the hash does not hold out."""
     if test_tasks is not None:
-        source.hold_out(test_tasks)
-    elif listed is None:
-        return
-    elif num_test == 0 and (len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)):
-        source.hold_out(())
-    elif len(listed) == 1 and (num_train is None or num_test is None):
+        return tuple(check_test_tasks(source, test_tasks))
+    if source.updates is None:
+        return None
+    listed = [update.task for update in source.updates]
+    if num_test == 0 and (len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)):
+        return ()
+    if len(listed) == 1 and (num_train is None or num_test is None):
         raise ValueError(
             f"there must be at least two tasks, one to train in and one to hold out, got {listed[0]!r} alone; list "
             "more tasks, or say that none is held out: test_tasks=[]"
         )
+    return None
 
 
-def _sizes(source: TaskSource, share: float, num_train: int | None, num_test: int | None) -> tuple[int, int]:
+def _sizes(
+    source: TaskSampler, share: float, held_out: Sequence[Any] | None, num_train: int | None, num_test: int | None
+) -> tuple[int, int]:
     """Numbers of tasks as given, else all that a list has on each side, else the usual ones."""
-    usual, listed = (_NUM_TRAIN, _NUM_TEST), source.all_tasks
+    usual, listed = (_NUM_TRAIN, _NUM_TEST), source.updates
     if listed is not None:
-        sides = source.split_list(share)
+        sides = split_list(listed, share, held_out)
         usual = len(sides["train"]), len(sides["test"])
     return usual[0] if num_train is None else num_train, usual[1] if num_test is None else num_test
 

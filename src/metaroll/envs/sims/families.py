@@ -11,7 +11,6 @@ from metaroll.envs.sims.model import SimModel
 from metaroll.envs.sims.registration import SIMS, SimMaker, sim_constructor
 from metaroll.tasks.distributions import BernoulliDomainParam, DomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange, params_from_rules
-from metaroll.tasks.task_sources import ParamTasks
 
 __all__ = ["DEFAULT_RANGES", "ranges_of"]
 
@@ -137,7 +136,8 @@ def ranges_of(model: SimModel | None) -> Mapping[str, RandomizationRange | Domai
 
 def _randomizer(name: str) -> DomainRandomizer:
     model = sim_constructor(name)().model
-    return DomainRandomizer(*params_from_rules(model.nominal, ranges_of(model) or {}), generator=0)
+    params = params_from_rules(model.nominal, ranges_of(model) or {})
+    return DomainRandomizer(*params, generator=0, env_constructor=SimMaker(name))
 
 
 for entry in SIMS:
@@ -151,7 +151,7 @@ for entry in SIMS:
             20,
             _HORIZONS[entry.short_name],
             f"{entry.description}; random constants",
-            ParamTasks(SimMaker(entry.short_name), functools.partial(_randomizer, entry.short_name)),
+            functools.partial(_randomizer, entry.short_name),
             0.2,
         )
     )

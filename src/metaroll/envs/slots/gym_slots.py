@@ -31,7 +31,7 @@ from metaroll.tasks.domain_access import domain_params_of
 from metaroll.tasks.env_copies import copy_env
 from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep, TaskNote
 
 __all__ = ["GymSlots"]
 
@@ -277,16 +277,15 @@ class _EnvGroup:
 
     def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
         """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
-        if update is None or type(update) is EnvUpdate:
+        if update is None or isinstance(update, TaskNote):
             return self.fresh(slot)
-        if getattr(update, "builds_env", False):
+        if update.builds_env:
             self._drop(slot)
             env = update(None)
         else:
-            carried = self.envs[slot] is not None and self._carried[slot]
-            replaces = getattr(update, "replaces", None)
+            carried = None if self.envs[slot] is None else self._carried[slot]
             # An update that does not say so may leave traces of the one before: it gets an untouched environment.
-            may_stay = carried and replaces is not None and replaces(carried)
+            may_stay = carried is not None and update.replaces(carried)
             if not may_stay and isinstance(update, SetTaskUpdate):
                 may_stay = self._unpark(slot, update)
                 if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again

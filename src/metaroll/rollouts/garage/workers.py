@@ -329,7 +329,8 @@ def _joined(parts: Sequence[StepSequence]) -> StepSequence:
         groups = [getattr(part, name) for part in parts if name in part.data_names]
         if len(groups) == len(parts):
             fields[name] = {key: np.concatenate([group[key] for group in groups]) for key in groups[0]}
-    return StepSequence(complete=True, rollout_info=parts[-1].rollout_info, **fields)
+    bounds = [0, len(fields["rewards"])]
+    return StepSequence(complete=True, rollout_bounds=bounds, rollout_info=parts[-1].rollout_info, **fields)
 
 
 def _time_step(part: StepSequence, env_spec: EnvSpec) -> TimeStep:

@@ -113,7 +113,7 @@ class Domains:
         try:
             for update in updates:
                 # An environment serves another domain, too, if that sets all that the last one did.
-                if update is not None and before is not None and not _replaces(update, before):
+                if update is not None and before is not None and not update.replaces(before):
                     self.source.close(env)
                     env = self.source.make()
                 env = env if update is None else update(env)
@@ -132,7 +132,3 @@ class Domains:
                 "state, or pass init_states"
             )
         return state
-
-
-def _replaces(update: EnvUpdate, before: EnvUpdate) -> bool:
-    return isinstance(update, DomainParamUpdate) and update.replaces(before)

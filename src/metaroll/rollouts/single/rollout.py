@@ -22,7 +22,7 @@ from metaroll.rollouts.single.policy_proxies import TimedPolicy
 from metaroll.rollouts.single.render import Renderer, gym_mode
 from metaroll.seeding import fresh_seed, seed_sequence
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan
+from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan, TaskNote
 
 __all__ = ["rollout"]
 
@@ -130,11 +130,7 @@ def rollout(
 
 def _marker(update: DomainParamUpdate | None) -> EnvUpdate | None:
     """Says in the plan what is set in the environment itself; the slots need not (and an uncopyable one could not)."""
-    if update is None:
-        return None
-    marker = EnvUpdate()
-    marker.task = update.task
-    return marker
+    return None if update is None else TaskNote(update.task)
 
 
 def _run(

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.tasks.leak_guard import find_overlaps
+from metaroll.tasks.task_key import task_key
 from metaroll.tasks.task_sampler import TaskSampler
-from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate, task_key
+from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["draw_held_out", "env_spec_of", "refuse_overlap", "with_tasks"]
@@ -41,12 +43,10 @@ def env_spec_of(algo: Any, update: EnvUpdate) -> EnvSpec:
 
 def refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:
     """``TaskOverlapError`` if one of ``updates`` is for a training task (values are compared exactly)."""
-    known = {task_key(task): i for i, task in enumerate(train_tasks or ()) if task is not None}
-    for position, update in enumerate(updates):
-        if isinstance(update, NewEnvUpdate) and isinstance(update.task, str):
-            continue  # the name of a constructor: two lambdas share one without being the same
-        same = known.get(task_key(update.task))
-        if update.task is not None and same is not None:
+    for position, same in find_overlaps(train_tasks or (), [update.task for update in updates]):
+        update = updates[position]
+        # The name of a constructor tells nothing: two lambdas share one without being the same.
+        if update.task is not None and not (isinstance(update, NewEnvUpdate) and isinstance(update.task, str)):
             raise TaskOverlapError(
                 f"test task {position} is training task {same}: {update.task!r}; split the tasks so that none is in "
                 "both, or pass allow_overlap=True to the MetaEvaluator"

@@ -223,7 +223,7 @@ class PolicyEvaluator(EvaluatorState):
         returns = episode_returns(rollouts, self.return_reward_key).reshape(len(updates), self.num_episodes)
         return PolicyEvaluation(
             returns=returns,
-            tasks=[getattr(update, "task", None) for update in updates],
+            tasks=[None if update is None else update.task for update in updates],
             task_names=[f"task {i}" for i in range(len(updates))],
             reward_key=self.return_reward_key,
             env_steps=sum(len(rollout) for rollout in rollouts),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.errors import SnapshotError
-from metaroll.tasks.updates import task_key
+from metaroll.tasks.task_key import task_key
 from metaroll.training.store.files import is_tree, tree_structure
 from metaroll.training.store.snapshots import BUFFERS, Snapshot
 

@@ -17,7 +17,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from metaroll.data.atomic_files import temporary_path, write_atomic
-from metaroll.errors import SnapshotError
+from metaroll.data.plain_data import decode, encode
+from metaroll.errors import RecordingError, SnapshotError
 
 __all__ = [
     "checksum",
@@ -32,10 +33,9 @@ __all__ = [
     "write_json",
 ]
 
-_FORMAT = 1
+_FORMAT = 2
 _CHUNK = 1 << 22
 _CURE = "choose another snapshot with from_epoch=..., or restore the file from a copy"
-_NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def flush_folder(folder: str | Path) -> None:
@@ -103,12 +103,18 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     Args:
         folder: Existing folder.
         name: Name of the tree.
-        tree: Nested dicts (keys texts or integers), lists and tuples of tensors, arrays, ints, floats, texts, bools
-            and ``None``. Tensors come back on the CPU.
+        tree: Nested dicts, lists, tuples and sets of tensors, arrays, numbers, texts, bytes, bools and ``None``.
+            Tensors come back on the CPU.
+
+    Raises:
+        TypeError: Something in it cannot be saved.
     """
     folder = Path(folder)
     arrays: dict[str, np.ndarray] = {}
-    structure = _encode(tree, name, arrays)
+    try:
+        structure = encode(tree, name, arrays)
+    except RecordingError as error:
+        raise TypeError(f"a state cannot be saved: {error}") from error
     arrays_path = folder / f"{name}.safetensors"
     temporary = temporary_path(arrays_path)
     try:
@@ -145,7 +151,7 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     if found != document["arrays"]:
         raise SnapshotError(f"{arrays_path} is damaged ({_difference(document['arrays'], found)}); {hint}")
     try:
-        return _decode(document["tree"], load_file(arrays_path))
+        return decode(document["tree"], load_file(arrays_path))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {hint}") from error
 
@@ -153,8 +159,8 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
 def is_tree(value: Any) -> bool:
     """Whether ``save_tree`` can write ``value``."""
     try:
-        _encode(value, "value", {})
-    except TypeError:
+        encode(value, "value", {})
+    except RecordingError:
         return False
     return True
 
@@ -163,85 +169,6 @@ def _difference(expected: Mapping[str, int], found: Mapping[str, int]) -> str:
     if expected["size"] != found["size"]:
         return f"{found['size']} bytes instead of {expected['size']}"
     return "its checksum differs from the one that was written down"
-
-
-def _encode(node: Any, path: str, arrays: dict[str, np.ndarray]) -> Any:
-    if isinstance(node, torch.Tensor):
-        return _encode_tensor(node, path, arrays)
-    if isinstance(node, np.ndarray):
-        return {"$array": _store(node, path, arrays)}
-    if isinstance(node, np.generic):
-        return {"$scalar": _store(np.asarray(node), path, arrays)}
-    if isinstance(node, Mapping):
-        return _encode_mapping(node, path, arrays)
-    if isinstance(node, list | tuple):
-        items = [_encode(child, f"{path}/{i}", arrays) for i, child in enumerate(node)]
-        return items if isinstance(node, list) else {"$tuple": items}
-    if isinstance(node, float) and not math.isfinite(node):
-        return {"$float": "nan" if math.isnan(node) else ("inf" if node > 0 else "-inf")}
-    if node is None or type(node) in (bool, int, float, str):
-        return node
-    raise TypeError(
-        f"{path} cannot be saved: expected a tensor, array, number, text, bool, None, or a dict or list of those, "
-        f"got {type(node).__name__}"
-    )
-
-
-def _encode_mapping(node: Mapping[Any, Any], path: str, arrays: dict[str, np.ndarray]) -> Any:
-    for key in node:
-        if type(key) not in (str, int):
-            raise TypeError(f"keys of {path} must be texts or integers, got {key!r}")
-    items = [(key, _encode(child, f"{path}/{key}", arrays)) for key, child in node.items()]
-    if all(isinstance(key, str) and not key.startswith("$") for key in node):
-        return dict(items)
-    return {"$dict": [list(item) for item in items]}  # optimizer states have integer keys
-
-
-def _encode_tensor(tensor: torch.Tensor, path: str, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    tensor = tensor.detach().cpu().contiguous()
-    try:
-        return {"$tensor": _store(tensor.numpy(), path, arrays)}
-    except TypeError:  # dtypes that NumPy lacks, such as bfloat16
-        data = tensor.reshape(-1).view(torch.uint8).numpy()
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        return {"$bytes": _store(data, path, arrays), "dtype": dtype, "shape": list(tensor.shape)}
-
-
-def _store(array: np.ndarray, path: str, arrays: dict[str, np.ndarray]) -> str:
-    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-        raise TypeError(f"{path} cannot be saved: arrays must hold bools, integers or floats, got dtype {array.dtype}")
-    key, count = path, 2
-    while key in arrays:  # the keys "a/b" and "a" -> "b" give the same path
-        key, count = f"{path}~{count}", count + 1
-    arrays[key] = np.require(array, array.dtype.newbyteorder("="), "C")
-    return key
-
-
-def _decode(node: Any, arrays: Mapping[str, np.ndarray]) -> Any:
-    if isinstance(node, list):
-        return [_decode(child, arrays) for child in node]
-    if not isinstance(node, dict):
-        return node
-    kind = next(iter(node), "")
-    if not kind.startswith("$"):
-        return {key: _decode(child, arrays) for key, child in node.items()}
-    value = node[kind]
-    if kind == "$dict":
-        return {key: _decode(child, arrays) for key, child in value}
-    if kind == "$tuple":
-        return tuple(_decode(child, arrays) for child in value)
-    if kind == "$float":
-        return _NONFINITE[value]
-    array = arrays[value]
-    if kind == "$array":
-        return array
-    if kind == "$scalar":
-        return array[()]
-    if kind == "$tensor":
-        return torch.from_numpy(array)
-    if kind == "$bytes":
-        return torch.from_numpy(array).view(getattr(torch, node["dtype"])).reshape(node["shape"])
-    raise ValueError(f"unknown node {kind}")
 
 
 def tree_structure(tree: Any) -> Any:

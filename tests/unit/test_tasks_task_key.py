@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from collections import namedtuple
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
-from metaroll.tasks.hashed_split import check_test_share, task_numbers, task_side, task_text
+from metaroll.tasks.split_sampler import check_test_share, task_side
+from metaroll.tasks.task_key import task_key, task_numbers
 
 Goal = namedtuple("Goal", ["name", "data"])
 
@@ -18,6 +21,10 @@ Goal = namedtuple("Goal", ["name", "data"])
 class Place:
     x: float
     y: float
+
+
+class When(datetime.date):
+    """Its values are not its attributes."""
 
 
 class Plain:
@@ -34,13 +41,14 @@ class Plain:
         (-0.0, "0"),
         (2**60 + 1, "1152921504606846977"),
         (Goal("reach", b"x"), "['reach',b'x']"),
+        ({"goal": torch.tensor([0.0, 2.5])}, "{'goal':[0,2.5]}"),
         (Place(1.0, 2.5), "Place{'x':1,'y':2.5}"),
         (Plain(3), "Plain{'mass':3}"),
         (None, "None"),
     ],
 )
 def test_equal_values_give_one_text(task, text):
-    assert task_text(task) == text
+    assert task_key(task) == text
 
 
 def test_the_side_is_the_first_64_bits_of_a_hash():
@@ -65,8 +73,24 @@ def test_what_has_no_values_is_refused():
     with pytest.raises(TypeError, match="a task must consist of numbers, texts, arrays"):
         task_side(lambda: None, 0.2)
     for share in (0, 1, 1.5, "0.2", True):
-        with pytest.raises(ValueError, match="test_share must be a share"):
+        with pytest.raises((ValueError, TypeError), match="test_share must"):
             check_test_share(share)
+
+
+def test_things_without_values_are_compared_by_themselves():
+    class Loop:
+        def __init__(self):
+            self.me = self
+
+    def function():
+        pass
+
+    assert task_key({"make": function, "x": 1}) == task_key({"x": 1.0, "make": function}) != task_key({"x": 1})
+    assert task_key({"make": function}) != task_key({"make": lambda: None})
+    first, other = When(2020, 1, 1), When(2021, 1, 1)
+    assert task_key(first) == task_key(When(2020, 1, 1)) != task_key(other)
+    loop = Loop()
+    assert task_key(loop) == task_key(loop) != task_key(Loop())
 
 
 def test_numbers_of_a_task_have_names():

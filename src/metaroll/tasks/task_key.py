@@ -1,0 +1,111 @@
+"""The values of a task: one canonical form, by which tasks are compared, split and found again, and its numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["refuse_nan", "task_key", "task_numbers"]
+
+
+def task_key(task: Any) -> Hashable:
+    """The canonical form of ``task``: equal exactly where tasks hold the same values.
+
+    It is a text, the same in every process and on every machine: ``{"goal": np.array([0.0, 1.0])}`` and
+    ``{"goal": (False, 1)}`` both give ``"{'goal':[0,1]}"``. Objects are written as their class and attributes.
+
+    Only where something in the task has no values that could be written down (a function, a class) is it a tuple of
+    the text and these things, which are compared by their own ``==``, or by identity if they are not hashable.
+    """
+    others: list[Hashable] = []
+    try:
+        text = _text(task, others)
+    except RecursionError:  # it holds itself
+        return _by_itself(task)
+    return text if not others else (text, *others)
+
+
+def _text(task: Any, others: list[Hashable]) -> str:
+    """The text of ``task``; what cannot be written goes to ``others``."""
+    task = _plain(task)
+    if task is None or isinstance(task, str | bytes):
+        return repr(task)
+    if isinstance(task, int | float):
+        number = float(task)
+        return repr(int(task)) if number.is_integer() else repr(number)
+    if isinstance(task, Mapping):
+        entries = sorted(((str(name), value) for name, value in task.items()), key=lambda entry: entry[0])
+        return "{" + ",".join(f"{name!r}:{_text(value, others)}" for name, value in entries) + "}"
+    if isinstance(task, list | tuple):
+        return "[" + ",".join(_text(entry, others) for entry in task) + "]"
+    values = _values_of(task)
+    if values is None:
+        others.append(_by_itself(task))
+        return "?"
+    return f"{type(task).__qualname__}{_text(values, others)}"
+
+
+def _plain(task: Any) -> Any:
+    """Arrays and tensors as lists and numbers."""
+    if isinstance(task, torch.Tensor):
+        return task.detach().cpu().tolist()
+    return task.tolist() if isinstance(task, np.ndarray | np.generic) else task
+
+
+def _by_itself(task: Any) -> Hashable:
+    try:
+        hash(task)
+    except TypeError:
+        return ("object", id(task))
+    return task
+
+
+def task_numbers(task: Any) -> dict[str, float]:
+    """Name -> value of all numbers in ``task``: ``{"goal": [0, 1]}`` gives ``{"goal[0]": 0.0, "goal[1]": 1.0}``."""
+    found: dict[str, float] = {}
+    _collect(task, "", found)
+    return found
+
+
+def _collect(task: Any, name: str, found: dict[str, float]) -> None:
+    task = _plain(task)
+    if isinstance(task, bool | int | float):
+        found[name or "task"] = float(task)
+    elif isinstance(task, Mapping):
+        for key, value in task.items():
+            _collect(value, f"{name}.{key}" if name else str(key), found)
+    elif isinstance(task, list | tuple):
+        for position, value in enumerate(task):
+            _collect(value, f"{name}[{position}]", found)
+    elif task is not None and not isinstance(task, str | bytes):
+        values = _values_of(task)
+        if values is not None:
+            _collect(values, name, found)
+
+
+def _values_of(task: Any) -> dict[str, Any] | None:
+    """The attributes of an object, which are its values."""
+    if dataclasses.is_dataclass(task) and not isinstance(task, type):
+        return {field.name: getattr(task, field.name) for field in dataclasses.fields(task)}
+    if isinstance(task, type) or callable(task) or not hasattr(task, "__dict__"):
+        return None
+    values = dict(vars(task))
+    # What is equal by other means than its attributes (a subclass of datetime, say) has its values elsewhere.
+    return values if values or type(task).__eq__ is object.__eq__ else None
+
+
+def refuse_nan(name: str, task: Any) -> None:
+    """Raise unless ``task`` is without NaN, which equals nothing; ``name`` is what the message calls it.
+
+    Raises:
+        ValueError: A number in it is NaN.
+    """
+    wrong = next((number for number, value in task_numbers(task).items() if math.isnan(value)), None)
+    if wrong is not None:
+        where = "" if wrong == "task" else f" ({wrong} is NaN)"
+        raise ValueError(f"{name} must be without NaN, which equals nothing, got {task!r}{where}")
