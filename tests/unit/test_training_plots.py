@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation
+from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
 from metaroll.training.figures import plots
 from metaroll.training.figures.plots import plot_adaptation_curve, plot_learning_curve
 from metaroll.training.store.metrics_log import MetricsLog

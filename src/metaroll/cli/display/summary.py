@@ -18,7 +18,7 @@ from metaroll.cli.display.progress import duration
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation
+from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
 from metaroll.training.store.files import to_plain
 
 __all__ = ["closing_panel", "draw_pictures", "evaluation_values", "print_json"]

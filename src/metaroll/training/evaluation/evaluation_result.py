@@ -1,4 +1,4 @@
-"""What a meta-test found: returns of all episodes of all cells, and what to read from them."""
+"""What an evaluation found: the returns of all its episodes, and what to read from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metaroll.functional.robust_statistics import interquartile_mean, interval_o
 from metaroll.training.evaluation.evaluation_metrics import Interval, intervals_of_means
 from metaroll.training.store.files import to_plain
 
-__all__ = ["Cell", "EvaluationResult"]
+__all__ = ["Cell", "EvaluationResult", "PolicyEvaluation"]
 
 
 class Cell(NamedTuple):
@@ -253,6 +253,85 @@ class EvaluationResult:
             "env_steps": self.env_steps,
             "task_names": list(self.task_names),
             "tasks": [_plain_task(task) for task in self.tasks],
+            "returns": self.returns.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class PolicyEvaluation:
+    """Returns of an evaluation.
+
+    Attributes:
+        returns: Undiscounted returns, shape ``(num_tasks, num_episodes)``; one row for the environment as it is.
+        tasks: The tasks, in the order of ``returns``; ``None`` for the environment as it is.
+        task_names: Their names.
+        reward_key: The env_info that was summed; ``None`` means the reward.
+        env_steps: Steps that the evaluation took.
+        metrics: ``<prefix>/Average/<name>`` -> number, of all episodes (see ``log_performance``).
+        prefix: First part of these names.
+        rollouts: All episodes, task by task, where they were asked for.
+    """
+
+    returns: np.ndarray
+    tasks: list[Any]
+    task_names: list[str]
+    reward_key: str | None = None
+    env_steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
+    prefix: str = "Evaluation"
+    rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
+
+    @property
+    def return_mean(self) -> float:
+        """Mean return."""
+        return float(self.returns.mean())
+
+    @cached_property
+    def return_interval(self) -> Interval:
+        """95 % bootstrap interval of ``return_mean``: over tasks, or over the episodes where there is one task."""
+        several = len(self.returns) > 1
+        samples = self.returns.mean(axis=1) if several else self.returns[0]
+        low, high = intervals_of_means(samples[:, None])
+        return Interval(float(low[0]), float(high[0]))
+
+    @property
+    def score(self) -> float:
+        """The number that stands for the evaluation: ``return_mean``."""
+        return self.return_mean
+
+    @property
+    def score_interval(self) -> Interval:
+        """Interval of ``score``."""
+        return self.return_interval
+
+    def summary(self) -> dict[str, float]:
+        """The numbers that a log keeps."""
+        low, high = self.return_interval
+        return {
+            "return_mean": self.return_mean,
+            "return_mean_ci_low": low,
+            "return_mean_ci_high": high,
+            "return_min": float(self.returns.min()),
+            "return_max": float(self.returns.max()),
+        }
+
+    def per_task(self) -> list[tuple[str, dict[str, float]]]:
+        """Name of each task, and its numbers; nothing for the environment as it is."""
+        if len(self.returns) == 1 and self.tasks[0] is None:
+            return []
+        means = self.returns.mean(axis=1).tolist()
+        return [(name, {"return_mean": mean}) for name, mean in zip(self.task_names, means, strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "return_mean": self.return_mean,
+            "return_interval": list(self.return_interval),
+            "n_test_tasks": len(self.returns),
+            "n_episodes": int(self.returns.shape[1]),
+            "reward_key": self.reward_key,
+            "env_steps": self.env_steps,
+            "task_names": list(self.task_names),
             "returns": self.returns.tolist(),
         }
 
