@@ -16,7 +16,7 @@ from rich.panel import Panel
 
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
 from metaroll.cli.display.output_options import Output, parse_options, unset
-from metaroll.cli.runs import run_folder
+from metaroll.training.store import run_folder
 
 __all__ = ["parse_grid", "robustness"]
 

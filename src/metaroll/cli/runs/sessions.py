@@ -11,30 +11,28 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from metaroll.cli.experiment import experiments
-from metaroll.cli.experiment import demo
 from metaroll.cli.arguments import UsageError, blame_input
 from metaroll.cli.display.evaluation_tables import show_study, success_values
 from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
-from metaroll.cli.runs.run_folder import (
-    CONFIG_FILE,
-    check_same_run,
-    lock_run,
-    clear_run,
-    flat_values,
-    package_versions,
-    refuse_existing,
-    write_config,
-)
+from metaroll.cli.experiment import demo, experiments
 from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
+from metaroll.cli.runs.run_config import check_same_run, flat_values
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import SnapshotError
 from metaroll.tasks.leak_guard import SplitReport
 from metaroll.training.evaluation.adaptation_study import study_adaptation
-from metaroll.training.store.files import write_json
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_folder import (
+    CONFIG_FILE,
+    clear_run,
+    lock_run,
+    package_versions,
+    refuse_existing,
+    write_config,
+)
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
-from metaroll.training.store.run_store import CONFIG_FILE, TASK_SPLIT_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, read_yaml
 
 __all__ = ["RunFacts", "number_of", "read_facts"]
 
@@ -80,16 +78,16 @@ def read_facts(folder: str | Path) -> RunFacts:
             found = read(path)
             if not isinstance(found, kind):
                 raise ValueError(f"it must hold a {kind.__name__}, got {type(found).__name__}")
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             problems.append(f"{path.name} is left out: {' '.join(str(error).split())}")
             return kind()
         return found
 
-    if not any((folder / name).is_file() for name in (FILE_NAME, CONFIG_FILE, "summary.json", "evaluation.json")):
+    if not any((folder / name).is_file() for name in (FILE_NAME, CONFIG_FILE, SUMMARY_FILE, EVALUATION_FILE)):
         raise FileNotFoundError(f"{folder} holds no run: there is no {FILE_NAME}, no {CONFIG_FILE}, no summary.json")
     metrics = tried(folder / FILE_NAME, read_metrics, list)
-    summary = tried(folder / "summary.json", read_json, dict)
-    evaluation = tried(folder / "evaluation.json", read_json, dict)
+    summary = tried(folder / SUMMARY_FILE, read_json, dict)
+    evaluation = tried(folder / EVALUATION_FILE, read_json, dict)
     newest = evaluation if _epochs(evaluation, "epoch") >= _epochs(summary, "epochs") else summary
     phases = [row["phase"] for row in metrics if row["metric"] in _STANDS_FOR_EVALUATION and row["task"] is None]
     maps = [tried(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
@@ -99,7 +97,7 @@ def read_facts(folder: str | Path) -> RunFacts:
         phase=phases[-1] if phases else None,
         evaluation=newest,
         summary=summary,
-        config=tried(folder / CONFIG_FILE, _read_yaml, dict),
+        config=tried(folder / CONFIG_FILE, read_yaml, dict),
         split=tried(folder / TASK_SPLIT_FILE, read_json, dict),
         robustness=[found for found in maps if found.get("grid")],
         problems=problems,
@@ -109,7 +107,3 @@ def read_facts(folder: str | Path) -> RunFacts:
 def _epochs(document: dict[str, Any], name: str) -> float:
     value = number_of(document.get(name))
     return value if math.isfinite(value) else -1.0
-
-
-def _read_yaml(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
