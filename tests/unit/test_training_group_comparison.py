@@ -35,6 +35,12 @@ def test_pairs_see_what_the_spread_over_seeds_hides() -> None:
     assert apart.difference_interval.low < 0 < apart.difference_interval.high
 
 
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_run_without_a_score_is_neither_won_nor_lost(paired: bool) -> None:
+    with pytest.raises(ValueError, match="scores must be finite, got nan"):
+        compare_groups([[1.0], [np.nan], [3.0]], [[0.0], [0.0], [0.0]], paired=paired)
+
+
 def test_intervals_stay_where_few_runs_lie() -> None:
     found = compare_groups([[1], [1], [1], [1], [-1]], np.zeros((5, 1)), paired=True)
     # Of 5 pairs one is lost: the number of lost ones among 5 drawn is Binomial(5, 0.2), whose 97.5 % quantile is 3.

@@ -25,7 +25,7 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
-from metaroll.training.store.snapshots import SnapshotConfig, snapshots_of
+from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of
 
 
 @pytest.fixture(autouse=True)
@@ -584,6 +584,13 @@ def test_an_interrupt_keeps_the_last_epoch(tmp_path: Path, whole: dict[str, Any]
         runner.train(4)
     assert list(snapshots_of(tmp_path / "run")) == [2]
     assert {**state_of(resumed(tmp_path / "run")), "initial": 1} == whole
+
+
+def test_a_snapshot_without_what_a_runner_needs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_runner(tmp_path / "run").train(1)
+    monkeypatch.setattr(Snapshot, "tree", lambda self, name: {"seed": 1})
+    with pytest.raises(SnapshotError, match=r"runner\.json lacks evaluator"):
+        make_runner(None).restore(tmp_path / "run")
 
 
 def test_snapshots_of_others_are_refused(tmp_path: Path) -> None:

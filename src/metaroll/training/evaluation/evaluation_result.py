@@ -12,7 +12,12 @@ import numpy as np
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.first_finished import first_finished_rates
 from metaroll.functional.robust_statistics import interquartile_mean, interval_of_iqm, wilson_interval
-from metaroll.training.evaluation.evaluation_metrics import Interval, intervals_of_means
+from metaroll.training.evaluation.evaluation_metrics import (
+    Interval,
+    interval_method,
+    interval_of_mean,
+    intervals_of_means,
+)
 from metaroll.training.store.files import to_plain
 
 __all__ = ["Cell", "EvaluationResult", "PolicyEvaluation"]
@@ -29,7 +34,9 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Returns of a meta-test. Intervals are 95 % bootstrap intervals over tasks (10,000 resamples, basic method).
+    """Returns of a meta-test. Intervals are 95 % bootstrap intervals over tasks (10,000 resamples).
+
+    Their method is BCa, for fewer than ten tasks percentile (``interval_method``): both stay in the range of the data.
 
     Attributes:
         returns: Undiscounted returns, shape ``(num_tasks, repetitions, num_exploration + num_adapted)``.
@@ -206,9 +213,9 @@ class EvaluationResult:
     def summary(self) -> dict[str, float]:
         """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean."""
         values = {"return_before": self.return_before, "return_after": self.return_after, "change": self.change}
-        for name in list(values):
-            interval = getattr(self, f"{name}_interval")
-            values[f"{name}_ci_low"], values[f"{name}_ci_high"] = interval
+        intervals = dict(zip(values, map(self._interval, range(3)), strict=True))
+        for name in intervals:
+            values[f"{name}_ci_low"], values[f"{name}_ci_high"] = intervals[name]
         values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
         return values
 
@@ -245,6 +252,7 @@ class EvaluationResult:
                 "high": high.tolist(),
                 "num_exploration": self.num_exploration,
             },
+            "interval_method": interval_method(len(self.tasks)),
             "n_test_tasks": len(self.tasks),
             "repetitions": int(self.returns.shape[1]),
             "n_exploration_episodes": self.num_exploration,
@@ -288,11 +296,15 @@ class PolicyEvaluation:
 
     @cached_property
     def return_interval(self) -> Interval:
-        """95 % bootstrap interval of ``return_mean``: over tasks, or over the episodes where there is one task."""
-        several = len(self.returns) > 1
-        samples = self.returns.mean(axis=1) if several else self.returns[0]
-        low, high = intervals_of_means(samples[:, None])
-        return Interval(float(low[0]), float(high[0]))
+        """95 % bootstrap interval of ``return_mean``: over tasks, or over the episodes where there is one task.
+
+        Its method is that of ``EvaluationResult``.
+        """
+        return interval_of_mean(self._samples)
+
+    @property
+    def _samples(self) -> np.ndarray:
+        return self.returns.mean(axis=1) if len(self.returns) > 1 else self.returns[0]
 
     @property
     def score(self) -> float:
@@ -327,6 +339,7 @@ class PolicyEvaluation:
         return {
             "return_mean": self.return_mean,
             "return_interval": list(self.return_interval),
+            "interval_method": interval_method(len(self._samples)),
             "n_test_tasks": len(self.returns),
             "n_episodes": int(self.returns.shape[1]),
             "reward_key": self.reward_key,

@@ -19,6 +19,7 @@ __all__ = [
     "TrainArgs",
     "check_can_save",
     "check_train_tasks",
+    "checked_runner_tree",
     "fingerprint_of",
     "load_algorithm",
     "plain_train_tasks",
@@ -75,6 +76,34 @@ def plain_train_tasks(algo: RLAlgorithm) -> list[Any] | None:
     """Training tasks of ``algo``, if it tells them and they are plain data."""
     tasks = algo.train_tasks
     return list(tasks) if tasks is not None and is_tree(list(tasks)) else None
+
+
+_RUNNER_KEYS = {
+    "seed",
+    "step_itr",
+    "total_env_steps",
+    "seconds",
+    "train_args",
+    "evaluator",
+    "snapshot_mode",
+    "snapshot_gap",
+}
+
+
+def checked_runner_tree(snapshot: Snapshot) -> dict[str, Any]:
+    """The runner's part of a snapshot.
+
+    Raises:
+        SnapshotError: It is damaged, or that of something else.
+    """
+    tree = snapshot.tree("runner")
+    missing = _RUNNER_KEYS - tree.keys() if isinstance(tree, dict) else _RUNNER_KEYS
+    if missing:
+        raise SnapshotError(
+            f"{snapshot.path / 'runner.json'} lacks {', '.join(sorted(missing))}: restore it from a copy, or choose "
+            "another snapshot with from_epoch=..."
+        )
+    return tree
 
 
 def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: RLAlgorithm) -> None:

@@ -24,6 +24,7 @@ from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (
     TrainArgs,
     check_can_save,
+    checked_runner_tree,
     fingerprint_of,
     load_algorithm,
     plain_train_tasks,
@@ -203,7 +204,7 @@ class LocalRunner(RunnerServices):
         algo = self._require_setup("restore").algo
         from_dir = Path(from_dir)
         snapshot = load_snapshot(from_dir, from_epoch)
-        state = snapshot.tree("runner")
+        state = checked_runner_tree(snapshot)
         load_algorithm(snapshot, algo, self._fingerprint, state.get("train_tasks"))
         self._seed, self._step_itr = state["seed"], state["step_itr"]
         self._total_env_steps, self._seconds = state["total_env_steps"], state["seconds"]
