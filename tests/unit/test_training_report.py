@@ -15,6 +15,7 @@ import yaml
 from metaroll.training.evaluation.robustness import RobustnessMap
 from metaroll.training.figures.report_pictures import Curve, heat_map, line_chart, number_text
 from metaroll.training.report.report import write_report
+from metaroll.training.report.report_facts import newest_evaluation
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import MetricsLog
 
@@ -125,6 +126,17 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     assert "gain by adaptation 5 [4, 6]" in page.text
     write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
     assert "return after adaptation -2.25" in page_of(tmp_path).text  # trained on after that evaluation
+
+
+def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tmp_path):
+    """The run was trained on after ``metaroll evaluate``, and interrupted before its next summary."""
+    write_pearl(tmp_path)  # evaluated after 3 epochs
+    write_json(tmp_path / "evaluation.json", {"return_before": -9.0, "return_after": -1.25, "epoch": 2})
+    text = page_of(tmp_path).text
+    assert "return after adaptation -5 [-6, -4]" in text and "-1.25" not in text
+    assert "evaluation after 2 epochs is left out" in text
+    assert newest_evaluation({"epochs": 3, "a": 1}, {"epoch": 2}) == (3, {"epochs": 3, "a": 1})
+    assert newest_evaluation({"epochs": 3}, {"epoch": 3, "b": 1}) == (3, {"epoch": 3, "b": 1})
 
 
 def test_a_policy_that_does_not_adapt_has_no_adaptation_curve_but_its_robustness_map(tmp_path):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,10 @@ from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, read_yaml
 
-__all__ = ["RunFacts", "number_of", "read_facts"]
+__all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "newest_evaluation", "number_of", "read_facts"]
 
-_STANDS_FOR_EVALUATION = ("return_after", "return_mean")
+STANDS_FOR_EVALUATION = ("return_after", "return_mean")
+"""Metrics that stand for an evaluation: of an algorithm that adapts, and of others."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class RunFacts:
         name: Name of its folder.
         metrics: Lines of ``metrics.jsonl``.
         phase: Phase of the metrics that evaluations have; ``None`` without any.
-        evaluation: The newest of ``evaluation.json`` and ``summary.json``; empty without both.
+        evaluation: What ``newest_evaluation`` finds; empty where training has evaluated later, or nothing is stored.
         summary: ``summary.json``; empty without it.
         config: ``config.yaml``; empty without it.
         split: How training tasks and held-out tasks lie to one another.
@@ -87,9 +88,15 @@ def read_facts(folder: str | Path) -> RunFacts:
         raise FileNotFoundError(f"{folder} holds no run: there is no {FILE_NAME}, no {CONFIG_FILE}, no summary.json")
     metrics = tried(folder / FILE_NAME, read_metrics, list)
     summary = tried(folder / SUMMARY_FILE, read_json, dict)
-    evaluation = tried(folder / EVALUATION_FILE, read_json, dict)
-    newest = evaluation if _epochs(evaluation, "epoch") >= _epochs(summary, "epochs") else summary
-    phases = [row["phase"] for row in metrics if row["metric"] in _STANDS_FOR_EVALUATION and row["task"] is None]
+    epochs, newest = newest_evaluation(summary, tried(folder / EVALUATION_FILE, read_json, dict))
+    rows = [row for row in metrics if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
+    phases = [row["phase"] for row in rows]
+    if epochs >= 0 and rows and rows[-1]["iteration"] + 1 > epochs:
+        problems.append(
+            f"The stored evaluation after {epochs} epochs is left out: training has evaluated after "
+            f"{rows[-1]['iteration'] + 1}. `metaroll evaluate` makes a new one."
+        )
+        newest = {}
     maps = [tried(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
     return RunFacts(
         name=folder.resolve().name,
@@ -104,6 +111,13 @@ def read_facts(folder: str | Path) -> RunFacts:
     )
 
 
-def _epochs(document: dict[str, Any], name: str) -> float:
-    value = number_of(document.get(name))
-    return value if math.isfinite(value) else -1.0
+def newest_evaluation(summary: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Finished epochs at the newer of the final evaluation of training and one of ``metaroll evaluate``, and that.
+
+    Args:
+        summary: Content of ``summary.json``; empty without it.
+        evaluation: Content of ``evaluation.json``; empty without it. It counts where both are as new.
+    """
+    counts = [number_of(summary.get("epochs")), number_of(evaluation.get("epoch"))]
+    epochs = [int(count) if math.isfinite(count) else -1 for count in counts]
+    return (epochs[1], dict(evaluation)) if epochs[1] >= epochs[0] else (epochs[0], dict(summary))
