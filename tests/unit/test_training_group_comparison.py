@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from metaroll.errors import ShapeError
 from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
-from metaroll.training.figures.group_plots import plot_groups
+from metaroll.training.figures.plots import plot_groups
 
 X = np.array([[1.0, 4.0], [2.0, 6.0], [3.0, 8.0]])
 

@@ -152,7 +152,7 @@ def _measure(
 
 
 def _pictures(result: Any, stem: Path, console: Console) -> list[Path]:
-    from metaroll.training.figures.robustness_plots import plot_robustness
+    from metaroll.training.figures.plots import plot_robustness
 
     try:
         return [plot_robustness(result, stem.with_suffix(".png"))]

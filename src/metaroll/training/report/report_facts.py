@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from metaroll.training.store.files import read_json
+from metaroll.training.store.files import number_of, read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, read_yaml
 
-__all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "newest_evaluation", "number_of", "read_facts"]
+__all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "newest_evaluation", "read_facts"]
 
 STANDS_FOR_EVALUATION = ("return_after", "return_mean")
 """Metrics that stand for an evaluation: of an algorithm that adapts, and of others."""
@@ -55,13 +55,6 @@ class RunFacts:
         """Metrics of the newest evaluation, pooled or per task."""
         rows = [row for row in self.metrics if row["phase"] == self.phase and (row["task"] is not None) == per_task]
         return [row for row in rows if row["iteration"] == rows[-1]["iteration"]]
-
-
-def number_of(value: Any) -> float:
-    """A number that was written as JSON; NaN for what is none."""
-    if isinstance(value, str):
-        return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def read_facts(folder: str | Path) -> RunFacts:

@@ -24,6 +24,7 @@ __all__ = [
     "flush_folder",
     "is_tree",
     "load_tree",
+    "number_of",
     "read_json",
     "save_tree",
     "to_plain",
@@ -68,6 +69,13 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"only numbers, texts, arrays, and lists and dicts of them can be written, got {value!r}")
+
+
+def number_of(value: Any) -> float:
+    """A number that ``to_plain`` has made; NaN for what is none."""
+    if isinstance(value, str):
+        return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def write_json(path: str | Path, value: Any) -> None:
