@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_fraction, check_whole
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
 
@@ -71,9 +73,9 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
     return lengths, first.reshape(shape)
 
 
-def provenance_of(history: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def provenance_of(history: Sequence[Sequence[StepSequence]]) -> dict[str, Any]:
     """What the environment of the first rollout says of its versions and rules."""
-    return dict((getattr(history[0][0], "rollout_info", None) or {}).get("provenance") or {})
+    return dict((history[0][0].rollout_info or {}).get("provenance") or {})
 
 
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
@@ -156,7 +158,7 @@ def _task_name(episode: _Episode, name_map: Mapping[int, str]) -> str:
 
 
 def _episodes(batch: Any) -> Iterator[_Episode]:
-    if hasattr(batch, "lengths"):  # a TrajectoryBatch: all steps in one array
+    if isinstance(batch, TrajectoryBatch):
         rewards, terminals = _array(batch.rewards), _array(batch.terminals)
         stop = 0
         for length in batch.lengths:
@@ -165,12 +167,10 @@ def _episodes(batch: Any) -> Iterator[_Episode]:
             yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
         return
     for rollout in batch:
-        infos = getattr(rollout, "env_infos", None)
-        terminated = getattr(rollout, "terminated", None)
         yield _Episode(
             _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
-            terminated is not None and bool(_array(terminated).any()),
-            infos if isinstance(infos, Mapping) else {},
+            bool(_array(rollout.terminated).any()),
+            rollout.env_infos if "env_infos" in rollout.data_names else {},
         )
 
 

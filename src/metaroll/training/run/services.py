@@ -232,7 +232,7 @@ class RunnerServices(ABC):
 
     def _tell(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
-            method = getattr(callback, event, None)
+            method = getattr(callback, event, None)  # objects of the user, with any of the three
             if method is not None:
                 method(self, *args)
 
