@@ -115,8 +115,8 @@ class AdaptationStudy:
         gains = self.gain_per_task.tolist()
         rows = []
         for i, (task, numbers) in enumerate(self.result.per_task()):
-            told = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
-            rows.append({"name": task, **numbers, **told, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
+            others = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
+            rows.append({"name": task, **numbers, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
         return {
             "gain": self.gain,
             "gain_ci_low": low,
@@ -141,7 +141,7 @@ def study_adaptation(
     """Evaluate ``algo``, and how its policies act in the same adapted episodes with less, wrong, and full knowledge.
 
     Args:
-        evaluator: Judge; its protocol decides on cells, seeds and the number of exploration episodes K.
+        evaluator: Its protocol decides on cells, seeds and the number of exploration episodes K.
         algo: As in ``MetaEvaluator.evaluate``.
         shots: Numbers of exploration episodes to adapt from, from 0 to K; ``None`` means ``default_shots(K)``.
         oracle: A policy that is told the task, and a function from a task to what it is told; ``None`` means the
@@ -194,10 +194,10 @@ def oracle_of(update: EnvUpdate) -> Oracle | None:
     """
     env = update()
     try:
-        act, tell = (layer_with(env, name) for name in ("oracle_action", "oracle_context"))
-        if act is None or tell is None:
+        act, context = (layer_with(env, name) for name in ("oracle_action", "oracle_context"))
+        if act is None or context is None:
             return None
-        return ScriptedPolicy(act.oracle_action), tell.oracle_context
+        return ScriptedPolicy(act.oracle_action), context.oracle_context
     finally:
         if not isinstance(update, ExistingEnvUpdate):
             env.close()

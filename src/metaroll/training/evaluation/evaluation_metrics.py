@@ -61,7 +61,7 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
 
     Returns:
         Lengths, and steps up to the first success, shape ``(num_tasks, repetitions, episodes)`` each. The latter are 0
-        without success, and ``None`` where the environment does not tell ``success``.
+        without success, and ``None`` where the environment does not report ``success``.
     """
     shape = (num_tasks, len(history) // num_tasks, -1)
     episodes = [episode for rollouts in history for episode in _episodes(rollouts)]
@@ -82,7 +82,7 @@ def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evalua
     """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
 
     Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
-    CompletionRate (share of episodes that the environment ended) and, where the environment tells ``success``,
+    CompletionRate (share of episodes that the environment ended) and, where the environment reports ``success``,
     SuccessRate (share of episodes with success at any step), SuccessAtEndRate (at the last step) and StepsToSuccess
     (mean over the episodes with success of the steps up to the first one). Without episodes they are NaN, as
     StepsToSuccess is without success.

@@ -50,7 +50,7 @@ class EvaluationResult:
         prefix: First part of these names.
         lengths: Steps of the episodes, in the shape of ``returns``.
         success_steps: Steps up to the first success, 0 without one, in the same shape; ``None`` where the environment
-            does not tell.
+            does not report it.
         provenance: What the environment says of its versions and rules.
         rollouts: All episodes of each cell, where they were asked for.
     """
@@ -154,7 +154,7 @@ class EvaluationResult:
             num_episodes: Episodes that count per name; at least so many adapted ones are needed per cell.
         """
         if self.success_steps is None or self.lengths is None:
-            raise ValueError("the environment tells no success: give it an env_info of that name")
+            raise ValueError("the environment reports no success: give it an env_info of that name")
         first = self._first_successes.reshape(-1, self._first_successes.shape[2])
         whole = self.lengths[:, :, self.num_exploration :].reshape(first.shape)
         names = [name for name in self.task_names for _ in range(self.returns.shape[1])]

@@ -105,7 +105,7 @@ class Evaluator(ABC):
         max_path_length: float | None = None,
         n_test_tasks: int | None = None,
     ) -> None:
-        """Fill in what the constructor was not told."""
+        """Fill in what the constructor was not given."""
         self.test_task_sampler = test_task_sampler if self.test_task_sampler is None else self.test_task_sampler
         self.max_path_length = max_path_length if self.max_path_length is None else self.max_path_length
         sampler = self.test_task_sampler

@@ -246,7 +246,7 @@ def adapt_policies(
         algo: Who adapts.
         policies: One per cell, given up by the caller.
         history: Rollouts of each cell, the same number of them.
-        update: Of the first task; it tells the spaces where the algorithm does not.
+        update: Of the first task; its environment has the spaces, where the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
         fresh: Adapt new exploration policies in place of ``policies``.
     """

@@ -289,7 +289,7 @@ def robustness_chart(values: Values) -> Chart | Field:
     note, episodes = values.get("note"), values.get("episodes", "?")
     over = "mean" if note else f"mean over {episodes} episodes"
     level = f"{100 * number_of(values.get('confidence', 0.95)):g} % bootstrap interval"
-    told = f"; {note}" if note else ""
+    warning = f"; {note}" if note else ""
     nominal = {str(name): number_of(value) for name, value in (values.get("nominal") or {}).items() if name in axes}
     spans = {
         str(name): (number_of(low), number_of(high))
@@ -297,13 +297,13 @@ def robustness_chart(values: Values) -> Chart | Field:
         if name in axes
     }
     if len(axes) == 2:
-        return Field(title, over + told, _return_label(), axes, mean, low, high, level, nominal, spans)
+        return Field(title, over + warning, _return_label(), axes, mean, low, high, level, nominal, spans)
     ((name, x),) = axes.items()
     curve = Curve("return", x, mean, low, high, BLUE)
     shown = f"; {'bar' if curve.has_bars else 'shaded'}: {level}" if curve.bounds is not None else ""
     marks = {"nominal value": nominal[name]} if name in nominal else {}
     span = ("range in training", *spans[name]) if name in spans else None
-    return Chart(title, over + shown + told, name, _return_label(), [curve], marks=marks, span=span)
+    return Chart(title, over + shown + warning, name, _return_label(), [curve], marks=marks, span=span)
 
 
 def group_chart(groups: Mapping[str, Sequence[np.ndarray]], adapts: bool = False) -> Chart:

@@ -111,7 +111,7 @@ def plot_adaptation_curve(
         result: An ``EvaluationResult``, or a dict with its ``adaptation_curve``.
         path: Picture to write.
         references: Name -> return (one number, or one per episode), drawn as lines.
-        title: Title; ``None`` means a general one. What the points and bars are is said below it.
+        title: Title; ``None`` means a general one. What the points and bars are stands below it.
 
     Returns:
         ``path``.

@@ -52,7 +52,7 @@ def legend(chart: Chart) -> str:
 
 
 def svg(chart: Chart | Field) -> str:
-    """A chart as SVG; points and fields tell their numbers to whoever points at them."""
+    """A chart as SVG; the numbers of points and fields appear where one points at them."""
     return _field(chart) if isinstance(chart, Field) else _chart(chart)
 
 
@@ -95,9 +95,9 @@ def _field(chart: Field) -> str:
         left, top = _LEFT + i * width, _HEIGHT - _BOTTOM - (j + 1) * height
         color = _shade(share) if math.isfinite(share) else "#dddddd"
         place = f"{x_label} {number_text(float(x[i]))}, {y_label} {number_text(float(y[j]))}"
-        told = _hover(place, float(values[i, j]), float(chart.low[i, j]), float(chart.high[i, j]))
+        hover = _hover(place, float(values[i, j]), float(chart.low[i, j]), float(chart.high[i, j]))
         parts.append(
-            f'<g>{told}<rect x="{left:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
+            f'<g>{hover}<rect x="{left:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
             f'fill="{color}"/></g>'
         )
         if numbered:

@@ -46,7 +46,7 @@ class RunFacts:
 
     @property
     def adapts(self) -> bool:
-        """Whether the algorithm adapts to its tasks, as far as its evaluations tell."""
+        """Whether the algorithm adapts to its tasks, as far as its evaluations show."""
         if self.evaluation:
             return "return_after" in self.evaluation
         return any(row["metric"] == "return_after" for row in self.metrics)

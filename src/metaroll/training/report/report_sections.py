@@ -134,12 +134,12 @@ def task_table(facts: RunFacts) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
     head = ["task", *(name.replace("_", " ") for name in columns)]
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
-    said = "Mean returns in each held-out task"
+    caption = "Mean returns in each held-out task"
     if "gain" in columns:
-        said += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
+        caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
     elif "change" in columns:
-        said += "; change: after adaptation minus before, which is the first episode"
-    return table(head, body, said)
+        caption += "; change: after adaptation minus before, which is the first episode"
+    return table(head, body, caption)
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:

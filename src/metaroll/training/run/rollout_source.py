@@ -280,8 +280,8 @@ class RolloutSource:
             self._sampler = self._choice.build(self.algo, self._env, self.agent, seed, self._num_workers)
         agent_update = request.agent_update
         if agent_update is None:
-            tell = getattr(self.agent, "get_param_values", None)  # foreign agents may lack it
-            agent_update = tell() if callable(tell) else None
+            give = getattr(self.agent, "get_param_values", None)  # foreign agents may lack it
+            agent_update = give() if callable(give) else None
         batches = (
             self._sampler.obtain_samples(request.itr, request.batch_size, agent_update, update)
             for update in request.updates

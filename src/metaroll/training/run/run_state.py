@@ -73,7 +73,7 @@ def trees_of(algo: RLAlgorithm) -> dict[str, Any]:
 
 
 def plain_train_tasks(algo: RLAlgorithm) -> list[Any] | None:
-    """Training tasks of ``algo``, if it tells them and they are plain data."""
+    """Training tasks of ``algo``, if they are known and plain data."""
     tasks = algo.train_tasks
     return list(tasks) if tasks is not None and is_tree(list(tasks)) else None
 

@@ -257,7 +257,7 @@ class LocalRunner(RunnerServices):
         self.close()
 
     def step_epochs(self) -> Iterator[int]:
-        """Epochs to run; after each body metrics are written, a snapshot is saved and callbacks are told."""
+        """Epochs to run; after each body metrics are written, a snapshot is saved and callbacks are called."""
         if self._args is None:
             raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
         for epoch in range(self._args.start_epoch, self._args.n_epochs):
@@ -294,7 +294,7 @@ class LocalRunner(RunnerServices):
         self._store.metrics.flush()
         if self._args is not None and self._args.plot and self.run_dir is not None:
             plot_learning_curve(self.run_dir)
-        self._tell("on_train_end")
+        self._notify("on_train_end")
         return result
 
     def _end_epoch(self, epoch: int, seconds: float, steps: int) -> None:
@@ -306,7 +306,7 @@ class LocalRunner(RunnerServices):
         }
         self.log({f"time/{name}": value for name, value in times.items()})
         self.save(epoch + 1)
-        self._tell("on_epoch_end", epoch, dict(self._log.numbers))
+        self._notify("on_epoch_end", epoch, dict(self._log.numbers))
 
 
 def _make_store(

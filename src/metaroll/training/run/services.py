@@ -65,7 +65,7 @@ class RunnerServices(ABC):
     Args:
         store: The run folder.
         seed: Seed of all rollouts.
-        evaluator: Judge of ``evaluate``.
+        evaluator: Does ``evaluate``.
         callbacks: Told about evaluations.
     """
 
@@ -201,7 +201,7 @@ class RunnerServices(ABC):
         result = evaluator.evaluate(algo, engine=source.evaluation_engine)
         self._last_evaluation = result
         self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
-        self._tell("on_evaluation", result)
+        self._notify("on_evaluation", result)
         return result.score
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -230,7 +230,7 @@ class RunnerServices(ABC):
         task_sampler = algo.test_env_sampler if task_sampler is None else task_sampler
         self._evaluator.bind(task_sampler, algo.max_path_length, algo.num_test_tasks)
 
-    def _tell(self, event: str, *args: Any) -> None:
+    def _notify(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
             method = getattr(callback, event, None)  # objects of the user, with any of the three
             if method is not None:

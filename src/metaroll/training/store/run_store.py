@@ -28,7 +28,7 @@ class RunStore:
         run_dir: Folder of the run; ``None`` writes nothing.
         mode: See ``Snapshotter``.
         gap: See ``Snapshotter``.
-        loggers: Who is told the numbers of the run, too.
+        loggers: Who gets the numbers of the run, too.
     """
 
     def __init__(
