@@ -17,8 +17,8 @@ import numpy as np
 from _reporting import read_results
 
 from metaroll.cli.experiment.presets import get_preset
-from metaroll.cli.runs.run_folder import CONFIG_FILE, read_config
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
+from metaroll.training.store.run_folder import CONFIG_FILE, read_config
 from metaroll.training.store.snapshots import latest
 
 METAROLL = (sys.executable, "-m", "metaroll.cli.main")

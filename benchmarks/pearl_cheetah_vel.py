@@ -27,7 +27,7 @@ from _snapshot_chain import (
     published_at,
 )
 
-from metaroll.cli.runs.run_folder import read_config
+from metaroll.training.store.run_folder import read_config
 
 NAME = "pearl_cheetah_vel"
 # Held-out return after adaptation at environment steps: README.md says whose.

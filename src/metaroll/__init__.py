@@ -143,7 +143,7 @@ _MODULES = {
     "training.evaluation.meta_evaluator": ["MetaEvaluator"],
     "training.evaluation.policy_evaluator": ["PolicyEvaluator"],
     "training.evaluation.robustness": ["RobustnessMap", "robustness_map"],
-    "training.figures.robustness_plots": ["plot_robustness"],
+    "training.figures.plots": ["plot_robustness"],
     "training.store.snapshots": ["SnapshotConfig", "Snapshotter"],
     "training.store.tensorboard_logger": ["TensorBoardLogger"],
     "training.store.wandb_logger": ["WandbLogger"],

@@ -9,10 +9,10 @@ import pytest
 from metaroll.cli.experiment.experiments import build, resolve, run_options, split_tasks
 from metaroll.cli.experiment.param_ranges import parse_ranges
 from metaroll.cli.main import main
-from metaroll.cli.runs.run_folder import read_config
 from metaroll.learners.epopt import EPOpt
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_folder import read_config
 
 SMALL = (
     *("--epochs", "2", "--rollouts-per-epoch", "8", "--warm-up-epochs", "1", "--epsilon", "0.25"),

@@ -16,10 +16,10 @@ import metaroll
 from metaroll.cli.arguments import take_positionals
 from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset, preset_names
 from metaroll.cli.main import main
-from metaroll.cli.runs.run_folder import write_config
 from metaroll.cli.runs.run_reports import find_runs, read_run
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.training.store.metrics_log import MetricsLog
+from metaroll.training.store.run_folder import write_config
 from metaroll.training.store.snapshots import Snapshotter
 
 TOTAL = 5
@@ -58,7 +58,7 @@ def make_run(folder: Path, epochs: int, evaluate_every: int = 1, snapshot: bool 
 def in_use(folder: Path) -> Iterator[None]:
     """Another process trains in the folder."""
     code = (
-        "import sys; from metaroll.training.store.run_lock import RunLock; lock = RunLock(sys.argv[1]); "
+        "import sys; from metaroll.training.store.run_folder import RunLock; lock = RunLock(sys.argv[1]); "
         "print('mine', flush=True); sys.stdin.read()"
     )
     process = subprocess.Popen(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from metaroll.cli.runs.run_folder import (
-    check_same_run,
+from metaroll.cli.runs.run_config import check_same_run, default_run_dir, file_values, flat_values
+from metaroll.errors import RunExistsError, SnapshotError
+from metaroll.training.store.run_folder import (
     clear_run,
-    default_run_dir,
-    file_values,
     find_run,
-    flat_values,
     lock_run,
     package_versions,
     read_config,
@@ -18,7 +16,6 @@ from metaroll.cli.runs.run_folder import (
     refuse_existing,
     write_config,
 )
-from metaroll.errors import RunExistsError, SnapshotError
 
 CONFIG = {
     "command": "demo",

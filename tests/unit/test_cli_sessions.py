@@ -373,7 +373,9 @@ def test_a_single_task_has_no_interval_and_the_json_no_nan(place, capsys):
 
 def test_a_second_process_in_a_run_folder_is_refused_and_a_dead_one_forgotten(place, capsys):
     train(capsys, "--epochs", "1", "--out", "r", "--quiet")
-    code = "import time; from metaroll.training.store.run_lock import RunLock; l = RunLock('r'); print(1, flush=True); "
+    code = (
+        "import time; from metaroll.training.store.run_folder import RunLock; l = RunLock('r'); print(1, flush=True); "
+    )
     holder = subprocess.Popen([sys.executable, "-c", code + "time.sleep(60)"], stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b"1\n"

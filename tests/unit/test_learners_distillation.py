@@ -232,13 +232,13 @@ def test_a_resumed_distillation_is_the_one_that_never_stopped(tmp_path, kind):
 
     with runner_of(tmp_path / "straight") as straight:
         straight.train(3)
-        expected = straight._algo.state_dict()["student"]
+        expected = straight._source.algo.state_dict()["student"]
     with runner_of(tmp_path / "stopped") as first:
         first.train(2)
     with runner_of(tmp_path / "stopped") as second:
         second.restore(tmp_path / "stopped")
         second.resume(3)
-        found = second._algo.state_dict()["student"]
+        found = second._source.algo.state_dict()["student"]
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 

@@ -117,20 +117,20 @@ def runner_of(folder: Any = None, num_workers: int = 1, **options: Any) -> Local
 def test_it_learns_to_balance():
     with runner_of(max_path_length=200, evaluate_every=0) as runner:
         runner.train(12)
-        assert runner.evaluate(runner._algo) > 150.0
+        assert runner.evaluate(runner._source.algo) > 150.0
 
 
 @pytest.mark.parametrize("noise", ["normal", "sphere"])
 def test_a_resumed_run_is_the_run_that_never_stopped_on_any_number_of_workers(tmp_path, noise):
     with runner_of(tmp_path / "straight", noise=noise) as straight:
         straight.train(4)
-        expected = straight._algo.state_dict()
+        expected = straight._source.algo.state_dict()
     with runner_of(tmp_path / "stopped", noise=noise) as first:
         first.train(2)
     with runner_of(tmp_path / "stopped", 2, noise=noise) as second:
         second.restore(tmp_path / "stopped")
         second.resume(4)
-        found = second._algo.state_dict()
+        found = second._source.algo.state_dict()
         assert second.total_env_steps == straight.total_env_steps
     assert np.array_equal(found["mean"], expected["mean"])
     assert found["generator"] == expected["generator"]

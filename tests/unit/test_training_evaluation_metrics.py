@@ -8,12 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import scipy.stats
 
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.training.evaluation.evaluation_metrics import (
     episode_returns,
+    interval_method,
     interval_of_mean,
     interval_of_normalized_score,
     intervals_of_means,
@@ -21,6 +23,7 @@ from metaroll.training.evaluation.evaluation_metrics import (
     log_performance,
     normalized_score,
 )
+from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
 from metaroll.types import EnvSpec
 
 SPEC = EnvSpec(gymnasium.spaces.Box(-1, 1, (1,), np.float32), gymnasium.spaces.Box(-1, 1, (1,), np.float32))
@@ -115,6 +118,26 @@ def test_interval_of_mean_covers_and_shrinks() -> None:
     assert narrow.high - narrow.low == pytest.approx(2 * 0.0877, rel=0.1)
     assert interval_of_mean(few) == wide  # the same resamples every time
     assert interval_of_mean(few, confidence=0.5).high < wide.high
+
+
+def test_intervals_stay_in_the_range_of_skewed_returns() -> None:
+    """None of 20 returns is above 0, so no bound is; the basic bootstrap gives one."""
+    returns = np.concatenate([np.full(17, -0.5), [-40.0, -60.0, -130.0]])
+    assert interval_of_mean(returns, method="basic").high > 0.0
+    for few in (returns, returns[-8:]):
+        low, high = interval_of_mean(few)
+        assert few.min() <= low < few.mean() < high <= few.max()
+    assert (interval_method(20), interval_method(8)) == ("bca", "percentile")
+    assert interval_of_mean(returns[-8:]) == interval_of_mean(returns[-8:], method="percentile")
+    result = PolicyEvaluation(returns=returns[:, None], tasks=list(range(20)), task_names=["t"] * 20)
+    assert result.return_interval.high <= 0.0
+    assert result.to_dict()["interval_method"] == "bca"
+
+
+def test_bca_is_that_of_scipy() -> None:
+    values = np.random.default_rng(1).exponential(size=25)
+    peer = scipy.stats.bootstrap((values,), np.mean, n_resamples=10_000, method="BCa", rng=np.random.default_rng(0))
+    assert tuple(interval_of_mean(values)) == pytest.approx(tuple(peer.confidence_interval), rel=1e-9)
 
 
 def test_columns_share_the_resamples() -> None:

@@ -26,6 +26,7 @@ from metaroll.training.store.files import (
     write_atomic,
     write_json,
 )
+from metaroll.training.store.metrics_log import MetricsLog, read_metrics
 
 
 def test_json_has_no_nan_and_no_arrays(tmp_path: Path) -> None:
@@ -153,6 +154,54 @@ def test_damage_is_an_error_with_a_cure(tmp_path: Path) -> None:
     structure.write_text(text.replace("net/weight", "net/other"))
     with pytest.raises(SnapshotError, match="does not fit"):
         load_tree(tmp_path, "net")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"format": 1},
+        {"format": 1, "arrays": {"size": 3}, "tree": {}},
+        {"format": 1, "arrays": None},
+        {"format": 1, "arrays": "right", "tree": {"$bytes": "t/x", "dtype": "no such", "shape": [2]}},
+        {"format": 1, "arrays": "right", "tree": {"$float": "text"}},
+    ],
+)
+def test_a_document_of_something_else_is_an_error_with_a_cure(tmp_path: Path, document: dict[str, Any]) -> None:
+    """Well-formed JSON that is no tree of ours."""
+    sums = save_tree(tmp_path, "t", {"x": np.zeros(2, np.uint8)})
+    if document.get("arrays") == "right":
+        document = {**document, "arrays": sums["t.safetensors"]}
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    with pytest.raises(SnapshotError, match=r"t\.json .*from_epoch"):
+        load_tree(tmp_path, "t")
+
+
+def test_files_have_one_mode(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        save_tree(tmp_path, "t", {"x": np.zeros(2)})
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o640}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: os.write(full, b"x"))
+    try:
+        with pytest.raises(OSError, match=r"No space left on device: '.*summary\.json'"):
+            write_json(tmp_path / "summary.json", {})
+        log = MetricsLog(tmp_path)
+        log.append(0, 1, "train", {"loss": 1.0})
+        with pytest.raises(OSError, match=r"No space left on device: '.*metrics\.jsonl'"):
+            log.flush()
+    finally:
+        os.close(full)
+    monkeypatch.undo()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b""  # no half line
+    log.flush()
+    assert len(read_metrics(tmp_path)) == 1
 
 
 def test_structure_tells_shapes_not_values() -> None:

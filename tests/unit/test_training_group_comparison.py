@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 
 from metaroll.errors import ShapeError
 from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
-from metaroll.training.figures.group_plots import plot_groups
+from metaroll.training.figures.plots import plot_groups
 
 X = np.array([[1.0, 4.0], [2.0, 6.0], [3.0, 8.0]])
 
@@ -33,6 +33,12 @@ def test_pairs_see_what_the_spread_over_seeds_hides() -> None:
     # Not paired: of 9 pairs of runs X wins 6 (3 with itself less 0.1, and 3 above the diagonal), in both tasks.
     assert apart.improvement == pytest.approx(6 / 9)
     assert apart.difference_interval.low < 0 < apart.difference_interval.high
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_run_without_a_score_is_neither_won_nor_lost(paired: bool) -> None:
+    with pytest.raises(ValueError, match="scores must be finite, got nan"):
+        compare_groups([[1.0], [np.nan], [3.0]], [[0.0], [0.0], [0.0]], paired=paired)
 
 
 def test_intervals_stay_where_few_runs_lie() -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.figures import k_shot_plots
-from metaroll.training.figures.k_shot_plots import plot_k_shot_curve
+from metaroll.training.figures import plots
+from metaroll.training.figures.plots import plot_k_shot_curve
 from metaroll.training.store.files import read_json, write_json
 
 
@@ -30,7 +30,7 @@ def example_study(num_tasks: int = 6, oracle: bool = True) -> AdaptationStudy:
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     kept: list[Any] = []
-    monkeypatch.setattr(k_shot_plots, "finish_figure", lambda figure, axes, path, last: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, last: kept.append(axes) or path)
     return kept
 
 
@@ -43,9 +43,9 @@ def test_the_points_bars_and_baselines_are_those_of_the_study(tmp_path: Path, dr
     ends = np.array([segment[:, 1] for segment in bars.get_segments()])
     np.testing.assert_allclose(ends, np.stack([study.k_shot_curve["low"], study.k_shot_curve["high"]], axis=1))
     levels = {line.get_label(): line.get_ydata()[0] for line in drawn[0].lines if len(line.get_xdata()) == 2}
-    assert levels["told the task"] == pytest.approx(-5.2)
+    assert levels["told the task (oracle)"] == pytest.approx(-5.2)
     assert levels["adapted to another task's data"] == pytest.approx(study.k_shot_curve["mean"][0] - 2.0)
-    assert "mean over 6 test tasks (2 repetitions each); bars: 95 % bootstrap interval over tasks" in [
+    assert "mean over 6 test tasks (2 repetitions each); bars: 95 % percentile bootstrap interval over tasks" in [
         text.get_text() for text in drawn[0].texts
     ]
 
@@ -53,7 +53,7 @@ def test_the_points_bars_and_baselines_are_those_of_the_study(tmp_path: Path, dr
 def test_a_single_task_has_points_without_bars(tmp_path: Path, drawn: list[Any]) -> None:
     plot_k_shot_curve(example_study(1, oracle=False), tmp_path / "a.png")
     assert drawn[0].texts[0].get_text() == "mean over 1 test task (2 repetitions each)"
-    assert "told the task" not in drawn[0].get_legend_handles_labels()[1]
+    assert "told the task (oracle)" not in drawn[0].get_legend_handles_labels()[1]
 
 
 def test_labels_of_many_shots_do_not_run_into_each_other(tmp_path: Path, drawn: list[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
 from metaroll.errors import SnapshotError, TaskOverlapError
+from metaroll.learners.base import AlgorithmInfo
+from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler
@@ -132,6 +135,44 @@ def test_adapted_policies_may_be_of_any_kind() -> None:
     learner = Foreign(goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0]))
     result = evaluator().evaluate(learner)
     np.testing.assert_allclose(result.returns[:, 0, -1], -6.0)
+
+
+def test_exploration_has_noise_where_the_algorithm_needs_it() -> None:
+    """``deterministic`` is meant for adapted episodes where adaptation needs noise (score-function gradients)."""
+
+    class Noisy(GoalLearner):
+        @property
+        def info(self) -> AlgorithmInfo:
+            return dataclasses.replace(super().info, deterministic_exploration=False)
+
+    updates = goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0])
+    quiet = evaluator(n_test_rollouts=2).evaluate(GoalLearner(*updates)).returns
+    noisy = evaluator(n_test_rollouts=2).evaluate(Noisy(*updates)).returns
+    assert (quiet[:, :, :2] != noisy[:, :, :2]).all()
+    np.testing.assert_array_equal(quiet[:, :, 2:], noisy[:, :, 2:])
+
+
+def test_algorithms_of_other_libraries_are_evaluated() -> None:
+    """What garage documents is enough: no base class of ours, no state, no fingerprint."""
+
+    class Foreign:
+        max_path_length = HORIZON
+
+        def __init__(self) -> None:
+            self._learner = make_learner()
+
+        def get_exploration_policy(self) -> Any:
+            return self._learner.get_exploration_policy()
+
+        def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
+            return self._learner.adapt_policy(exploration_policy, exploration_trajectories)
+
+    result = evaluator().evaluate(Foreign())
+    np.testing.assert_array_equal(result.returns, evaluator().evaluate(make_learner()).returns)
+    info = as_algorithm(Foreign()).info
+    assert (info.name, info.adapts, info.has_state) == ("Foreign", True, False)
+    with pytest.raises(TypeError, match="get_exploration_policy"):
+        evaluator().evaluate(object())
 
 
 def test_references_act_in_the_same_cells() -> None:

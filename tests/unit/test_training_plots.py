@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation
+from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.figures import plots
 from metaroll.training.figures.plots import plot_adaptation_curve, plot_learning_curve
 from metaroll.training.store.metrics_log import MetricsLog
@@ -56,14 +55,14 @@ def test_a_run_without_evaluations_has_a_picture_too(tmp_path: Path) -> None:
 
 def test_a_short_run_of_a_policy_shows_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(plots, "finish_figure", lambda figure, axes, path, references: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, last: kept.append(axes) or path)
     log = MetricsLog(tmp_path)
     log.append(0, 600, "train", {"loss": 1.0})
     log.flush()
     plot_learning_curve(tmp_path, final=PolicyEvaluation(np.array([[1.0, 3.0]]), [None], ["as it is"]))
     plot_learning_curve(tmp_path)
-    points = [line.get_xydata().tolist() for line in kept[0].lines if line.get_label() == "policy without noise"]
-    assert points == [[[600.0, 2.0]]]
+    (bars,) = (found for found in kept[0].containers if found.get_label() == "policy without noise")
+    assert bars.lines[0].get_xydata().tolist() == [[600.0, 2.0]]
     assert [axes.get_title("left") for axes in kept] == ["Return while learning"] * 2
 
 
@@ -102,11 +101,11 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
         texts[:] = [axes.get_title("left"), *(t.get_text() for t in axes.texts), axes.get_ylabel(), *legend]
         return path
 
-    monkeypatch.setattr(plots, "finish_figure", finish)
+    monkeypatch.setattr(plots, "_finish", finish)
     plot_adaptation_curve(example_result(), tmp_path / "a.png", references={"floor": -15.9})
     assert texts[:3] == [
         "Adapting to a new task",
-        "mean over 20 held-out tasks (2 repetitions each); bars: 95 % bootstrap interval over tasks",
+        "mean over 20 held-out tasks (2 repetitions each); bars: 95 % BCa bootstrap interval over tasks",
         "return (sum of rewards in an episode)",
     ]
     assert {"floor", "exploration episodes", "adapted episodes"} <= set(texts)
@@ -119,7 +118,7 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_single_epoch_has_visible_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(plots, "finish_figure", lambda figure, axes, path, references: kept.append(axes) or path)
+    monkeypatch.setattr(plots, "_finish", lambda figure, axes, path, last: kept.append(axes) or path)
     write_metrics(tmp_path, epochs=1)
     plot_learning_curve(tmp_path)
     assert len(kept[0].containers) == 2  # error bars instead of bands without width

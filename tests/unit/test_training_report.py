@@ -13,8 +13,11 @@ import pytest
 import yaml
 
 from metaroll.training.evaluation.robustness import RobustnessMap
-from metaroll.training.figures.report_pictures import Curve, heat_map, line_chart, number_text
+from metaroll.training.figures import svg as svg_module
+from metaroll.training.figures.charts import Chart, Curve, Field
+from metaroll.training.figures.svg import legend, number_text, svg
 from metaroll.training.report.report import write_report
+from metaroll.training.report.report_facts import newest_evaluation
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import MetricsLog
 
@@ -120,11 +123,22 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     )
     page = page_of(tmp_path)
     assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
-    assert "no adaptation" in page.text and "task oracle" in page.text
+    assert "no adaptation" in page.text and "told the task (oracle)" in page.text
     assert "task 0 -9 -3 -7 4 no" in page.text  # against no adaptation, not the first episode
     assert "gain by adaptation 5 [4, 6]" in page.text
     write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
     assert "return after adaptation -2.25" in page_of(tmp_path).text  # trained on after that evaluation
+
+
+def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tmp_path):
+    """The run was trained on after ``metaroll evaluate``, and interrupted before its next summary."""
+    write_pearl(tmp_path)  # evaluated after 3 epochs
+    write_json(tmp_path / "evaluation.json", {"return_before": -9.0, "return_after": -1.25, "epoch": 2})
+    text = page_of(tmp_path).text
+    assert "return after adaptation -5 [-6, -4]" in text and "-1.25" not in text
+    assert "evaluation after 2 epochs is left out" in text
+    assert newest_evaluation({"epochs": 3, "a": 1}, {"epoch": 2}) == (3, {"epochs": 3, "a": 1})
+    assert newest_evaluation({"epochs": 3}, {"epoch": 3, "b": 1}) == (3, {"epoch": 3, "b": 1})
 
 
 def test_a_policy_that_does_not_adapt_has_no_adaptation_curve_but_its_robustness_map(tmp_path):
@@ -186,16 +200,22 @@ def test_nothing_but_the_page_is_written(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------- the charts
+def chart_of(*curves: Curve, **more: Any) -> Chart:
+    return Chart("name", "", "x", "y", curves, **more)
+
+
 def test_points_of_a_chart_lie_where_their_values_are():
-    curve = Curve("x", np.array([0.0, 1.0, 2.0]), np.array([0.0, 5.0, 10.0]), marks=True)
-    circles = [a for t, a in Page(line_chart([curve], "x", "name")).tags if t == "circle"]
+    curve = Curve("x", np.array([0.0, 1.0, 2.0]), np.array([0.0, 5.0, 10.0]), kind="points")
+    page = Page(svg(chart_of(curve)))
+    circles = [a for t, a in page.tags if t == "circle"]
     xs, ys = ([float(str(circle[name])) for circle in circles] for name in ("cx", "cy"))
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2) and xs[0] < xs[1]
     assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2) and ys[0] > ys[1]  # upwards
+    assert "x at 1: 5" in page.text  # what is shown to whoever points at it
 
 
 def test_a_long_curve_is_thinned_with_both_its_ends():
-    curve = Curve("x", np.arange(5000.0), np.arange(5000.0)).thinned()
+    curve = svg_module._thinned(Curve("x", np.arange(5000.0), np.arange(5000.0)))
     assert len(curve.x) <= 400 and (curve.x[0], curve.x[-1]) == (0.0, 4999.0)
 
 
@@ -203,8 +223,18 @@ def test_a_long_curve_is_thinned_with_both_its_ends():
 def test_charts_of_awkward_numbers(values):
     y = np.array(values)
     curve = Curve("x", np.arange(float(len(y))), y, y - 1, y + 1)
-    Page(line_chart([curve], "x", "name", references={"level": math.nan}))
-    Page(heat_map("x", list(range(len(y))) or [0], "y", [0.0], (y if y.size else np.zeros(1))[:, None], "<name>"))
+    Page(svg(chart_of(curve, levels={"level": math.nan})))
+    mean = (y if y.size else np.zeros(1))[:, None]
+    axes = {"x": np.arange(float(len(mean))), "y": np.zeros(1)}
+    Page(svg(Field("<name>", "", "return", axes, mean, mean - 1, mean + 1, "95 %")))
+
+
+def test_a_legend_stands_where_there_is_something_to_tell_apart():
+    curve = Curve("a <curve>", np.arange(2.0), np.arange(2.0))
+    assert legend(chart_of(curve)) == ""
+    assert (
+        Page(legend(chart_of(curve, levels={"oracle": 1.0}, span=("seen", 0.0, 1.0)))).text == "a <curve> oracle seen"
+    )
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def make_runner(
 
 def state_of(runner: LocalRunner, folder: Path) -> dict[str, Any]:
     folder.mkdir()
-    learner = runner._algo
+    learner = runner._source.algo
     save_tree(folder, "algorithm", learner.state_dict())
     save_tree(folder, "buffers", learner.buffers_state_dict())
     rows = [json.dumps(row) for row in read_metrics(runner.run_dir) if row["phase"] != "time"]
@@ -100,7 +100,7 @@ def test_an_evaluation_leaves_pearl_as_it_was(tmp_path: Path, posterior_sampling
     runner = make_runner(tmp_path / "run", posterior_sampling=posterior_sampling)
     runner.train(1)
     before = state_of(runner, tmp_path / "before")
-    runner.evaluate(runner._algo)
+    runner.evaluate(runner._source.algo)
     assert state_of(runner, tmp_path / "after") == before
 
 
@@ -120,16 +120,16 @@ def test_garages_way_to_set_up_pearl(tmp_path: Path) -> None:
 def test_another_learner_with_as_many_parameters_acts_as_itself() -> None:
     """Policies share an engine only if they differ in nothing but parameters: activations are no parameters."""
     one, two = make_runner(None), make_runner(None, activation="tanh")
-    one.evaluate(one._algo)
-    assert one.evaluate(two._algo) == two.evaluate(two._algo) != one.evaluate(one._algo)
+    one.evaluate(one._source.algo)
+    assert one.evaluate(two._source.algo) == two.evaluate(two._source.algo) != one.evaluate(one._source.algo)
 
 
 def test_both_ways_to_adapt_again_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """specs/meta.md 4.7"""
     runner = make_runner(None)
-    fast = runner.evaluate(runner._algo)
+    fast = runner.evaluate(runner._source.algo)
     monkeypatch.setattr(PEARL, "adapts_again", False)
-    assert runner.evaluate(runner._algo) == fast
+    assert runner.evaluate(runner._source.algo) == fast
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_sparse_rewards_in_the_context_dense_ones_in_the_updates() -> None:
     """specs/meta.md 7.2, end to end: sparse-point-robot"""
     runner = make_runner(None, family="sparse-point-robot", options={**SMALL, "context_reward_key": "sparse_reward"})
     seen: list[np.ndarray] = []
-    learner = runner._algo
+    learner = runner._source.algo
     infer = learner._infer
     learner._infer = lambda policy, context: (seen.append(context[..., -1]), infer(policy, context))[1]
     runner.train(1)

@@ -52,7 +52,7 @@ def make_runner(run_dir: Path | None, kind: str = "mlp", num_workers: int = 1, *
 
 def state_of(runner: LocalRunner, folder: Path) -> dict[str, Any]:
     folder.mkdir()
-    save_tree(folder, "algorithm", runner._algo.state_dict())
+    save_tree(folder, "algorithm", runner._source.algo.state_dict())
     rows = [json.dumps(row) for row in read_metrics(runner.run_dir) if row["phase"] != "time"]
     return {"metrics": rows, **{path.name: path.read_bytes() for path in folder.iterdir()}}
 
@@ -103,9 +103,9 @@ def test_evaluations_do_not_depend_on_the_noise_and_leave_training_as_it_is(tmp_
     with make_runner(None, evaluate_every=0) as silent, make_runner(None, evaluate_every=1) as evaluated:
         silent.train(2)
         evaluated.train(2)
-        flat = [runner._algo.policy.acting_parameters() for runner in (silent, evaluated)]
+        flat = [runner._source.algo.policy.acting_parameters() for runner in (silent, evaluated)]
         assert np.array_equal(*flat)
-        again = [evaluated.evaluate(evaluated._algo) for _ in range(2)]
+        again = [evaluated.evaluate(evaluated._source.algo) for _ in range(2)]
         assert again[0] == again[1]
 
 

@@ -18,9 +18,8 @@ from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import torch_generator
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
 from metaroll.training.evaluation.robustness import RobustnessMap, robustness_map
-from metaroll.training.figures import robustness_plots
-from metaroll.training.figures.plots import finish_figure
-from metaroll.training.figures.robustness_plots import plot_robustness
+from metaroll.training.figures import plots
+from metaroll.training.figures.plots import plot_robustness
 from metaroll.types import EnvSpec
 
 
@@ -104,11 +103,13 @@ def drawn(monkeypatch: pytest.MonkeyPatch, folder: Any, result: RobustnessMap) -
     """The axes of the picture, after it was laid out."""
     found = []
 
+    finish = plots._finish
+
     def keep(figure: Any, axes: Any, path: Any, references: Any) -> Any:
         found.append(axes)
-        return finish_figure(figure, axes, path, references)
+        return finish(figure, axes, path, references)
 
-    monkeypatch.setattr(robustness_plots, "finish_figure", keep)
+    monkeypatch.setattr(plots, "_finish", keep)
     plot_robustness(result, folder / "map.png")
     return found[0]
 

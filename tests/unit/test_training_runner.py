@@ -25,7 +25,7 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
-from metaroll.training.store.snapshots import SnapshotConfig, snapshots_of
+from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, snapshots_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def make_runner(run_dir: Path | None, learner: GoalLearner | None = None, **argu
 
 def state_of(runner: LocalRunner) -> dict[str, Any]:
     """All that must be equal bit for bit, as text and numbers."""
-    learner = runner._algo
+    learner = runner._source.algo
     rows = [] if runner.run_dir is None else [r for r in read_metrics(runner.run_dir) if r["phase"] != "time"]
     return {
         "learner": {name: repr(value) for name, value in learner.state_dict().items()},
@@ -189,7 +189,7 @@ def test_zero_epochs_are_zero_epochs(tmp_path: Path) -> None:
 def test_train_arguments_are_checked() -> None:
     runner = make_runner(None)
     for bad in (-1, 1.5, True):
-        with pytest.raises(ValueError, match="n_epochs must be an integer of at least 0"):
+        with pytest.raises((TypeError, ValueError), match="n_epochs must be an integer of at least 0"):
             runner.train(bad)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="batch_size must be an integer of at least 1, got 0"):
         runner.train(1, batch_size=0)
@@ -335,7 +335,7 @@ def test_the_batch_size_of_train_is_the_default() -> None:
     ],
 )
 def test_bad_requests(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         make_runner(None).obtain_samples(0, **arguments)
 
 
@@ -544,7 +544,7 @@ def test_an_older_snapshot_can_be_chosen(tmp_path: Path) -> None:
     args = later.restore(tmp_path / "run", from_epoch=2)
     assert args.start_epoch == 2
     later.resume()
-    assert later._algo.collected_initial == 1
+    assert later._source.algo.collected_initial == 1
     assert list(snapshots_of(tmp_path / "run")) == [0, 1, 2, 3]  # the mode of the run is kept
     iterations = [r["iteration"] for r in read_metrics(tmp_path / "run", metric="weight")]
     assert iterations == [0, 1, 2]
@@ -568,7 +568,7 @@ def test_restoring_for_an_evaluation_writes_nothing(tmp_path: Path) -> None:
     before = content()
     runner = make_runner(None)
     runner.restore(tmp_path / "run")
-    runner.evaluate(runner._algo)
+    runner.evaluate(runner._source.algo)
     assert content() == before
 
 
@@ -586,6 +586,13 @@ def test_an_interrupt_keeps_the_last_epoch(tmp_path: Path, whole: dict[str, Any]
     assert {**state_of(resumed(tmp_path / "run")), "initial": 1} == whole
 
 
+def test_a_snapshot_without_what_a_runner_needs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_runner(tmp_path / "run").train(1)
+    monkeypatch.setattr(Snapshot, "tree", lambda self, name: {"seed": 1})
+    with pytest.raises(SnapshotError, match=r"runner\.json lacks evaluator"):
+        make_runner(None).restore(tmp_path / "run")
+
+
 def test_snapshots_of_others_are_refused(tmp_path: Path) -> None:
     make_runner(tmp_path / "run").train(1)
 
@@ -596,10 +603,10 @@ def test_snapshots_of_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SnapshotError, match="written by GoalLearner, the runner was set up with OtherLearner: set up"):
         other.restore(tmp_path / "run")
     wider = make_runner(None, make_learner(width=3))
-    weight = wider._algo.policy.weight
+    weight = wider._source.algo.policy.weight
     with pytest.raises(SnapshotError, match="same networks and hyperparameters"):
         wider.restore(tmp_path / "run")
-    assert wider._algo.policy.weight is weight  # nothing was changed
+    assert wider._source.algo.policy.weight is weight  # nothing was changed
 
     class Fussy(GoalLearner):
         def fingerprint(self) -> str:

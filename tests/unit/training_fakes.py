@@ -140,7 +140,7 @@ class GoalLearner(MetaRLAlgorithm):
         self.slopes = tree["slopes"]
         self.generator.bit_generator.state = tree["generator"]
 
-    def buffers_state_dict(self) -> dict[str, Any]:
+    def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
         return {"rewards": self.rewards}
 
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:

@@ -6,17 +6,28 @@ import contextlib
 import errno
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["temporary_path", "write_atomic", "write_files"]
+__all__ = ["named_errors", "temporary_path", "write_atomic", "write_files"]
 
 
 def temporary_path(path: Path) -> Path:
     """Where the new content of ``path`` grows until it is complete: ``.NAME.PROCESS-RANDOM.tmp``, new in each call."""
     # Processes and threads that write the same file must not write into each other's content.
     return path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Errors of the operating system with the file's name: those of writing, as on a full disk, have none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
@@ -33,7 +44,7 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     try:
         for path, write in writers.items():
-            with open(new[path], "wb") as file:
+            with named_errors(path), open(new[path], "wb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())

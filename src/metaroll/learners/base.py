@@ -3,20 +3,74 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from metaroll.types import EnvSpec
 
 if TYPE_CHECKING:
     from metaroll.types import Runner
 
-__all__ = ["MetaRLAlgorithm", "RLAlgorithm"]
+__all__ = ["AlgorithmInfo", "MetaRLAlgorithm", "RLAlgorithm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmInfo:
+    """What an algorithm is. Runners, evaluators and the command line ask for this, not for its class.
+
+    Attributes:
+        name: Name in messages, snapshots and reports.
+        adapts: Whether it is a ``MetaRLAlgorithm``, to be judged after adaptation.
+        adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies.
+        metric: Name of the number that stands for an evaluation of it.
+        deterministic_exploration: Whether its exploration policies may act without noise in an evaluation. PEARL's may,
+            since their latent variable still is drawn; adaptation by score-function gradients needs noise.
+        has_state: Whether it has ``state_dict`` and ``load_state_dict``, which snapshots need.
+    """
+
+    name: str
+    adapts: bool = False
+    adapts_again: bool = False
+    metric: str = "return_mean"
+    deterministic_exploration: bool = True
+    has_state: bool = False
 
 
 class RLAlgorithm(ABC):
     """Turns rollouts into a better policy.
 
-    A runner reads these attributes where an algorithm has them: ``policy`` (what acts), ``max_path_length`` (steps per
-    rollout), ``discount``, ``exploration_policy`` (acts during training instead of ``policy``).
+    Only ``train`` must be written. All else has a default; a subclass sets an attribute of the name, or has a property.
+
+    Attributes:
+        policy: What acts; ``None`` for an algorithm that samples nothing.
+        exploration_policy: What acts in training in its place; ``None`` means ``policy``.
+        max_path_length: Most steps of a rollout. An algorithm with a policy needs it.
+        discount: Discount factor.
+        env_spec: Spaces of the environment; ``None`` where the algorithm does not know them.
+        train_tasks: Tasks that it learns in: a test task must not be among them. ``None`` means unknown.
+        test_env_sampler: Task sampler of its evaluations; ``None`` means the environment as it is.
+        num_test_tasks: Number of tasks to draw from that; ``None`` means all.
+        sampler_cls: garage sampler class to collect with; ``None`` means the rollout engine.
+        converged: Whether further training changes nothing.
     """
+
+    policy: Any = None
+    exploration_policy: Any = None
+    test_env_sampler: Any = None
+    sampler_cls: Any = None
+    # These have no annotation: type checkers would not let a subclass have a property of the name.
+    max_path_length = cast("float | None", None)
+    discount = 1.0
+    env_spec = cast("EnvSpec | None", None)
+    train_tasks = cast("Sequence[Any] | None", None)
+    num_test_tasks = cast("int | None", None)
+    converged = False
+
+    @property
+    def info(self) -> AlgorithmInfo:
+        """What the algorithm is."""
+        return AlgorithmInfo(name=type(self).__name__, has_state=_has_state(type(self)))
 
     @abstractmethod
     def train(self, runner: Runner) -> float | None:
@@ -26,6 +80,41 @@ class RLAlgorithm(ABC):
             runner: Gives epochs, rollouts, evaluation and logging: ``for epoch in runner.step_epochs(): ...
                 runner.obtain_samples(runner.step_itr, ...)``. Its counters belong to it; nobody assigns them.
         """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything learned, as nested dicts of arrays, tensors and plain values; buffers apart.
+
+        Raises:
+            TypeError: The algorithm has no state that could be saved (see ``info.has_state``).
+        """
+        raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``, bit for bit.
+
+        Raises:
+            TypeError: As for ``state_dict``.
+        """
+        raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
+
+    def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
+        """Collected data that only the newest snapshot keeps; ``None`` for an algorithm without any.
+
+        Args:
+            copy: ``False`` allows views, for whoever writes them to a file at once.
+        """
+        return None
+
+    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``buffers_state_dict``."""
+        raise TypeError(f"{type(self).__name__} has no buffers: it needs load_buffers_state_dict(tree)")
+
+    def fingerprint(self) -> str | None:
+        """A short text that is equal for algorithms built alike, between which a snapshot may be exchanged.
+
+        ``None`` means that names, shapes and dtypes of ``state_dict`` tell.
+        """
+        return None
 
 
 class MetaRLAlgorithm(RLAlgorithm):
@@ -37,7 +126,18 @@ class MetaRLAlgorithm(RLAlgorithm):
             that counts for the result still are the given trajectories.
     """
 
-    adapts_again: bool = False
+    adapts_again = False
+
+    @property
+    def info(self) -> AlgorithmInfo:
+        """What the algorithm is."""
+        return AlgorithmInfo(
+            name=type(self).__name__,
+            adapts=True,
+            adapts_again=self.adapts_again,
+            metric="return_after",
+            has_state=_has_state(type(self)),
+        )
 
     @abstractmethod
     def get_exploration_policy(self) -> Any:
@@ -57,3 +157,7 @@ class MetaRLAlgorithm(RLAlgorithm):
             exploration_trajectories: Trajectories of one task (``TrajectoryBatch``, ``StepSequence``, or a sequence of
                 either).
         """
+
+
+def _has_state(kind: type[RLAlgorithm]) -> bool:
+    return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict

@@ -225,7 +225,7 @@ class Distillation(RLAlgorithm):
         self._generator.bit_generator.state = tree["batches"]
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
 
-    def buffers_state_dict(self) -> dict[str, Any]:
+    def buffers_state_dict(self, copy: bool = True) -> dict[str, Any]:
         """The labeled rollouts."""
         return self._memory.state_dict()
 

@@ -12,8 +12,9 @@ from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, peek_
 from metaroll.cli.display.output_options import Output, flags_of, parse_options, unset
 from metaroll.cli.experiment.presets import ALGORITHM_NAMES, example_envs
 from metaroll.cli.options import options_class
-from metaroll.cli.runs import run_folder, seed_group
+from metaroll.cli.runs import run_config, seed_group
 from metaroll.errors import unknown_name
+from metaroll.training.store import run_folder
 
 __all__ = ["demo", "evaluate", "resume", "train"]
 
@@ -133,7 +134,7 @@ def train(arguments: Sequence[str]) -> None:
     from metaroll.cli.runs.sessions import start
 
     with blame_input():
-        layers = [] if file is None else [(file, run_folder.file_values(Path(file).expanduser(), algo, env))]
+        layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
         config = experiments.resolve(algo, env, layers)
     options = experiments.run_options(algo)
     sections = {
@@ -163,7 +164,7 @@ def _group(config: Mapping[str, Any], files: _Files) -> seed_group.SeedGroup:
     """The runs of several seeds that are asked for."""
     first = config["run"]["seed"]
     seeds = tuple(range(first, first + files.seeds))
-    default = run_folder.default_group_dir(config["algo"], config["env"], seeds[0], seeds[-1])
+    default = run_config.default_group_dir(config["algo"], config["env"], seeds[0], seeds[-1])
     return seed_group.SeedGroup(default if files.out is None else _folder(files.out), config, seeds, files.jobs)
 
 
@@ -272,4 +273,4 @@ def _folder(text: str) -> Path:
 
 
 def _default_folder(config: Mapping[str, Any]) -> Path:
-    return run_folder.default_run_dir(config["algo"], config["env"], config["run"]["seed"])
+    return run_config.default_run_dir(config["algo"], config["env"], config["run"]["seed"])

@@ -130,8 +130,7 @@ def plot(arguments: Sequence[str]) -> None:
     names, given = _parsed(_PlotArguments, arguments, usage, about)
     from metaroll.cli.display.summary import print_json
     from metaroll.cli.runs.run_groups import group_runs, notes_on_merged, refuse_different, unfinished_runs
-    from metaroll.training.figures.group_plots import plot_groups
-    from metaroll.training.figures.plots import PICTURE_KINDS
+    from metaroll.training.figures.plots import PICTURE_KINDS, plot_groups
 
     with blame_input():
         out = file_to_write("--out", given.out, [f".{kind}" for kind in PICTURE_KINDS])

@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
 from metaroll.cli.display.output_options import Output, file_to_write, flags_of, parse_options, unset
-from metaroll.cli.runs import run_folder
 from metaroll.errors import MetarollError
+from metaroll.training.store import run_folder
 
 __all__ = ["report"]
 

@@ -16,7 +16,7 @@ from rich.panel import Panel
 
 from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
 from metaroll.cli.display.output_options import Output, parse_options, unset
-from metaroll.cli.runs import run_folder
+from metaroll.training.store import run_folder
 
 __all__ = ["parse_grid", "robustness"]
 
@@ -152,7 +152,7 @@ def _measure(
 
 
 def _pictures(result: Any, stem: Path, console: Console) -> list[Path]:
-    from metaroll.training.figures.robustness_plots import plot_robustness
+    from metaroll.training.figures.plots import plot_robustness
 
     try:
         return [plot_robustness(result, stem.with_suffix(".png"))]

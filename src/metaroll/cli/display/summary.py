@@ -17,8 +17,7 @@ from metaroll.cli.display.evaluation_tables import short_number, with_interval
 from metaroll.cli.display.progress import duration
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
-from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation
+from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.store.files import to_plain
 
 __all__ = ["closing_panel", "draw_pictures", "evaluation_values", "print_json"]
@@ -79,8 +78,7 @@ def draw_pictures(
         learning_of: Folder of the run whose learning curve is drawn, too.
         study: Its k-shot curve is drawn, too, as ``k_shot_curve.png`` beside the first picture.
     """
-    from metaroll.training.figures.k_shot_plots import plot_k_shot_curve
-    from metaroll.training.figures.plots import plot_adaptation_curve, plot_learning_curve
+    from metaroll.training.figures.plots import plot_adaptation_curve, plot_k_shot_curve, plot_learning_curve
 
     entries = references or {}
     lines = {text: entries[name] for name, text in _REFERENCES.items() if name in entries}

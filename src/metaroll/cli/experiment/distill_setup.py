@@ -11,7 +11,6 @@ import gymnasium
 
 from metaroll.checks import check_number, check_whole
 from metaroll.cli.experiment.ppo_setup import build_epopt, build_ppo, own_arguments, spec_of, variations_of
-from metaroll.cli.runs.run_folder import find_run, read_config
 from metaroll.learners.distillation import Distillation
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
@@ -20,6 +19,7 @@ from metaroll.policies.normalized import NormalisedPolicy, widened_spec
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
+from metaroll.training.store.run_folder import find_run, read_config
 from metaroll.training.store.snapshots import load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate
 

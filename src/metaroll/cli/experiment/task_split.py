@@ -14,7 +14,7 @@ from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import get_family, has_family
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.store.files import write_json
-from metaroll.training.store.run_store import TASK_SPLIT_FILE
+from metaroll.training.store.run_folder import TASK_SPLIT_FILE
 
 __all__ = ["describe_split", "split_of", "warn_of_equal_tasks", "write_split"]
 

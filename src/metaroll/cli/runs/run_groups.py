@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from metaroll.cli.arguments import UsageError
-from metaroll.cli.runs import run_folder
+from metaroll.cli.runs import run_config
+from metaroll.training.store import run_folder
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import read_metrics
 
@@ -238,7 +239,7 @@ def _scores_of_tasks(evaluation: Mapping[str, Any], metric: str) -> list[float]:
 
 def _options(run: RunScores) -> dict[str, Any]:
     """All options but those of a single run."""
-    flat = {**run_folder.flat_values(run.config), "algo": run.config["algo"], "env": run.config["env"]}
+    flat = {**run_config.flat_values(run.config), "algo": run.config["algo"], "env": run.config["env"]}
     return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN}
 
 

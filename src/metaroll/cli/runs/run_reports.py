@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from metaroll.cli.runs.run_folder import CONFIG_FILE, read_config, read_yaml
 from metaroll.errors import SnapshotError
 from metaroll.training.store.metrics_log import FILE_NAME
-from metaroll.training.store.run_lock import LOCK_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, LOCK_FILE, is_locked, read_config, read_yaml
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
 
@@ -86,7 +85,7 @@ def _is_run(folder: Path) -> bool:
 
 def read_run(folder: Path) -> RunReport:
     """What is known about the run in ``folder``; never raises."""
-    running = _is_locked(folder)
+    running = is_locked(folder)
     facts: dict[str, Any] = {}
     problems: list[str] = []
     for read in (_facts_of_config, _facts_of_metrics, functools.partial(_facts_of_snapshots, running=running)):
@@ -121,21 +120,6 @@ def _state(facts: Mapping[str, Any], running: bool, problems: Sequence[str]) -> 
     if total is None:
         return "stopped"
     return "finished" if facts["epochs_done"] >= total else "interrupted"
-
-
-def _is_locked(folder: Path) -> bool:
-    """Whether another process holds the lock of a run; asks only, so that nobody is ever refused because of it."""
-    try:
-        descriptor = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        os.lockf(descriptor, os.F_TEST, 0)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _facts_of_config(folder: Path) -> dict[str, Any]:

@@ -18,9 +18,9 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from metaroll.cli.runs import run_folder
-from metaroll.cli.runs.run_folder import CONFIG_FILE, GROUP_FILE
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.training.store import run_folder
+from metaroll.training.store.run_folder import CONFIG_FILE, GROUP_FILE
 
 __all__ = [
     "SeedGroup",

@@ -17,16 +17,7 @@ from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
 from metaroll.cli.experiment import demo, experiments
 from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
-from metaroll.cli.runs.run_folder import (
-    CONFIG_FILE,
-    check_same_run,
-    clear_run,
-    flat_values,
-    lock_run,
-    package_versions,
-    refuse_existing,
-    write_config,
-)
+from metaroll.cli.runs.run_config import check_same_run, flat_values
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import SnapshotError
 from metaroll.tasks.leak_guard import SplitReport
@@ -34,6 +25,14 @@ from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.run_folder import (
+    CONFIG_FILE,
+    clear_run,
+    lock_run,
+    package_versions,
+    refuse_existing,
+    write_config,
+)
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 

@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.functional.robust_statistics import wilson_interval
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed
 from metaroll.tasks.updates import ExistingEnvUpdate, layer_with
-from metaroll.training.evaluation.cell_policies import adapt_policies, fresh_policies
 from metaroll.training.evaluation.evaluation_metrics import Interval, interval_of_mean, intervals_of_means
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.meta_evaluator import (
+    MetaEvaluator,
+    adapt_policies,
+    as_meta_algorithm,
+    fresh_policies,
+)
 from metaroll.types import Context, EnvUpdate
 
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
@@ -110,8 +115,8 @@ class AdaptationStudy:
         gains = self.gain_per_task.tolist()
         rows = []
         for i, (task, numbers) in enumerate(self.result.per_task()):
-            told = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
-            rows.append({"name": task, **numbers, **told, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
+            others = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
+            rows.append({"name": task, **numbers, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
         return {
             "gain": self.gain,
             "gain_ci_low": low,
@@ -136,7 +141,7 @@ def study_adaptation(
     """Evaluate ``algo``, and how its policies act in the same adapted episodes with less, wrong, and full knowledge.
 
     Args:
-        evaluator: Judge; its protocol decides on cells, seeds and the number of exploration episodes K.
+        evaluator: Its protocol decides on cells, seeds and the number of exploration episodes K.
         algo: As in ``MetaEvaluator.evaluate``.
         shots: Numbers of exploration episodes to adapt from, from 0 to K; ``None`` means ``default_shots(K)``.
         oracle: A policy that is told the task, and a function from a task to what it is told; ``None`` means the
@@ -144,9 +149,10 @@ def study_adaptation(
         engine: As in ``MetaEvaluator.evaluate``.
     """
     most = evaluator.n_exploration_traj
-    shots = default_shots(most) if shots is None else sorted(set(shots))
-    if not shots or any(isinstance(k, bool) or not isinstance(k, int) or not 0 <= k <= most for k in shots):
-        raise ValueError(f"shots must be whole numbers from 0 to n_exploration_traj={most}, got {shots}")
+    shots = default_shots(most) if shots is None else sorted({check_whole("shots", k, 0, most) for k in shots})
+    if not shots:
+        raise ValueError(f"shots must hold at least one number from 0 to n_exploration_traj={most}, got none")
+    algo = as_meta_algorithm(algo)
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True)
     updates, count = evaluator.draw(), result.returns.shape[0] * result.returns.shape[1]
     episodes = range(most, result.returns.shape[2])
@@ -188,12 +194,12 @@ def oracle_of(update: EnvUpdate) -> Oracle | None:
     """
     env = update()
     try:
-        act, tell = (layer_with(env, name) for name in ("oracle_action", "oracle_context"))
-        if act is None or tell is None:
+        act, context = (layer_with(env, name) for name in ("oracle_action", "oracle_context"))
+        if act is None or context is None:
             return None
-        return ScriptedPolicy(act.oracle_action), tell.oracle_context
+        return ScriptedPolicy(act.oracle_action), context.oracle_context
     finally:
-        if hasattr(env, "close") and not isinstance(update, ExistingEnvUpdate):
+        if not isinstance(update, ExistingEnvUpdate):
             env.close()
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from metaroll.checks import check_fraction, check_whole
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
-from metaroll.functional.bootstrap import Interval, interval_bounds, resamples
+from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
 
 __all__ = [
     "Interval",
     "episode_outcomes",
     "episode_returns",
+    "interval_method",
     "interval_of_mean",
     "interval_of_normalized_score",
     "intervals_of_means",
@@ -27,6 +30,7 @@ __all__ = [
 ]
 
 _NUM_RESAMPLES = 10_000
+_FEWEST_FOR_BCA = 10
 
 
 class _Episode(NamedTuple):
@@ -57,7 +61,7 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
 
     Returns:
         Lengths, and steps up to the first success, shape ``(num_tasks, repetitions, episodes)`` each. The latter are 0
-        without success, and ``None`` where the environment does not tell ``success``.
+        without success, and ``None`` where the environment does not report ``success``.
     """
     shape = (num_tasks, len(history) // num_tasks, -1)
     episodes = [episode for rollouts in history for episode in _episodes(rollouts)]
@@ -69,16 +73,16 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
     return lengths, first.reshape(shape)
 
 
-def provenance_of(history: Sequence[Sequence[Any]]) -> dict[str, Any]:
+def provenance_of(history: Sequence[Sequence[StepSequence]]) -> dict[str, Any]:
     """What the environment of the first rollout says of its versions and rules."""
-    return dict((getattr(history[0][0], "rollout_info", None) or {}).get("provenance") or {})
+    return dict((history[0][0].rollout_info or {}).get("provenance") or {})
 
 
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
     """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
 
     Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
-    CompletionRate (share of episodes that the environment ended) and, where the environment tells ``success``,
+    CompletionRate (share of episodes that the environment ended) and, where the environment reports ``success``,
     SuccessRate (share of episodes with success at any step), SuccessAtEndRate (at the last step) and StepsToSuccess
     (mean over the episodes with success of the steps up to the first one). Without episodes they are NaN, as
     StepsToSuccess is without success.
@@ -154,7 +158,7 @@ def _task_name(episode: _Episode, name_map: Mapping[int, str]) -> str:
 
 
 def _episodes(batch: Any) -> Iterator[_Episode]:
-    if hasattr(batch, "lengths"):  # a TrajectoryBatch: all steps in one array
+    if isinstance(batch, TrajectoryBatch):
         rewards, terminals = _array(batch.rewards), _array(batch.terminals)
         stop = 0
         for length in batch.lengths:
@@ -163,12 +167,10 @@ def _episodes(batch: Any) -> Iterator[_Episode]:
             yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
         return
     for rollout in batch:
-        infos = getattr(rollout, "env_infos", None)
-        terminated = getattr(rollout, "terminated", None)
         yield _Episode(
             _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
-            terminated is not None and bool(_array(terminated).any()),
-            infos if isinstance(infos, Mapping) else {},
+            bool(_array(rollout.terminated).any()),
+            rollout.env_infos if "env_infos" in rollout.data_names else {},
         )
 
 
@@ -188,10 +190,19 @@ def _array(values: Any) -> np.ndarray:
 # -- intervals over tasks ----------------------------------------------------------------------------------------------
 
 
+def interval_method(num_tasks: int) -> str:
+    """Method of intervals over so many tasks: ``"bca"``, ``"percentile"`` for few, whose skewness nobody knows.
+
+    Both stay in the range of the data. The basic bootstrap of ``bootstrap_ci`` does not: of 20 tasks with skewed
+    returns, none above 0, it gives an upper bound above 0.
+    """
+    return "bca" if num_tasks >= _FEWEST_FOR_BCA else "percentile"
+
+
 def interval_of_mean(
-    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "basic", seed: int = 0
+    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "auto", seed: int = 0
 ) -> Interval:
-    """Bootstrap interval of the mean of ``values (M,)``, one per task."""
+    """Bootstrap interval of the mean of ``values (M,)``, one per task; see ``intervals_of_means``."""
     values = np.asarray(values, dtype=np.float64).reshape(-1)
     low, high = intervals_of_means(
         values[:, None], confidence=confidence, num_resamples=num_resamples, method=method, seed=seed
@@ -200,7 +211,7 @@ def interval_of_mean(
 
 
 def intervals_of_means(
-    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "basic", seed: int = 0
+    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "auto", seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds ``(K,)``, ``(K,)`` of the means of K columns of ``values (M, K)``; rows (tasks) are resampled.
 
@@ -208,18 +219,39 @@ def intervals_of_means(
         values: One row per task.
         confidence: Level of the intervals.
         num_resamples: Number of bootstrap samples.
-        method: ``"basic"`` or ``"percentile"``.
+        method: ``"bca"``, ``"percentile"``, ``"basic"``, or ``"auto"`` for ``interval_method(M)``.
         seed: Seed of the resampling.
+
+    Raises:
+        ShapeError: ``values`` is no such table.
     """
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or not len(values):
         raise ShapeError(f"values must have shape (M, K) with at least one task, got {values.shape}")
-    if len(values) == 1:
-        nothing = np.full(values.shape[1], math.nan)
-        return nothing, nothing.copy()
+    return _intervals(values, lambda rows: rows.mean(axis=-2), confidence, num_resamples, method, seed)
+
+
+def _intervals(
+    samples: np.ndarray,
+    statistic: Callable[[np.ndarray], np.ndarray],
+    confidence: float,
+    num_resamples: int,
+    method: str,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds ``(K,)`` of a statistic ``(..., M, D) -> (..., K)`` of ``samples (M, D)``; NaN for a single task."""
     tail = (1.0 - check_fraction("confidence", confidence)) / 2.0
-    blocks = resamples(values, check_whole("num_resamples", num_resamples), seed)
-    return interval_bounds(values.mean(axis=0), np.concatenate([b.mean(axis=1) for b in blocks]), tail, method)
+    blocks = resamples(samples, check_whole("num_resamples", num_resamples), seed)
+    estimate = statistic(samples)
+    if len(samples) == 1:
+        nothing = np.full(len(estimate), math.nan)
+        return nothing, nothing.copy()
+    replications = np.concatenate([statistic(block) for block in blocks])
+    method = interval_method(len(samples)) if method == "auto" else method
+    if method != "bca":
+        return interval_bounds(estimate, replications, tail, method)
+    left_out = np.stack([statistic(np.delete(samples, i, axis=0)) for i in range(len(samples))])
+    return bca_bounds(estimate, replications, left_out, tail)
 
 
 def normalized_score(after: Any, floor: Any, oracle: Any) -> float:
@@ -237,19 +269,22 @@ def interval_of_normalized_score(
     *,
     confidence: float = 0.95,
     num_resamples: int = _NUM_RESAMPLES,
-    method: str = "basic",
+    method: str = "auto",
     seed: int = 0,
 ) -> Interval:
     """Bootstrap interval of ``normalized_score``; the three returns of a task are resampled together."""
     samples = np.stack(_per_task(after, floor, oracle), axis=1)
-    estimate = _score(*samples.T, axis=-1)
-    if len(samples) == 1 or math.isnan(estimate):
+    if math.isnan(_score(*samples.T, axis=-1)):
         return Interval(math.nan, math.nan)
-    tail = (1.0 - check_fraction("confidence", confidence)) / 2.0
-    blocks = resamples(samples, check_whole("num_resamples", num_resamples), seed)
-    scores = np.concatenate([_score(*np.moveaxis(block, 2, 0), axis=1) for block in blocks])
-    low, high = interval_bounds(estimate, scores, tail, method)
-    return Interval(float(low), float(high))
+    low, high = _intervals(
+        samples,
+        lambda rows: _score(*np.moveaxis(rows, -1, 0), axis=-1)[..., None],
+        confidence,
+        num_resamples,
+        method,
+        seed,
+    )
+    return Interval(float(low[0]), float(high[0]))
 
 
 def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray, axis: int) -> np.ndarray:

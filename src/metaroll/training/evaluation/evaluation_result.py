@@ -1,4 +1,4 @@
-"""What a meta-test found: returns of all episodes of all cells, and what to read from them."""
+"""What an evaluation found: the returns of all its episodes, and what to read from them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,15 @@ import numpy as np
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.first_finished import first_finished_rates
 from metaroll.functional.robust_statistics import interquartile_mean, interval_of_iqm, wilson_interval
-from metaroll.training.evaluation.evaluation_metrics import Interval, intervals_of_means
+from metaroll.training.evaluation.evaluation_metrics import (
+    Interval,
+    interval_method,
+    interval_of_mean,
+    intervals_of_means,
+)
 from metaroll.training.store.files import to_plain
 
-__all__ = ["Cell", "EvaluationResult"]
+__all__ = ["Cell", "EvaluationResult", "PolicyEvaluation"]
 
 
 class Cell(NamedTuple):
@@ -29,7 +34,9 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Returns of a meta-test. Intervals are 95 % bootstrap intervals over tasks (10,000 resamples, basic method).
+    """Returns of a meta-test. Intervals are 95 % bootstrap intervals over tasks (10,000 resamples).
+
+    Their method is BCa, for fewer than ten tasks percentile (``interval_method``): both stay in the range of the data.
 
     Attributes:
         returns: Undiscounted returns, shape ``(num_tasks, repetitions, num_exploration + num_adapted)``.
@@ -43,7 +50,7 @@ class EvaluationResult:
         prefix: First part of these names.
         lengths: Steps of the episodes, in the shape of ``returns``.
         success_steps: Steps up to the first success, 0 without one, in the same shape; ``None`` where the environment
-            does not tell.
+            does not report it.
         provenance: What the environment says of its versions and rules.
         rollouts: All episodes of each cell, where they were asked for.
     """
@@ -147,7 +154,7 @@ class EvaluationResult:
             num_episodes: Episodes that count per name; at least so many adapted ones are needed per cell.
         """
         if self.success_steps is None or self.lengths is None:
-            raise ValueError("the environment tells no success: give it an env_info of that name")
+            raise ValueError("the environment reports no success: give it an env_info of that name")
         first = self._first_successes.reshape(-1, self._first_successes.shape[2])
         whole = self.lengths[:, :, self.num_exploration :].reshape(first.shape)
         names = [name for name in self.task_names for _ in range(self.returns.shape[1])]
@@ -206,9 +213,9 @@ class EvaluationResult:
     def summary(self) -> dict[str, float]:
         """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean."""
         values = {"return_before": self.return_before, "return_after": self.return_after, "change": self.change}
-        for name in list(values):
-            interval = getattr(self, f"{name}_interval")
-            values[f"{name}_ci_low"], values[f"{name}_ci_high"] = interval
+        intervals = dict(zip(values, map(self._interval, range(3)), strict=True))
+        for name in intervals:
+            values[f"{name}_ci_low"], values[f"{name}_ci_high"] = intervals[name]
         values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
         return values
 
@@ -245,6 +252,7 @@ class EvaluationResult:
                 "high": high.tolist(),
                 "num_exploration": self.num_exploration,
             },
+            "interval_method": interval_method(len(self.tasks)),
             "n_test_tasks": len(self.tasks),
             "repetitions": int(self.returns.shape[1]),
             "n_exploration_episodes": self.num_exploration,
@@ -253,6 +261,90 @@ class EvaluationResult:
             "env_steps": self.env_steps,
             "task_names": list(self.task_names),
             "tasks": [_plain_task(task) for task in self.tasks],
+            "returns": self.returns.tolist(),
+        }
+
+
+@dataclass(frozen=True)
+class PolicyEvaluation:
+    """Returns of an evaluation.
+
+    Attributes:
+        returns: Undiscounted returns, shape ``(num_tasks, num_episodes)``; one row for the environment as it is.
+        tasks: The tasks, in the order of ``returns``; ``None`` for the environment as it is.
+        task_names: Their names.
+        reward_key: The env_info that was summed; ``None`` means the reward.
+        env_steps: Steps that the evaluation took.
+        metrics: ``<prefix>/Average/<name>`` -> number, of all episodes (see ``log_performance``).
+        prefix: First part of these names.
+        rollouts: All episodes, task by task, where they were asked for.
+    """
+
+    returns: np.ndarray
+    tasks: list[Any]
+    task_names: list[str]
+    reward_key: str | None = None
+    env_steps: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
+    prefix: str = "Evaluation"
+    rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
+
+    @property
+    def return_mean(self) -> float:
+        """Mean return."""
+        return float(self.returns.mean())
+
+    @cached_property
+    def return_interval(self) -> Interval:
+        """95 % bootstrap interval of ``return_mean``: over tasks, or over the episodes where there is one task.
+
+        Its method is that of ``EvaluationResult``.
+        """
+        return interval_of_mean(self._samples)
+
+    @property
+    def _samples(self) -> np.ndarray:
+        return self.returns.mean(axis=1) if len(self.returns) > 1 else self.returns[0]
+
+    @property
+    def score(self) -> float:
+        """The number that stands for the evaluation: ``return_mean``."""
+        return self.return_mean
+
+    @property
+    def score_interval(self) -> Interval:
+        """Interval of ``score``."""
+        return self.return_interval
+
+    def summary(self) -> dict[str, float]:
+        """The numbers that a log keeps."""
+        low, high = self.return_interval
+        return {
+            "return_mean": self.return_mean,
+            "return_mean_ci_low": low,
+            "return_mean_ci_high": high,
+            "return_min": float(self.returns.min()),
+            "return_max": float(self.returns.max()),
+        }
+
+    def per_task(self) -> list[tuple[str, dict[str, float]]]:
+        """Name of each task, and its numbers; nothing for the environment as it is."""
+        if len(self.returns) == 1 and self.tasks[0] is None:
+            return []
+        means = self.returns.mean(axis=1).tolist()
+        return [(name, {"return_mean": mean}) for name, mean in zip(self.task_names, means, strict=True)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "return_mean": self.return_mean,
+            "return_interval": list(self.return_interval),
+            "interval_method": interval_method(len(self._samples)),
+            "n_test_tasks": len(self.returns),
+            "n_episodes": int(self.returns.shape[1]),
+            "reward_key": self.reward_key,
+            "env_steps": self.env_steps,
+            "task_names": list(self.task_names),
             "returns": self.returns.tolist(),
         }
 

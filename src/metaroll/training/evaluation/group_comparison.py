@@ -78,6 +78,10 @@ def compare_groups(x: Any, y: Any, *, paired: bool) -> GroupComparison:
         x: Scores of X.
         y: Scores of Y.
         paired: Whether run i of X and run i of Y belong together (the same seed, so the same tasks and starts).
+
+    Raises:
+        ShapeError: The groups do not go together.
+        ValueError: A score is NaN or infinite; it would be neither a win nor a loss.
     """
     first, second = _runs(x), _runs(y)
     if first.shape[1] != second.shape[1] or (paired and len(first) != len(second)):
@@ -110,4 +114,7 @@ def _runs(scores: Any) -> np.ndarray:
     array = np.asarray(scores, dtype=np.float64)
     if array.ndim not in (1, 2) or not array.size:
         raise ShapeError(f"scores must have shape (runs,) or (runs, tasks) with at least one score, got {array.shape}")
+    if not np.isfinite(array).all():
+        at = np.argwhere(~np.isfinite(array))[0].tolist()
+        raise ValueError(f"scores must be finite, got {array[tuple(at)]} at {at}: leave out runs that have no score")
     return array.reshape(len(array), -1)

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
+from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
+from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.task_sampler import TaskSampler
-from metaroll.training.evaluation.cell_policies import adapt_policies, fresh_policies
-from metaroll.training.evaluation.engine_policy import context_of, run_with_policies
-from metaroll.training.evaluation.evaluation_metrics import (
-    episode_outcomes,
-    episode_returns,
-    log_performance,
-    provenance_of,
-)
-from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResult
-from metaroll.training.evaluation.evaluator_state import EvaluatorState
-from metaroll.training.evaluation.held_out_tasks import draw_held_out, refuse_overlap
-from metaroll.types import Context, EnvUpdate, RolloutPlan
+from metaroll.tasks.updates import ExistingEnvUpdate
+from metaroll.training.evaluation.evaluation_metrics import episode_outcomes, provenance_of
+from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.evaluation.evaluator import Evaluator
+from metaroll.types import Context, EnvSpec, EnvUpdate
 
-__all__ = ["MetaEvaluator"]
-
-_EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
+__all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]
 
 
-class MetaEvaluator(EvaluatorState):
+@final
+class MetaEvaluator(Evaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
     Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
@@ -65,6 +59,8 @@ class MetaEvaluator(EvaluatorState):
         return_reward_key: Name of an env_info to sum instead of the reward.
     """
 
+    _needs_tasks: ClassVar[bool] = True
+
     def __init__(
         self,
         *,
@@ -85,68 +81,26 @@ class MetaEvaluator(EvaluatorState):
         allow_overlap: bool = False,
         return_reward_key: str | None = None,
     ) -> None:
-        numbers = (n_exploration_traj, n_test_rollouts, n_test_tasks, repetitions)
-        _check_protocol(*numbers, posterior_sampling, num_prior_episodes)
-        self.test_task_sampler = test_task_sampler
-        self.max_path_length = max_path_length
-        self.n_exploration_traj = n_exploration_traj
-        self.n_test_tasks = n_test_tasks
-        self.n_test_rollouts = n_test_rollouts
-        self.prefix = prefix
-        self.test_task_names = None if test_task_names is None else list(test_task_names)
-        self.repetitions = repetitions
+        super().__init__(
+            test_task_sampler=test_task_sampler,
+            max_path_length=max_path_length,
+            n_test_tasks=n_test_tasks,
+            prefix=prefix,
+            test_task_names=test_task_names,
+            repetitions=repetitions,
+            seed=seed,
+            deterministic=_deterministic_of(worker_class, worker_args, deterministic),
+            allow_overlap=allow_overlap,
+            return_reward_key=return_reward_key,
+        )
+        self.n_exploration_traj = check_whole("n_exploration_traj", n_exploration_traj)
+        self.n_test_rollouts = check_whole("n_test_rollouts", n_test_rollouts)
         self.posterior_sampling = posterior_sampling
-        self.num_prior_episodes = num_prior_episodes
-        self.seed = seed
-        self.deterministic = _deterministic_of(worker_class, worker_args, deterministic)
-        self.allow_overlap = allow_overlap
-        self.return_reward_key = return_reward_key
-        self._updates: list[EnvUpdate] | None = None
-        self._num_evaluations = 0
-        self._learners_limit: float | None = None
-        self._engine: RolloutEngine | None = None
-
-    def bind(
-        self,
-        test_task_sampler: TaskSampler | None = None,
-        max_path_length: float | None = None,
-        n_test_tasks: int | None = None,
-    ) -> None:
-        """Fill in what the constructor was not told."""
-        self.test_task_sampler = test_task_sampler if self.test_task_sampler is None else self.test_task_sampler
-        self.max_path_length = max_path_length if self.max_path_length is None else self.max_path_length
-        # An algorithm's number is meant for its own sampler, or for one that does not know how many it has.
-        own = self.test_task_sampler is test_task_sampler
-        if self.n_test_tasks is None and (own or getattr(self.test_task_sampler, "n_tasks", None) is None):
-            self.n_test_tasks = n_test_tasks
-
-    def for_sampler(self, test_task_sampler: TaskSampler) -> MetaEvaluator:
-        """The same protocol on all tasks of another sampler."""
-        other = copy.copy(self)
-        other.test_task_sampler, other.test_task_names = test_task_sampler, None
-        other.n_test_tasks = self.n_test_tasks if test_task_sampler.n_tasks is None else None
-        other._updates, other._engine, other._num_evaluations = None, None, 0
-        return other
-
-    def prepare(self, algo: Any) -> list[EnvUpdate]:
-        """The test tasks, drawn now if that has not happened yet; an error if one of them is a training task.
-
-        Raises:
-            TaskOverlapError: A test task is among ``algo.train_tasks``.
-        """
-        updates = self.draw()
-        names, count = self.test_task_names, len(updates)
-        if names is not None and len(names) != count:
-            raise ValueError(f"test_task_names must name all {count} test tasks, got {len(names)} names")
-        if not self.allow_overlap:
-            refuse_overlap(getattr(algo, "train_tasks", None), updates)
-        return updates
-
-    def draw(self) -> list[EnvUpdate]:
-        """The test tasks, drawn now if that has not happened yet."""
-        if self._updates is None:
-            self._updates = draw_held_out(self.test_task_sampler, self.n_test_tasks)
-        return self._updates
+        self.num_prior_episodes = check_whole("num_prior_episodes", num_prior_episodes)
+        if posterior_sampling and num_prior_episodes > n_exploration_traj:
+            raise ValueError(
+                f"num_prior_episodes must be at most n_exploration_traj={n_exploration_traj}, got {num_prior_episodes}"
+            )
 
     def evaluate(
         self,
@@ -166,19 +120,22 @@ class MetaEvaluator(EvaluatorState):
         """
         num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
         check_whole("test_rollouts_per_task", num_adapted)
+        algo = as_meta_algorithm(algo)
         updates = self.prepare(algo)
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
-        engine = engine or self._own_engine(updates, policies[0])
+        engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
         prior = self.num_prior_episodes if self.posterior_sampling else None
         for first, last, adapt in _rounds(self.n_exploration_traj, num_adapted, prior):
             if adapt:
                 # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
                 # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
-                fresh = prior is not None and first > prior and not getattr(algo, "adapts_again", False)
+                fresh = prior is not None and first > prior and not algo.info.adapts_again
                 policies = adapt_policies(algo, policies, history, updates[0], self.seed, fresh=fresh)
-            self._run_round(engine, policies, history, range(first, last), limit)
+            explores = first < self.n_exploration_traj
+            quiet = self.deterministic and (algo.info.deterministic_exploration or not explores)
+            self._run_round(engine, policies, history, range(first, last), limit, deterministic=quiet)
         self._num_evaluations += 1
         result = self._result(algo, updates, history)
         return dataclasses.replace(result, rollouts=history) if keep_rollouts else result
@@ -199,11 +156,10 @@ class MetaEvaluator(EvaluatorState):
             contexts: What the policy of each cell is told; ``None`` means what it believes.
             engine: As in ``evaluate``.
         """
-        updates = self.draw()
-        engine = engine or self._own_engine(updates, policies[0])
+        engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
-        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts)
-        return self._returns(history, len(updates))
+        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
+        return self._returns(history)
 
     def run_reference(
         self,
@@ -231,86 +187,84 @@ class MetaEvaluator(EvaluatorState):
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _step_limit(self, algo: Any = None) -> int | None:
-        own = getattr(algo, "max_path_length", None)
-        self._learners_limit = self._learners_limit if own is None else own  # references come without an algorithm
-        limit = self._learners_limit if self.max_path_length is None else self.max_path_length
-        if limit is None:
-            raise ValueError("max_path_length is missing (episodes might never end): pass it to the MetaEvaluator")
-        return None if math.isinf(limit) else int(limit)
-
-    def _own_engine(self, updates: Sequence[EnvUpdate], policy: Any) -> RolloutEngine:
-        if self._engine is None:
-            self._engine = RolloutEngine(updates[0], policy)
-        return self._engine
-
-    def _cell(self, cell: int, episode: int) -> Cell:
-        task, repetition = divmod(cell, self.repetitions)
-        seed = (self.seed, task, repetition * _EPISODES_PER_REPETITION + episode)
-        return Cell(task, repetition, episode, seed)
-
-    def _run_round(
-        self,
-        engine: RolloutEngine,
-        policies: Sequence[Any],
-        history: Sequence[list[StepSequence]],
-        episodes: range,
-        limit: int | None,
-        contexts: Sequence[Context | None] | None = None,
-    ) -> None:
-        """Run ``episodes`` of all cells and append them to ``history``."""
-        updates = self._updates or []
-        given = [None] * len(policies) if contexts is None else contexts
-        told = [
-            context_of(policy) if context is None else context for policy, context in zip(policies, given, strict=True)
-        ]
-        plans = [
-            [
-                RolloutPlan(
-                    seed=spot.seed,
-                    env_update=updates[spot.task],
-                    context=context,
-                    max_steps=limit,
-                    eval=True,
-                    deterministic=self.deterministic,
-                )
-                for spot in (self._cell(cell, episode) for episode in episodes)
-            ]
-            for cell, context in enumerate(told)
-        ]
-        for rollouts, new in zip(history, run_with_policies(engine, policies, plans), strict=True):
-            rollouts.extend(new)
-
-    def _returns(self, history: Sequence[Sequence[StepSequence]], num_tasks: int) -> np.ndarray:
-        rows = [episode_returns(rollouts, self.return_reward_key) for rollouts in history]
-        return np.stack(rows).reshape(num_tasks, self.repetitions, -1)
+    def _make_engine(self, policy: Any) -> RolloutEngine:
+        return RolloutEngine(self.draw()[0], policy)
 
     def _result(
-        self, algo: Any, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]]
+        self, algo: MetaRLAlgorithm, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]]
     ) -> EvaluationResult:
-        names = self.test_task_names or [f"task {i}" for i in range(len(updates))]
-        adapted = [rollouts[self.n_exploration_traj :] for rollouts in history]
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
-            returns=self._returns(history, len(updates)),
+            returns=self._returns(history),
             num_exploration=self.n_exploration_traj,
             tasks=[update.task for update in updates],
-            task_names=names,
+            task_names=self.test_task_names or [f"task {i}" for i in range(len(updates))],
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
             reward_key=self.return_reward_key,
             env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
-            metrics=_metrics_by_name(
-                self.test_task_names and [name for name in names for _ in range(self.repetitions)],
-                adapted,
-                self._num_evaluations - 1,
-                getattr(algo, "discount", 1.0),
-                self.prefix,
-            ),
+            metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
             prefix=self.prefix,
             provenance=provenance_of(history),
             lengths=lengths,
             success_steps=success_steps,
         )
+
+
+def as_meta_algorithm(algo: Any) -> MetaRLAlgorithm:
+    """``algo`` with the contract of ``MetaRLAlgorithm``.
+
+    Raises:
+        TypeError: It does not adapt.
+    """
+    known = as_algorithm(algo)
+    if not isinstance(known, MetaRLAlgorithm) or not known.info.adapts:
+        raise TypeError(
+            f"a meta-test needs an algorithm with get_exploration_policy and adapt_policy, got {known.info.name}: "
+            "use a PolicyEvaluator"
+        )
+    return known
+
+
+def fresh_policies(algo: MetaRLAlgorithm, count: int, seed: int) -> list[Any]:
+    """``count`` exploration policies, the same ones for the same algorithm and seed."""
+    with isolated_rng(derive_seed("explore", seed)):  # foreign algorithms may draw from global generators
+        return [algo.get_exploration_policy() for _ in range(count)]
+
+
+def adapt_policies(
+    algo: MetaRLAlgorithm,
+    policies: Sequence[Any],
+    history: Sequence[Sequence[StepSequence]],
+    update: EnvUpdate,
+    seed: int,
+    *,
+    fresh: bool,
+) -> list[Any]:
+    """Policies adapted from the rollouts in ``history``, one cell each.
+
+    Args:
+        algo: Who adapts.
+        policies: One per cell, given up by the caller.
+        history: Rollouts of each cell, the same number of them.
+        update: Of the first task; its environment has the spaces, where the algorithm does not know them.
+        seed: Seed for algorithms that draw from global generators.
+        fresh: Adapt new exploration policies in place of ``policies``.
+    """
+    spec = _spec_of(update) if algo.env_spec is None else algo.env_spec
+    with isolated_rng(derive_seed("adapt", seed, len(history[0]))):
+        if fresh:
+            policies = [algo.get_exploration_policy() for _ in policies]
+        pairs = zip(policies, history, strict=True)
+        return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(spec, done)) for policy, done in pairs]
+
+
+def _spec_of(update: EnvUpdate) -> EnvSpec:
+    env = update()
+    try:
+        return EnvSpec.from_env(env)
+    finally:
+        if not isinstance(update, ExistingEnvUpdate):  # that one belongs to somebody
+            env.close()
 
 
 def _rounds(explore: int, num_adapted: int, prior: int | None) -> list[tuple[int, int, bool]]:
@@ -322,30 +276,6 @@ def _rounds(explore: int, num_adapted: int, prior: int | None) -> list[tuple[int
     if prior is None:
         return [(0, explore, False), (explore, total, True)]
     return [(0, prior, False), *((episode, episode + 1, True) for episode in range(prior, total))]
-
-
-def _metrics_by_name(
-    names: Sequence[str] | None, adapted: Sequence[Sequence[StepSequence]], itr: int, discount: float, prefix: str
-) -> dict[str, float]:
-    """Statistics of adapted episodes, per name (one per cell, if there are any) and of all as ``Average``."""
-    groups: dict[str, list[StepSequence]] = {}
-    for name, rollouts in zip(names or (), adapted, strict=False):
-        groups.setdefault(name, []).extend(rollouts)
-    groups["Average"] = [rollout for rollouts in adapted for rollout in rollouts]
-    metrics: dict[str, float] = {}
-    for name, rollouts in groups.items():
-        metrics.update(log_performance(itr, rollouts, discount, f"{prefix}/{name}"))
-    return metrics
-
-
-def _check_protocol(explore: Any, adapted: Any, tasks: Any, repetitions: Any, posterior: bool, prior: Any) -> None:
-    counts = {"n_exploration_traj": explore, "n_test_rollouts": adapted, "repetitions": repetitions}
-    for name, value in {**counts, "num_prior_episodes": prior}.items():
-        check_whole(name, value)
-    if tasks is not None:
-        check_whole("n_test_tasks", tasks)
-    if posterior and prior > explore:
-        raise ValueError(f"num_prior_episodes must be at most n_exploration_traj={explore}, got {prior}")
 
 
 def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, deterministic: bool) -> bool:

@@ -44,7 +44,7 @@ class RobustnessMap:
         grid: Name -> values ``(n,)``, rising, of the one or two parameters.
         returns: Undiscounted returns ``(n1, E)`` or ``(n1, n2, E)`` of E episodes at each point; episode e has the same
             seed at all points.
-        nominal: Name -> value of the environment as it is, as far as it tells.
+        nominal: Name -> value of the environment as it is, as far as it is known.
         training_range: Name -> lowest and highest value in training, of the parameters that varied there.
         confidence: Level of the intervals.
         env: Name of the environment.
@@ -74,7 +74,7 @@ class RobustnessMap:
 
     @property
     def note(self) -> str:
-        """What is to be said of the intervals; empty with enough episodes."""
+        """A warning about the intervals; empty with enough episodes."""
         episodes = self.returns.shape[-1]
         if episodes == 1:
             return "one episode per point: no intervals"
@@ -209,7 +209,7 @@ def _checked_values(name: str, values: Any) -> np.ndarray:
 
 
 def _try_out(env: Any, names: Sequence[str], updates: Sequence[DomainParamUpdate]) -> dict[str, float]:
-    """Nominal values of ``names``, after setting all points of the grid once, so that wrong ones are told at once."""
+    """Nominal values of ``names``, after setting all points of the grid once, so that wrong ones are found at once."""
     source = EnvSource.of(env)
     made = source.make()
     try:

@@ -1,9 +1,10 @@
-"""Pictures of a run (PNG, PDF, SVG): learning curve and adaptation curve (needs matplotlib, the extra ``plot``)."""
+"""Charts of a run as pictures (PNG, PDF, SVG), drawn with matplotlib (the extra ``plot``)."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,22 @@ import numpy as np
 
 from metaroll.data.atomic_files import write_files
 from metaroll.data.step_sequence import StepSequence
+from metaroll.training.evaluation.adaptation_study import AdaptationStudy
+from metaroll.training.evaluation.evaluation_result import PolicyEvaluation
+from metaroll.training.evaluation.robustness import RobustnessMap
+from metaroll.training.figures.charts import (
+    GRAY,
+    ORANGE,
+    Chart,
+    Curve,
+    Field,
+    adaptation_chart,
+    group_chart,
+    learning_chart,
+    robustness_chart,
+    shots_chart,
+)
+from metaroll.training.store.files import to_plain
 from metaroll.training.store.metrics_log import read_metrics
 
 if TYPE_CHECKING:
@@ -18,24 +35,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "BLUE",
-    "GRAY",
-    "ORANGE",
     "PICTURE_KINDS",
-    "finish_figure",
     "plot_adaptation_curve",
+    "plot_groups",
+    "plot_k_shot_curve",
     "plot_learning_curve",
+    "plot_robustness",
     "plot_rollout",
     "require_matplotlib",
-    "save_figure",
-    "set_title",
-    "stacked_figure",
 ]
 
-ORANGE, BLUE, GRAY = "#d95f02", "#1b6ca8", "#555555"
-_STYLES = ("--", ":", "-.")
 PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 """What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
+_STYLES = ("--", ":", "-.")
+_MOST_MARKERS = 60
+_MOST_TEXTS = 100
+"""Of more points than these, the numbers would not fit into the picture."""
+_FONT_SIZES = (7.0, 6.0, 5.0)
+_DOWN, _LEFT = 11, 8
+"""Marks of Matplotlib that stand on a border and point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
+_SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
+_LIGHTNESS = (0.299, 0.587, 0.114)
+_ROOM = (0.95, 0.85)
+"""Share of a field's width and height that its text may take; the legend will take some of the height."""
 
 
 def require_matplotlib() -> None:
@@ -44,13 +66,16 @@ def require_matplotlib() -> None:
         raise ImportError("pictures need matplotlib, which is not installed: pip install 'metaroll[plot]'")
 
 
+# -- the pictures ------------------------------------------------------------------------------------------------------
+
+
 def plot_learning_curve(
     run_dir: str | Path,
     path: str | Path | None = None,
     *,
     references: Mapping[str, Any] | None = None,
     phase: str | None = None,
-    final: Any = None,
+    final: PolicyEvaluation | None = None,
 ) -> Path:
     """Draw the return of evaluations over environment steps, with 95 % intervals.
 
@@ -69,45 +94,12 @@ def plot_learning_curve(
     """
     require_matplotlib()
     path = Path(run_dir) / "learning_curve.png" if path is None else Path(path)
-    everything = read_metrics(run_dir, phase=phase or "MetaTest")
-    if not everything and phase is None:
-        everything = read_metrics(run_dir, phase="Evaluation")
-    if not everything and final is not None:
-        everything = _rows_of(final, run_dir)
-    adapts = any(row["metric"].startswith(("return_before", "return_after")) for row in everything)
-    count = len({row["task"] for row in everything} - {None})
-    rows = [row for row in everything if row["task"] is None]
-    figure, axes = _figure()
-    for name, label, color in (
-        ("return_before", "before adaptation", ORANGE),
-        ("return_after", "after adaptation", BLUE),
-        ("return_mean", "policy without noise", BLUE),
-    ):
-        steps, mean = _series(rows, name)
-        if not steps.size:
-            continue
-        low, high = _series(rows, f"{name}_ci_low")[1], _series(rows, f"{name}_ci_high")[1]
-        axes.plot(steps, mean, color=color, label=label, marker="o", markersize=3.5, linewidth=1.8)
-        if not len(low) == len(high) == len(mean):
-            continue
-        if len(steps) > 1:
-            axes.fill_between(steps, low, high, color=color, alpha=0.18, linewidth=0)
-        else:  # a band without width would not be seen
-            axes.errorbar(steps, mean, yerr=_errors(mean, low, high), color=color, capsize=3.5, linewidth=1.6)
-    if not axes.lines:
-        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GRAY)
-    _draw_references(axes, references)
-    axes.set_xlabel("environment steps in training tasks" if adapts else "environment steps of training")
-    axes.set_ylabel(_return_label(None))
-    shown = "shaded" if len({row["env_steps"] for row in rows}) > 1 else "bars"
-    over = f"mean over {_tasks(count)}; {shown}: 95 % bootstrap interval over tasks"
-    if not count and not adapts:
-        count, over = 1, f"mean over episodes; {shown}: 95 % bootstrap interval over them"
-    title = "Learning to adapt to new tasks" if adapts else "Return while learning"
-    set_title(axes, title, over if axes.has_data() and count else "")
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(_thousands)
-    return finish_figure(figure, axes, path, references or {})
+    metrics = read_metrics(run_dir)
+    phases = [phase] if phase is not None else ["MetaTest", "Evaluation"]
+    shown = next((name for name in phases if any(row["phase"] == name for row in metrics)), None)
+    if shown is None and final is not None:
+        shown, metrics = final.prefix, _rows_of(final, metrics)
+    return _draw(learning_chart(metrics, shown, references), path)
 
 
 def plot_adaptation_curve(
@@ -119,48 +111,57 @@ def plot_adaptation_curve(
         result: An ``EvaluationResult``, or a dict with its ``adaptation_curve``.
         path: Picture to write.
         references: Name -> return (one number, or one per episode), drawn as lines.
-        title: Title; ``None`` means a general one. What the points and bars are is said below it.
+        title: Title; ``None`` means a general one. What the points and bars are stands below it.
 
     Returns:
         ``path``.
     """
-    require_matplotlib()
     values = result if isinstance(result, Mapping) else result.to_dict()
-    curve = values["adaptation_curve"]
-    episodes = np.asarray(curve["episode"], dtype=int)
-    mean, low, high = (np.array(curve[k], dtype=float) for k in ("mean", "low", "high"))  # None becomes NaN
-    explored = int(curve.get("num_exploration", 0))
-    figure, axes = _figure()
-    axes.plot(episodes, mean, color=GRAY, linewidth=1.4, zorder=2)
-    errors = _errors(mean, low, high)
-    for part, label, color in (
-        (slice(0, explored), "exploration episodes", ORANGE),
-        (slice(explored, None), "adapted episodes", BLUE),
-    ):
-        if episodes[part].size:
-            axes.errorbar(
-                episodes[part],
-                mean[part],
-                yerr=errors[:, part],
-                fmt="o",
-                color=color,
-                capsize=3.5,
-                markersize=6,
-                linewidth=1.6,
-                label=label,
-                zorder=3,
-            )
-    _draw_references(axes, references)
-    axes.set_xlabel("episode in the new task (in the first nothing is known about it)")
-    axes.set_ylabel(_return_label(values.get("reward_key")))
-    axes.set_xlim(episodes[0] - 0.5, episodes[-1] + 0.5)
-    axes.set_xticks(episodes if len(episodes) <= 20 else episodes[:: len(episodes) // 10])
-    count, repetitions = values.get("n_test_tasks"), values.get("repetitions", 1)
-    over = f"mean over {_tasks(count)}" if count else ""
-    over += f" ({repetitions} repetitions each)" if over and repetitions > 1 else ""
-    over += "; bars: 95 % bootstrap interval over tasks" if over and errors.any() else ""
-    set_title(axes, "Adapting to a new task" if title is None else title, over)
-    return finish_figure(figure, axes, Path(path), references or {})
+    return _draw(adaptation_chart(values, references, title), Path(path))
+
+
+def plot_k_shot_curve(study: AdaptationStudy | Mapping[str, Any], path: str | Path) -> Path:
+    """Draw the return after adapting from 0, 1, 2, ... exploration episodes, with 95 % intervals over tasks.
+
+    All points are returns in the same test episodes, and so are the baselines that there are, drawn as lines.
+
+    Args:
+        study: From ``study_adaptation``, or what ``metaroll evaluate`` wrote to ``evaluation.json``.
+        path: Picture to write.
+
+    Returns:
+        ``path``.
+    """
+    values = study if isinstance(study, Mapping) else {**study.result.to_dict(), **study.to_dict()}
+    return _draw(shots_chart(values), Path(path))
+
+
+def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
+    """Draw the return over the grid, with intervals, the nominal value, and the range of training.
+
+    Args:
+        result: What ``robustness_map`` returned.
+        path: Picture to write (PNG).
+
+    Returns:
+        Where the picture is.
+    """
+    return _draw(robustness_chart(to_plain(result.to_dict())), Path(path))
+
+
+def plot_groups(curves: Mapping[str, Sequence[np.ndarray]], path: str | Path, *, adapts: bool = False) -> Path:
+    """Draw the mean curve of each group, its 95 % percentile bootstrap interval over runs, and each run thinly.
+
+    Args:
+        curves: Label -> curve ``(E, 2)`` of each run: environment steps and return of its evaluations. The mean is
+            drawn over the steps at which all runs of a group have been evaluated.
+        path: Picture to write.
+        adapts: Whether returns are after adaptation.
+
+    Returns:
+        ``path``.
+    """
+    return _draw(group_chart(curves, adapts), Path(path))
 
 
 def plot_rollout(
@@ -181,7 +182,7 @@ def plot_rollout(
     require_matplotlib()
     path = Path("rollout.png") if path is None else Path(path)
     panels = {name: _columns(rollout, name, index) for name in _panels_of(rollout, kind)}
-    figure, rows = stacked_figure(len(panels))
+    figure, rows = _stacked_figure(len(panels))
     seconds = np.asarray(rollout.time) if "time" in rollout.data_names else None
     spec = (rollout.rollout_info or {}).get("env_spec")
     for axes, (name, columns) in zip(rows, panels.items(), strict=True):
@@ -197,8 +198,8 @@ def plot_rollout(
     ending = "terminated" if rollout.terminated[-1] else "truncated" if rollout.truncated[-1] else "cut out"
     name = (rollout.rollout_info or {}).get("env_name", "rollout")
     total = float(np.sum(np.asarray(rollout.rewards)))
-    set_title(rows[0], str(name), f"{len(rollout)} steps, return {total:.4g}, {ending}")
-    return save_figure(figure, path)
+    _set_title(rows[0], str(name), f"{len(rollout)} steps, return {total:.4g}, {ending}")
+    return _save(figure, path)
 
 
 _PANELS = ("observations", "states", "actions", "rewards")
@@ -243,20 +244,198 @@ def _labeled(name: str, columns: np.ndarray, spec: Any, index: int | None) -> li
     ]
 
 
-def _errors(mean: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Lengths of error bars; none where there is no interval."""
-    return np.nan_to_num(np.stack([mean - low, high - mean])).clip(min=0)
+# -- charts ------------------------------------------------------------------------------------------------------------
 
 
-def _tasks(count: int) -> str:
-    return f"{count} held-out task" + ("" if count == 1 else "s")
+def _draw(chart: Chart | Field, path: Path) -> Path:
+    require_matplotlib()
+    figure, (axes,) = _stacked_figure(1)
+    explanation = chart.explanation
+    if isinstance(chart, Field):
+        if _draw_field(figure, axes, chart):
+            explanation = f"{explanation} [{chart.interval}]"
+        elif np.isfinite(chart.low).all():
+            explanation += f"; widest interval: {_short(float(np.max(chart.high - chart.low)))}"
+    else:
+        _draw_chart(axes, chart)
+    _set_title(axes, chart.title, explanation)
+    return _finish(figure, axes, path, () if isinstance(chart, Field) else chart.levels)
 
 
-def _return_label(reward_key: str | None) -> str:
-    return f"return (sum of {reward_key or 'rewards'} in an episode)"
+def _draw_chart(axes: Axes, chart: Chart) -> None:
+    for curve in chart.curves:
+        _draw_curve(axes, curve)
+    if not chart.curves:
+        axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GRAY)
+    styles = cycle(_STYLES)
+    options: dict[str, Any] = {"color": GRAY, "linewidth": 1.3, "zorder": 1}
+    for name, value in chart.levels.items():
+        level = np.asarray(value, dtype=float)
+        if level.ndim == 0:
+            axes.axhline(float(level), linestyle=next(styles), label=name, **options)
+        else:
+            axes.plot(np.arange(1, len(level) + 1), level, linestyle=next(styles), label=name, **options)
+    for name, value in chart.marks.items():
+        axes.axvline(value, linestyle=next(styles), label=name, **options)
+    if chart.span is not None:
+        name, low, high = chart.span
+        axes.axvspan(low, high, color=ORANGE, alpha=0.12, linewidth=0, label=name, zorder=1)
+    axes.set_xlabel(chart.x_label)
+    axes.set_ylabel(chart.y_label)
+    if chart.from_zero:
+        axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter(_thousands)
+    if chart.whole:
+        places = np.unique(np.concatenate([curve.x for curve in chart.curves]))
+        margin = max(0.4, 0.04 * (places[-1] - places[0]))
+        axes.set_xlim(places[0] - margin, places[-1] + margin)
+        axes.set_xticks(_apart(places))
 
 
-def set_title(axes: Axes, title: str, explanation: str) -> None:
+def _draw_curve(axes: Axes, curve: Curve) -> None:
+    options: dict[str, Any] = {"color": curve.color, "label": curve.label or None}
+    if curve.kind == "thin":
+        axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.45, **options)
+        return
+    errors = None
+    if curve.has_bars:
+        below, above = np.asarray(curve.y) - curve.low, np.asarray(curve.high) - curve.y
+        errors = np.nan_to_num(np.stack([below, above])).clip(min=0)
+    if errors is not None or curve.kind != "line":
+        style = "o" if curve.kind == "points" else "o-"
+        options |= {"fmt": style, "capsize": 3.5, "markersize": 6, "linewidth": 1.6, "zorder": 3}
+        axes.errorbar(curve.x, curve.y, yerr=errors, **options)
+        return
+    few = len(curve.x) <= _MOST_MARKERS and curve.label
+    axes.plot(curve.x, curve.y, marker="o" if few else "", markersize=3.5, linewidth=1.8, **options)
+    if curve.bounds is not None:
+        axes.fill_between(*curve.bounds, color=curve.color, alpha=0.18, linewidth=0)
+
+
+def _apart(places: np.ndarray) -> list[float]:
+    """Those of ``places`` whose labels do not run into the one before."""
+    kept: list[float] = []
+    for place in places.tolist():
+        if not kept or place - kept[-1] >= (places[-1] - places[0]) / 32:
+            kept.append(place)
+    return kept
+
+
+def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
+    """Draw it; whether the intervals are written into it."""
+    (x_name, x), (y_name, y) = chart.axes.items()
+    mesh = axes.pcolormesh(_edges(x), _edges(y), chart.values.T, cmap="viridis", shading="flat")
+    figure.colorbar(mesh, ax=axes, label=chart.value_label)
+    axes.grid(visible=False)
+    _draw_range(axes, chart, x_name, y_name)
+    if x_name in chart.nominal and y_name in chart.nominal:
+        _draw_nominal(axes, chart.nominal[x_name], chart.nominal[y_name])
+    axes.set_xlabel(x_name)
+    axes.set_ylabel(y_name)
+    return chart.values.size <= _MOST_TEXTS and _write_numbers(figure, axes, chart, mesh)
+
+
+def _draw_nominal(axes: Axes, x: float, y: float) -> None:
+    """Marks at the borders: one inside would lie on the numbers."""
+    options = {"color": "black", "markeredgecolor": "white", "markersize": 8, "linestyle": "none", "zorder": 6}
+    axes.plot(x, 1.0, marker=_DOWN, transform=axes.get_xaxis_transform(), label="nominal values", **options)
+    axes.plot(1.0, y, marker=_LEFT, transform=axes.get_yaxis_transform(), **options)
+
+
+def _draw_range(axes: Axes, chart: Field, x_name: str, y_name: str) -> None:
+    """A frame around what was seen in training; of a single parameter two lines."""
+    options = {"color": ORANGE, "linewidth": 2.0, "zorder": 3}
+    x_range, y_range = chart.spans.get(x_name), chart.spans.get(y_name)
+    if x_range and y_range:
+        (left, right), (low, high) = x_range, y_range
+        axes.plot([left, right, right, left, left], [low, low, high, high, low], label="range in training", **options)
+        return
+    for bounds, draw in ((x_range, axes.axvline), (y_range, axes.axhline)):
+        for i, bound in enumerate(bounds or ()):
+            draw(bound, label=None if i else "range in training", **options)
+
+
+def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
+    """Write the numbers as large as they fit, without the intervals if these do not; whether with intervals."""
+    figure.draw_without_rendering()  # now it is known how large the fields are
+    known = bool(np.isfinite(chart.low).all())
+    ways = (_number_and_interval, _number) if known else (_number,)
+    for way in ways:
+        for size in _FONT_SIZES:
+            if _write_texts(axes, chart, mesh, way, size):
+                return way is not _number
+    return False
+
+
+def _write_texts(axes: Axes, chart: Field, mesh: Any, way: Callable[..., str], size: float) -> bool:
+    """Write a text into each field; nothing, and False, if one of them is too large for its field."""
+    edges = [_edges(values) for values in chart.axes.values()]
+    low, high = chart.low, chart.high
+    texts = []
+    for i, j in np.ndindex(*chart.values.shape):
+        begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
+        color = mesh.cmap(mesh.norm(chart.values[i, j]))
+        text = axes.text(0, 0, way(chart.values[i, j], low[i, j], high[i, j]), ha="center", va="center", fontsize=size)
+        text.set_color("black" if np.dot(color[:3], _LIGHTNESS) > 0.45 else "white")
+        text.set(zorder=5, in_layout=False)
+        texts.append(text)
+        extent = text.get_window_extent()
+        room = (end - begin) * _ROOM - (extent.width, extent.height)
+        if (room < 0).any():
+            for written in texts:
+                written.remove()
+            return False
+        place, is_clear = _clearest_place(axes, chart, (begin + end) / 2, room / 2, extent)
+        text.set_position(place)
+        if not is_clear:  # the line is hidden behind it
+            text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})
+    return True
+
+
+def _clearest_place(axes: Axes, chart: Field, middle: np.ndarray, room: np.ndarray, extent: Any) -> tuple[Any, bool]:
+    """Where in its field a text meets the fewest lines of the range in training, the middle first; whether none at all.
+
+    Args:
+        axes: Where it is written.
+        chart: What is drawn.
+        middle: Middle of the field, in pixels.
+        room: How far the text may be moved to either side, in pixels.
+        extent: Size of the text.
+    """
+    bounds = [(axis, bound) for axis, name in enumerate(chart.axes) for bound in chart.spans.get(name, ())]
+    lines = [(axis, axes.transData.transform((bound, bound))[axis]) for axis, bound in bounds]
+    half = np.array([extent.width, extent.height]) / 2 + 3
+    places = [middle + room * shift for shift in _SHIFTS]
+    met = [sum(abs(place[axis] - at) < half[axis] for axis, at in lines) for place in places]
+    best = int(np.argmin(met))
+    return axes.transData.inverted().transform(places[best]), met[best] == 0
+
+
+def _number(mean: float, low: float, high: float) -> str:
+    return _short(mean)
+
+
+def _number_and_interval(mean: float, low: float, high: float) -> str:
+    return f"{_short(mean)}\n[{_short(low)}, {_short(high)}]"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def _edges(values: np.ndarray) -> np.ndarray:
+    """Borders ``(n+1,)`` of the fields around ``values (n,)``, half way between them."""
+    if len(values) == 1:
+        margin = 0.5 * abs(float(values[0])) or 0.5
+        return np.array([values[0] - margin, values[0] + margin])
+    middle = (values[1:] + values[:-1]) / 2
+    return np.concatenate([[2 * values[0] - middle[0]], middle, [2 * values[-1] - middle[-1]]])
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def _set_title(axes: Axes, title: str, explanation: str) -> None:
     """A title, and below it what is drawn."""
     if explanation:
         text = axes.annotate(
@@ -266,29 +445,18 @@ def set_title(axes: Axes, title: str, explanation: str) -> None:
     axes.set_title(title, loc="left", pad=20 if explanation else None)
 
 
-def _rows_of(final: Any, run_dir: str | Path) -> list[dict[str, Any]]:
+def _rows_of(final: PolicyEvaluation, metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A final evaluation as rows of metrics, at the last step of training."""
-    steps = max((row["env_steps"] for row in read_metrics(run_dir)), default=0)
+    steps = max((row["env_steps"] for row in metrics), default=0)
     numbers = [(None, final.summary()), *final.per_task()]
     return [
-        {"env_steps": steps, "task": task, "metric": name, "value": value}
+        {"env_steps": steps, "phase": final.prefix, "task": task, "metric": name, "value": value}
         for task, values in numbers
         for name, value in values.items()
     ]
 
 
-def _series(rows: list[dict[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    points = [(row["env_steps"], row["value"]) for row in rows if row["metric"] == metric]
-    array = np.array(points, dtype=float).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
-
-
-def _figure() -> tuple[Figure, Axes]:
-    figure, rows = stacked_figure(1)
-    return figure, rows[0]
-
-
-def stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
+def _stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
     """Panels one below the other."""
     # A figure of its own, without pyplot: no global figure list, backend or settings are touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -305,27 +473,18 @@ def stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
     return figure, rows
 
 
-def _draw_references(axes: Axes, references: Mapping[str, Any] | None) -> None:
-    for (name, value), style in zip((references or {}).items(), _STYLES * 8, strict=False):
-        level = np.asarray(value, dtype=float)
-        if level.ndim == 0:
-            axes.axhline(float(level), color=GRAY, linestyle=style, linewidth=1.3, label=name, zorder=1)
-        else:
-            axes.plot(np.arange(1, len(level) + 1), level, color=GRAY, linestyle=style, linewidth=1.3, label=name)
-
-
 def _thousands(value: float, position: float) -> str:
     if abs(value) >= 1e6:
         return f"{value / 1e6:g}M"
     return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
 
 
-def finish_figure(figure: Figure, axes: Axes, path: Path, references: Mapping[str, Any]) -> Path:
-    """Add a legend of what has labels (lines named in ``references`` last), and write the picture."""
+def _finish(figure: Figure, axes: Axes, path: Path, last: Collection[str]) -> Path:
+    """Add a legend of what has labels (lines named in ``last`` at its end), and write the picture."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         # Below the curves rather than on them, data before reference lines; two rows where one would be too wide.
-        order = sorted(range(len(labels)), key=lambda i: labels[i] in references)
+        order = sorted(range(len(labels)), key=lambda i: labels[i] in last)
         columns = len(labels) if sum(map(len, labels)) + 8 * len(labels) < 84 else 2
         figure.legend(
             [handles[i] for i in order],
@@ -335,10 +494,10 @@ def finish_figure(figure: Figure, axes: Axes, path: Path, references: Mapping[st
             frameon=False,
             fontsize=9,
         )
-    return save_figure(figure, path)
+    return _save(figure, path)
 
 
-def save_figure(figure: Figure, path: Path) -> Path:
+def _save(figure: Figure, path: Path) -> Path:
     """Write the picture in one piece, as what its ending says; ``path``."""
     kind = path.suffix[1:].lower()
     if kind not in PICTURE_KINDS:

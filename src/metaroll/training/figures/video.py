@@ -139,7 +139,7 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: float) -> None:
         ) from error
     first = next(pictures)
     temporary = temporary_path(path)
-    temporary = temporary.with_name(temporary.name + ".mp4")  # its ending tells ffmpeg what to write
+    temporary = temporary.with_name(temporary.name + ".mp4")  # ffmpeg chooses the format by its ending
     temporary.touch()  # ffmpeg would say in its own way that nothing can be written there
     writer = imageio_ffmpeg.write_frames(
         str(temporary),

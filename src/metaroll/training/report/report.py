@@ -133,8 +133,8 @@ def _page(
     ]
     title = _title(facts)
     lead = " · ".join(f"{html.escape(str(name))} {html.escape(str(value))}" for name, value in head.items())
-    told = "".join(f'<p class="note">{html.escape(problem)}</p>' for problem in problems)
-    content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{told}{"".join(body)}'
+    notices = "".join(f'<p class="note">{html.escape(problem)}</p>' for problem in problems)
+    content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{notices}{"".join(body)}'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

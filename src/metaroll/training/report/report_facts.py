@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from metaroll.training.store.files import read_json
+from metaroll.training.store.files import number_of, read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
-from metaroll.training.store.run_store import CONFIG_FILE, TASK_SPLIT_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, EVALUATION_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, read_yaml
 
-__all__ = ["RunFacts", "number_of", "read_facts"]
+__all__ = ["STANDS_FOR_EVALUATION", "RunFacts", "newest_evaluation", "read_facts"]
 
-_STANDS_FOR_EVALUATION = ("return_after", "return_mean")
+STANDS_FOR_EVALUATION = ("return_after", "return_mean")
+"""Metrics that stand for an evaluation: of an algorithm that adapts, and of others."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class RunFacts:
         name: Name of its folder.
         metrics: Lines of ``metrics.jsonl``.
         phase: Phase of the metrics that evaluations have; ``None`` without any.
-        evaluation: The newest of ``evaluation.json`` and ``summary.json``; empty without both.
+        evaluation: What ``newest_evaluation`` finds; empty where training has evaluated later, or nothing is stored.
         summary: ``summary.json``; empty without it.
         config: ``config.yaml``; empty without it.
         split: How training tasks and held-out tasks lie to one another.
@@ -47,7 +46,7 @@ class RunFacts:
 
     @property
     def adapts(self) -> bool:
-        """Whether the algorithm adapts to its tasks, as far as its evaluations tell."""
+        """Whether the algorithm adapts to its tasks, as far as its evaluations show."""
         if self.evaluation:
             return "return_after" in self.evaluation
         return any(row["metric"] == "return_after" for row in self.metrics)
@@ -56,13 +55,6 @@ class RunFacts:
         """Metrics of the newest evaluation, pooled or per task."""
         rows = [row for row in self.metrics if row["phase"] == self.phase and (row["task"] is not None) == per_task]
         return [row for row in rows if row["iteration"] == rows[-1]["iteration"]]
-
-
-def number_of(value: Any) -> float:
-    """A number that was written as JSON; NaN for what is none."""
-    if isinstance(value, str):
-        return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
-    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def read_facts(folder: str | Path) -> RunFacts:
@@ -80,18 +72,24 @@ def read_facts(folder: str | Path) -> RunFacts:
             found = read(path)
             if not isinstance(found, kind):
                 raise ValueError(f"it must hold a {kind.__name__}, got {type(found).__name__}")
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             problems.append(f"{path.name} is left out: {' '.join(str(error).split())}")
             return kind()
         return found
 
-    if not any((folder / name).is_file() for name in (FILE_NAME, CONFIG_FILE, "summary.json", "evaluation.json")):
+    if not any((folder / name).is_file() for name in (FILE_NAME, CONFIG_FILE, SUMMARY_FILE, EVALUATION_FILE)):
         raise FileNotFoundError(f"{folder} holds no run: there is no {FILE_NAME}, no {CONFIG_FILE}, no summary.json")
     metrics = tried(folder / FILE_NAME, read_metrics, list)
-    summary = tried(folder / "summary.json", read_json, dict)
-    evaluation = tried(folder / "evaluation.json", read_json, dict)
-    newest = evaluation if _epochs(evaluation, "epoch") >= _epochs(summary, "epochs") else summary
-    phases = [row["phase"] for row in metrics if row["metric"] in _STANDS_FOR_EVALUATION and row["task"] is None]
+    summary = tried(folder / SUMMARY_FILE, read_json, dict)
+    epochs, newest = newest_evaluation(summary, tried(folder / EVALUATION_FILE, read_json, dict))
+    rows = [row for row in metrics if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None]
+    phases = [row["phase"] for row in rows]
+    if epochs >= 0 and rows and rows[-1]["iteration"] + 1 > epochs:
+        problems.append(
+            f"The stored evaluation after {epochs} epochs is left out: training has evaluated after "
+            f"{rows[-1]['iteration'] + 1}. `metaroll evaluate` makes a new one."
+        )
+        newest = {}
     maps = [tried(path, read_json, dict) for path in sorted(folder.glob("robustness-*.json"))]
     return RunFacts(
         name=folder.resolve().name,
@@ -99,17 +97,20 @@ def read_facts(folder: str | Path) -> RunFacts:
         phase=phases[-1] if phases else None,
         evaluation=newest,
         summary=summary,
-        config=tried(folder / CONFIG_FILE, _read_yaml, dict),
+        config=tried(folder / CONFIG_FILE, read_yaml, dict),
         split=tried(folder / TASK_SPLIT_FILE, read_json, dict),
         robustness=[found for found in maps if found.get("grid")],
         problems=problems,
     )
 
 
-def _epochs(document: dict[str, Any], name: str) -> float:
-    value = number_of(document.get(name))
-    return value if math.isfinite(value) else -1.0
+def newest_evaluation(summary: Mapping[str, Any], evaluation: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Finished epochs at the newer of the final evaluation of training and one of ``metaroll evaluate``, and that.
 
-
-def _read_yaml(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    Args:
+        summary: Content of ``summary.json``; empty without it.
+        evaluation: Content of ``evaluation.json``; empty without it. It counts where both are as new.
+    """
+    counts = [number_of(summary.get("epochs")), number_of(evaluation.get("epoch"))]
+    epochs = [int(count) if math.isfinite(count) else -1 for count in counts]
+    return (epochs[1], dict(evaluation)) if epochs[1] >= epochs[0] else (epochs[0], dict(summary))

@@ -9,17 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.training.figures.report_pictures import (
-    BLUE,
+from metaroll.training.figures.charts import (
     GRAY,
-    ORANGE,
+    Chart,
     Curve,
-    heat_map,
-    legend,
-    line_chart,
-    number_text,
+    Field,
+    adaptation_chart,
+    learning_chart,
+    numbers_of,
+    robustness_chart,
+    series,
+    shots_chart,
 )
-from metaroll.training.report.report_facts import RunFacts, number_of
+from metaroll.training.figures.svg import legend, number_text, svg
+from metaroll.training.report.report_facts import RunFacts
+from metaroll.training.store.files import number_of
 
 __all__ = [
     "adaptation_curve",
@@ -33,7 +37,6 @@ __all__ = [
 ]
 
 _REFERENCES = {"return_oracle": "oracle (is told the task)", "return_floor": "floor (best without adapting)"}
-_INTERVAL = "95 % bootstrap interval over tasks"
 _MOST_TRAINING_CURVES = 24
 
 
@@ -70,109 +73,32 @@ def key_numbers(facts: RunFacts) -> str:
 
 def learning_curve(facts: RunFacts) -> str:
     """Returns of evaluations over environment steps, with intervals."""
-    rows = [row for row in facts.metrics if row["phase"] == facts.phase and row["task"] is None]
-    curves = []
-    if not facts.adapts:
-        steps, returns = _series([row for row in facts.metrics if row["phase"] == "train"], "return")
-        curves += [Curve("in training, with noise", steps, returns, color="#8a939d")] if steps.size else []
-    for name, label, color in (
-        ("return_before", "before adaptation", ORANGE),
-        ("return_after", "after adaptation", BLUE),
-        ("return_mean", "policy without noise", BLUE),
-    ):
-        steps, mean = _series(rows, name)
-        if steps.size:
-            low, high = (_series(rows, f"{name}_ci_{bound}")[1] for bound in ("low", "high"))
-            whole = len(low) == len(high) == len(mean)
-            curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
-    if not curves:
-        return ""
-    references = _references(facts)
-    chart = line_chart(curves, "environment steps of training", "return over environment steps", references=references)
-    over = _INTERVAL if facts.newest(per_task=True) else "95 % bootstrap interval over episodes"
-    where = "in held-out tasks " if facts.newest(per_task=True) else ""
-    said = f"Mean return {where}at each evaluation; shaded: {over}."
-    if not any(row["metric"] in ("return_after", "return_mean") for row in rows):
-        said = "Mean return of the episodes of each epoch; there is no evaluation in between."
-    return _figure("Return while learning", said, chart, legend(curves, references))
+    chart = learning_chart(facts.metrics, facts.phase, _references(facts))
+    return _figure(chart) if chart.curves else ""
 
 
 def adaptation_curve(facts: RunFacts) -> str:
     """Return of the first, second, ... episode in a new task."""
-    stored = facts.evaluation.get("adaptation_curve")
-    if stored:
-        episodes, mean, low, high = (_numbers(stored[name]) for name in ("episode", "mean", "low", "high"))
-        explored = int(stored.get("num_exploration", 0))
-    else:
-        values = {row["metric"]: row["value"] for row in facts.newest()}
-        mean = np.array([values[name] for name in _episode_names(values)], dtype=float)
-        episodes, low, high = np.arange(1.0, len(mean) + 1), None, None
-        explored = len(mean) - 1
-    if not mean.size:
+    values = facts.evaluation
+    if not values.get("adaptation_curve"):
+        newest = {row["metric"]: row["value"] for row in facts.newest()}
+        mean = [newest[name] for name in _episode_names(newest)]
+        unknown = [math.nan] * len(mean)
+        curve = {"episode": [*range(1, len(mean) + 1)], "mean": mean, "low": unknown, "high": unknown}
+        values = {"adaptation_curve": {**curve, "num_exploration": len(mean) - 1}}
+    if not values["adaptation_curve"]["mean"]:
         return ""
-    curves = []
-    for part, label, color in (
-        (slice(0, explored), "exploration episodes", ORANGE),
-        (slice(explored, None), "adapted episodes", BLUE),
-    ):
-        if episodes[part].size:
-            bounds = (None, None) if low is None or high is None else (low[part], high[part])
-            curves.append(Curve(label, episodes[part], mean[part], *bounds, color=color, marks=True))
-    references = _references(facts)
-    path = Curve("", episodes, mean, color="#b3bac2")
-    name = "return of each episode in a new task"
-    chart = line_chart([path, *curves], "episode in the new task", name, references=references, whole=True)
-    tasks = facts.evaluation.get("n_test_tasks")
-    over = f" over {tasks} held-out tasks" if tasks else ""
-    said = f"Mean return{over}; in the first episode nothing is known" + (f"; bars: {_INTERVAL}." if stored else ".")
-    return _figure("Adapting to a new task", said, chart, legend(curves, references))
+    return _figure(adaptation_chart(values, _references(facts)))
 
 
 def shots_curve(facts: RunFacts) -> str:
     """Return after adaptation from k episodes, and what others return in the same episodes."""
-    stored = facts.evaluation.get("k_shot_curve")
-    if not stored:
-        return ""
-    shots, mean, low, high = (_numbers(stored[name]) for name in ("shots", "mean", "low", "high"))
-    curve = Curve("adapted from k episodes", shots, mean, low, high, BLUE)
-    baselines = facts.evaluation.get("baselines") or {}
-    references = {str(name): number_of(entry["return"]) for name, entry in baselines.items()}
-    name = "return after adaptation from k episodes"
-    chart = line_chart([curve], "exploration episodes k", name, references=references, whole=True)
-    said = f"Return after k episodes of exploration, and of others in the same episodes; shaded: {_INTERVAL}."
-    return _figure("How many episodes it needs", said, chart, legend([curve], references))
+    return _figure(shots_chart(facts.evaluation)) if facts.evaluation.get("k_shot_curve") else ""
 
 
 def robustness_figures(facts: RunFacts) -> list[str]:
     """Returns over domain parameters."""
-    return [_robustness(found) for found in facts.robustness]
-
-
-def _robustness(found: Mapping[str, Any]) -> str:
-    axes = {str(name): _numbers(values) for name, values in found["grid"].items()}
-    names, mean = list(axes), _numbers(found["return_mean"])
-    level = f"{100 * number_of(found.get('confidence', 0.95)):g}"
-    said = f"Mean of {found.get('episodes', '?')} episodes at each point"
-    said += f" ({found['note']})" if found.get("note") else ""
-    title = f"Return over {' and '.join(names)}"
-    if len(names) == 2:
-        (x_name, x), (y_name, y) = axes.items()
-        finite = mean[np.isfinite(mean)]
-        if finite.size:
-            said += f", from {number_text(float(finite.min()))} (dark) to {number_text(float(finite.max()))} (bright)"
-        return _figure(title, f"{said}.", heat_map(x_name, x.tolist(), y_name, y.tolist(), mean, title), "")
-    (name,) = names
-    curve = Curve("return", axes[name], mean, _numbers(found["ci_low"]), _numbers(found["ci_high"]), BLUE)
-    nominal, trained = found.get("nominal", {}).get(name), found.get("training_range", {}).get(name)
-    chart = line_chart(
-        [curve],
-        name,
-        title,
-        lines=[] if nominal is None else [number_of(nominal)],
-        span=None if trained is None else (number_of(trained[0]), number_of(trained[1])),
-    )
-    keys = legend([curve], ["nominal value"] if nominal is not None else [], ["range in training"] if trained else [])
-    return _figure(title, f"{said}; shaded: {level} % bootstrap interval over them.", chart, keys)
+    return [_figure(robustness_chart(found)) for found in facts.robustness]
 
 
 def training_curves(facts: RunFacts) -> list[str]:
@@ -180,10 +106,9 @@ def training_curves(facts: RunFacts) -> list[str]:
     rows = [row for row in facts.metrics if row["phase"] == "train" and row["task"] is None]
     figures = []
     for name in list(dict.fromkeys(row["metric"] for row in rows))[:_MOST_TRAINING_CURVES]:
-        steps, values = _series(rows, name)
+        steps, values = series(rows, name)
         if np.isfinite(values).any():
-            curve = Curve(name, steps, values, color=GRAY)
-            figures.append(_figure(name, "", line_chart([curve], "environment steps", name), ""))
+            figures.append(_figure(Chart(name, "", "environment steps", name, [Curve("", steps, values, color=GRAY)])))
     return figures
 
 
@@ -192,7 +117,7 @@ def task_table(facts: RunFacts) -> str:
     rows = [dict(row) for row in facts.evaluation.get("per_task") or []] or _tasks_in_metrics(facts)
     returns = facts.evaluation.get("returns")
     if not rows and isinstance(returns, list) and len(returns) > 1:
-        per_task = [_numbers(row) for row in returns]
+        per_task = [numbers_of(row) for row in returns]
         rows = [
             {"name": f"task {i}", "return_mean": row.mean(), "return_min": row.min(), "return_max": row.max()}
             for i, row in enumerate(per_task)
@@ -209,12 +134,12 @@ def task_table(facts: RunFacts) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
     head = ["task", *(name.replace("_", " ") for name in columns)]
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
-    said = "Mean returns in each held-out task"
+    caption = "Mean returns in each held-out task"
     if "gain" in columns:
-        said += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
+        caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
     elif "change" in columns:
-        said += "; change: after adaptation minus before, which is the first episode"
-    return table(head, body, said)
+        caption += "; change: after adaptation minus before, which is the first episode"
+    return table(head, body, caption)
 
 
 def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:
@@ -231,25 +156,20 @@ def table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> s
     )
 
 
-def _figure(title: str, said: str, chart: str, keys: str) -> str:
-    more = f"<span>{html.escape(said)}</span>" if said else ""
-    return f"<figure><figcaption><strong>{html.escape(title)}</strong>{more}</figcaption>{chart}{keys}</figure>"
+def _figure(chart: Chart | Field) -> str:
+    explanation = chart.explanation
+    if isinstance(chart, Field) and np.isfinite(chart.values).any():
+        low, high = number_text(float(np.nanmin(chart.values))), number_text(float(np.nanmax(chart.values)))
+        explanation += f", from {low} (dark) to {high} (bright)"
+    more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
+    keys = "" if isinstance(chart, Field) else legend(chart)
+    return (
+        f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{svg(chart)}{keys}</figure>"
+    )
 
 
 def _references(facts: RunFacts) -> dict[str, float]:
     return {label: number_of(facts.evaluation[name]) for name, label in _REFERENCES.items() if name in facts.evaluation}
-
-
-def _series(rows: Sequence[Mapping[str, Any]], metric: str) -> tuple[np.ndarray, np.ndarray]:
-    points = [(row["env_steps"], row["value"]) for row in rows if row["metric"] == metric]
-    array = np.array(points, dtype=float).reshape(-1, 2)
-    return array[:, 0], array[:, 1]
-
-
-def _numbers(values: Any) -> np.ndarray:
-    if isinstance(values, list) and values and isinstance(values[0], list):
-        return np.array([_numbers(row) for row in values], dtype=float)
-    return np.array([number_of(value) for value in values], dtype=float)
 
 
 def _episode_names(values: Mapping[str, Any]) -> list[str]:

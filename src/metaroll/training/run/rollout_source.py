@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
+from metaroll.checks import check_whole
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.learners.base import RLAlgorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
@@ -17,7 +21,40 @@ from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.engine_policy import context_of, use_policy
 from metaroll.types import Context, EnvUpdate
 
-__all__ = ["RolloutSource", "SamplerChoice"]
+__all__ = ["RolloutSource", "SampleRequest", "SamplerChoice"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleRequest:
+    """What ``Runner.obtain_samples`` was asked for, where its arguments are explained; one entry per update.
+
+    The seeds of its rollouts are ``(seed, counter, index)``.
+    """
+
+    updates: Sequence[EnvUpdate | None]
+    seed: int
+    counter: int
+    itr: int
+    batch_size: int | None = None
+    num_rollouts: int | None = None
+    agent_update: Any = None
+    contexts: Sequence[Context | None] | None = None
+    deterministic: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.batch_size is None) == (self.num_rollouts is None):
+            raise ValueError(
+                "give either batch_size (here or in train) or num_rollouts, got "
+                f"{self.batch_size} and {self.num_rollouts}"
+            )
+        for name, value in (("batch_size", self.batch_size), ("num_rollouts", self.num_rollouts)):
+            if value is not None:
+                check_whole(name, value)
+        count = len(self.updates)
+        if not count:
+            raise ValueError("env_update must hold at least one update, got an empty list")
+        if self.contexts is not None and len(self.contexts) != count:
+            raise ValueError(f"contexts must have one entry per env_update ({count}), got {len(self.contexts)}")
 
 
 class SamplerChoice:
@@ -65,12 +102,12 @@ class SamplerChoice:
                 f"{self._sampler_args} and {arguments}; the rollout engine takes LocalRunner(engine_args=...)"
             )
 
-    def build(self, algo: Any, env: Any, agent: Any, seed: int, num_workers: int) -> Any:
+    def build(self, algo: RLAlgorithm, env: Any, agent: Any, seed: int, num_workers: int) -> Any:
         """The sampler; ``None`` stands for the engine."""
         if self.sampler_cls is None:
             return None
         factory = WorkerFactory(
-            max_path_length=self.limit_of(algo),
+            max_path_length=cast("float", self.limit_of(algo)),  # RolloutSource has checked that it is known
             seed=seed,
             n_workers=num_workers,
             worker_class=self._worker_class,
@@ -78,9 +115,14 @@ class SamplerChoice:
         )
         return self.sampler_cls(factory, agent, env, **self._sampler_args)
 
-    def limit_of(self, algo: Any) -> float:
-        """Most steps of a rollout."""
+    def limit_of(self, algo: RLAlgorithm) -> float | None:
+        """Most steps of a rollout; infinity for no limit, ``None`` where nobody says."""
         return algo.max_path_length if self.max_path_length is None else self.max_path_length
+
+    def max_steps_of(self, algo: RLAlgorithm) -> int | None:
+        """``limit_of`` as the engine takes it."""
+        limit = self.limit_of(algo)
+        return None if limit is None or math.isinf(limit) else int(limit)
 
 
 class RolloutSource:
@@ -95,11 +137,14 @@ class RolloutSource:
         engine_args: Further arguments of the training engine.
         timeouts: When a silent worker is given up.
         address: See ``SamplerPool``.
+
+    Attributes:
+        algo: The algorithm.
     """
 
     def __init__(
         self,
-        algo: Any,
+        algo: RLAlgorithm,
         env: Any,
         choice: SamplerChoice,
         num_workers: int,
@@ -108,7 +153,7 @@ class RolloutSource:
         timeouts: PoolTimeouts | None = None,
         address: str | None = None,
     ) -> None:
-        self._algo = algo
+        self.algo = algo
         self._env = env
         self._choice = choice
         self._num_workers = num_workers
@@ -119,15 +164,14 @@ class RolloutSource:
         self._engine: RolloutEngine | None = None
         self._evaluation_engine: RolloutEngine | None = None
         self._explorer: ParameterExplorationSampler | None = None
-        known = getattr(algo, "max_path_length", None) is not None or choice.max_path_length is not None
-        if self.agent is not None and not known:
-            raise ValueError(f"{type(algo).__name__} has a policy but no max_path_length, which sampling needs: set it")
+        if self.agent is not None and choice.limit_of(algo) is None:
+            raise ValueError(f"{algo.info.name} has a policy but no max_path_length, which sampling needs: set it")
 
     @property
     def agent(self) -> Any:
         """What acts in training, ``None`` without a policy."""
-        exploration = getattr(self._algo, "exploration_policy", None)
-        return getattr(self._algo, "policy", None) if exploration is None else exploration
+        exploration = self.algo.exploration_policy
+        return self.algo.policy if exploration is None else exploration
 
     @property
     def evaluation_engine(self) -> RolloutEngine | None:
@@ -136,43 +180,29 @@ class RolloutSource:
             self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
 
-    def obtain(
-        self,
-        updates: Sequence[EnvUpdate | None],
-        *,
-        seed: int,
-        counter: int,
-        itr: int,
-        batch_size: int | None,
-        num_rollouts: int | None,
-        agent_update: Any,
-        contexts: Sequence[Context | None] | None,
-        deterministic: bool,
-    ) -> list[list[Any]]:
-        """One list of whole rollouts per update; their seeds are ``(seed, counter, index)``."""
-        self._check(updates, batch_size, num_rollouts, contexts)
+    def obtain(self, request: SampleRequest) -> list[list[Any]]:
+        """One list of whole rollouts per update."""
+        self._check_agent()
         if self._choice.sampler_cls is not None:
-            return self._from_sampler(
-                updates, seed, counter, itr, batch_size, agent_update, contexts, num_rollouts, deterministic
-            )
+            return self._from_sampler(request)
         if self._engine is None:
             self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
-        given = isinstance(agent_update, np.ndarray)
-        acting = self.agent if given or agent_update is None else agent_update
+        update, contexts = request.agent_update, request.contexts
+        given = isinstance(update, np.ndarray)
+        acting = self.agent if given or update is None else update
         parameters = use_policy(self._engine, acting)
         if contexts is None:
-            contexts = [context_of(acting)] * len(updates)
-        limit = self._choice.limit_of(self._algo)
+            contexts = [context_of(acting)] * len(request.updates)
         return self._engine.run_groups(
-            updates,
-            seed=seed,
-            sub_seed=counter,
-            max_steps=None if math.isinf(limit) else int(limit),
-            min_steps=batch_size,
-            num_rollouts=num_rollouts,
+            request.updates,
+            seed=request.seed,
+            sub_seed=request.counter,
+            max_steps=self._choice.max_steps_of(self.algo),
+            min_steps=request.batch_size,
+            num_rollouts=request.num_rollouts,
             contexts=contexts,
-            deterministic=deterministic or self._choice.deterministic,
-            parameters=agent_update if given else parameters,
+            deterministic=request.deterministic or self._choice.deterministic,
+            parameters=update if given else parameters,
         )
 
     def sample_parameters(
@@ -188,8 +218,7 @@ class RolloutSource:
         """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
-        if self.agent is None:
-            raise ValueError(f"{type(self._algo).__name__} has no policy, so there is nothing to explore: set policy")
+        self._check_agent()
         numbers = (num_init_states_per_domain, num_domains)
         explorer = self._explorer
         if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
@@ -202,7 +231,6 @@ class RolloutSource:
         if self._explorer is not None:
             self._explorer.close()
         pool = self._shared_pool()
-        limit = self._choice.limit_of(self._algo)
         self._explorer = ParameterExplorationSampler(
             self._env,
             self.agent,
@@ -210,7 +238,7 @@ class RolloutSource:
             pool.num_workers,
             0,
             pool=pool,
-            max_steps=None if math.isinf(limit) else int(limit),
+            max_steps=self._choice.max_steps_of(self.algo),
             slots_per_unit=self._engine_args.get("slots_per_unit"),
         )
         return self._explorer
@@ -237,52 +265,26 @@ class RolloutSource:
             )
         return self._pool
 
-    def _check(
-        self, updates: Sequence[Any], batch_size: int | None, num_rollouts: int | None, contexts: Sequence[Any] | None
-    ) -> None:
+    def _check_agent(self) -> None:
         if self.agent is None:
-            raise ValueError(
-                f"{type(self._algo).__name__} has no policy, so there is nothing to sample with: set policy"
-            )
-        if (batch_size is None) == (num_rollouts is None):
-            raise ValueError(
-                f"give either batch_size (here or in train) or num_rollouts, got {batch_size} and {num_rollouts}"
-            )
-        for name, value in (("batch_size", batch_size), ("num_rollouts", num_rollouts)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1):
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        if not updates:
-            raise ValueError("env_update must hold at least one update, got an empty list")
-        if contexts is not None and len(contexts) != len(updates):
-            raise ValueError(f"contexts must have one entry per env_update ({len(updates)}), got {len(contexts)}")
+            raise ValueError(f"{self.algo.info.name} has no policy, so there is nothing to sample with: set policy")
 
-    def _from_sampler(
-        self,
-        updates: Sequence[EnvUpdate | None],
-        seed: int,
-        counter: int,
-        itr: int,
-        batch_size: int | None,
-        agent_update: Any,
-        contexts: Any,
-        num_rollouts: int | None,
-        deterministic: bool,
-    ) -> list[list[Any]]:
-        if contexts is not None or num_rollouts is not None or deterministic:
+    def _from_sampler(self, request: SampleRequest) -> list[list[Any]]:
+        if request.contexts is not None or request.num_rollouts is not None or request.deterministic:
             raise ValueError(
                 "contexts, num_rollouts and deterministic need the rollout engine: setup with sampler_cls None or "
                 "LocalSampler, and with worker_class DefaultWorker or PEARLWorker"
             )
         if self._sampler is None:
-            seed = derive_seed(
-                "sampler", seed, counter
-            )  # one that is built after a resume must not repeat its rollouts
-            self._sampler = self._choice.build(self._algo, self._env, self.agent, seed, self._num_workers)
+            # One that is built after a resume must not repeat its rollouts.
+            seed = derive_seed("sampler", request.seed, request.counter)
+            self._sampler = self._choice.build(self.algo, self._env, self.agent, seed, self._num_workers)
+        agent_update = request.agent_update
         if agent_update is None:
-            tell = getattr(self.agent, "get_param_values", None)
-            agent_update = tell() if callable(tell) else None
-        groups = []
-        for update in updates:
-            batch = self._sampler.obtain_samples(itr, batch_size, agent_update, update)
-            groups.append(batch.to_rollouts() if hasattr(batch, "to_rollouts") else list(batch))
-        return groups
+            give = getattr(self.agent, "get_param_values", None)  # foreign agents may lack it
+            agent_update = give() if callable(give) else None
+        batches = (
+            self._sampler.obtain_samples(request.itr, request.batch_size, agent_update, update)
+            for update in request.updates
+        )
+        return [batch.to_rollouts() if isinstance(batch, TrajectoryBatch) else list(batch) for batch in batches]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
+from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
+from metaroll.learners.base import RLAlgorithm
 from metaroll.tasks.task_key import task_key
 from metaroll.training.store.files import is_tree, tree_structure
 from metaroll.training.store.snapshots import BUFFERS, Snapshot
@@ -20,6 +19,7 @@ __all__ = [
     "TrainArgs",
     "check_can_save",
     "check_train_tasks",
+    "checked_runner_tree",
     "fingerprint_of",
     "load_algorithm",
     "plain_train_tasks",
@@ -39,51 +39,74 @@ class TrainArgs:
     start_epoch: int = 0
 
     def __post_init__(self) -> None:
-        for name, value, least in (("n_epochs", self.n_epochs, 0), ("batch_size", self.batch_size, 1)):
-            if name == "batch_size" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+        check_whole("n_epochs", self.n_epochs, 0)
+        if self.batch_size is not None:
+            check_whole("batch_size", self.batch_size)
 
     def to_dict(self) -> dict[str, Any]:
         """What a snapshot keeps: all but the epoch to start with."""
         return {name: value for name, value in vars(self).items() if name != "start_epoch"}
 
 
-def check_can_save(algo: Any) -> None:
+def check_can_save(algo: RLAlgorithm) -> None:
     """Error unless ``algo`` can give and take its state."""
-    if not all(callable(getattr(algo, name, None)) for name in ("state_dict", "load_state_dict")):
+    if not algo.info.has_state:
         raise TypeError(
-            f"{type(algo).__name__} needs state_dict() and load_state_dict(tree) for snapshots; add them, or use "
+            f"{algo.info.name} needs state_dict() and load_state_dict(tree) for snapshots; add them, or use "
             "SnapshotConfig(folder, 'none')"
         )
 
 
-def fingerprint_of(algo: Any) -> str:
+def fingerprint_of(algo: RLAlgorithm) -> str:
     """The algorithm's own fingerprint, else one of the names, shapes and dtypes of its state."""
-    if callable(getattr(algo, "fingerprint", None)):
-        return str(algo.fingerprint())
-    state_dict = getattr(algo, "state_dict", None)
-    structure = tree_structure(state_dict()) if callable(state_dict) else None
+    own = algo.fingerprint()
+    if own is not None:
+        return own
+    structure = tree_structure(algo.state_dict()) if algo.info.has_state else None
     return hashlib.sha256(json.dumps(structure, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def trees_of(algo: Any) -> dict[str, Any]:
-    """The algorithm's part of a snapshot. Buffers are views where the algorithm offers that: write them at once."""
-    trees = {"algorithm": algo.state_dict()}
-    give = getattr(algo, "buffers_state_dict", None)
-    if callable(give):
-        trees[BUFFERS] = give(copy=False) if "copy" in inspect.signature(give).parameters else give()
-    return trees
+def trees_of(algo: RLAlgorithm) -> dict[str, Any]:
+    """The algorithm's part of a snapshot, which may be views: to be written at once."""
+    buffers = algo.buffers_state_dict(copy=False)
+    return {"algorithm": algo.state_dict(), **({} if buffers is None else {BUFFERS: buffers})}
 
 
-def plain_train_tasks(algo: Any) -> list[Any] | None:
-    """Training tasks of ``algo``, if it tells them and they are plain data."""
-    tasks = getattr(algo, "train_tasks", None)
+def plain_train_tasks(algo: RLAlgorithm) -> list[Any] | None:
+    """Training tasks of ``algo``, if they are known and plain data."""
+    tasks = algo.train_tasks
     return list(tasks) if tasks is not None and is_tree(list(tasks)) else None
 
 
-def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: Any) -> None:
+_RUNNER_KEYS = {
+    "seed",
+    "step_itr",
+    "total_env_steps",
+    "seconds",
+    "train_args",
+    "evaluator",
+    "snapshot_mode",
+    "snapshot_gap",
+}
+
+
+def checked_runner_tree(snapshot: Snapshot) -> dict[str, Any]:
+    """The runner's part of a snapshot.
+
+    Raises:
+        SnapshotError: It is damaged, or that of something else.
+    """
+    tree = snapshot.tree("runner")
+    missing = _RUNNER_KEYS - tree.keys() if isinstance(tree, dict) else _RUNNER_KEYS
+    if missing:
+        raise SnapshotError(
+            f"{snapshot.path / 'runner.json'} lacks {', '.join(sorted(missing))}: restore it from a copy, or choose "
+            "another snapshot with from_epoch=..."
+        )
+    return tree
+
+
+def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: RLAlgorithm) -> None:
     """Error if ``algo`` was set up with other training tasks than the saved ones: its data would belong to others."""
     here = plain_train_tasks(algo)
     if saved is None or here is None:
@@ -98,12 +121,14 @@ def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: Any
             raise SnapshotError(f"training task {position} is {new!r}, in {snapshot.path} it is {old!r}: {hint}")
 
 
-def load_algorithm(snapshot: Snapshot, algo: Any, fingerprint: str, train_tasks: Sequence[Any] | None = None) -> None:
+def load_algorithm(
+    snapshot: Snapshot, algo: RLAlgorithm, fingerprint: str, train_tasks: Sequence[Any] | None = None
+) -> None:
     """Give ``algo`` the state of ``snapshot``, after checking that it is the same algorithm, built alike.
 
     Where the buffers were not kept, ``algo`` collects its initial data again.
     """
-    saved, here = snapshot.manifest.get("algorithm"), type(algo).__name__
+    saved, here = snapshot.manifest.get("algorithm"), algo.info.name
     if saved != here:
         raise SnapshotError(
             f"{snapshot.path} was written by {saved}, the runner was set up with {here}: set up {saved}"

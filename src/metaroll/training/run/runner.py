@@ -10,9 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from metaroll.checks import check_whole
 from metaroll.errors import NotSetupError
+from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.training.evaluation.evaluator import Evaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.figures.plots import plot_learning_curve, require_matplotlib
@@ -20,12 +24,13 @@ from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (
     TrainArgs,
     check_can_save,
+    checked_runner_tree,
     fingerprint_of,
     load_algorithm,
     plain_train_tasks,
     trees_of,
 )
-from metaroll.training.run.services import Evaluator, RunnerServices
+from metaroll.training.run.services import RunnerServices
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.run_store import RunStore
@@ -79,11 +84,8 @@ class LocalRunner(RunnerServices):
         seed = fresh_seed() if seed is None else int(seed)
         store = _make_store(snapshot_config, run_dir, loggers)
         super().__init__(store, seed, _make_evaluator(evaluator, seed), callbacks)
-        for name, value in (("num_workers", num_workers), ("max_cpus", max_cpus)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self._has_own_evaluator = evaluator is not None
-        self._num_workers = max(num_workers, max_cpus)
+        self._num_workers = max(check_whole("num_workers", num_workers), check_whole("max_cpus", max_cpus))
         self._transport, self._address, self._timeouts = transport, address, timeouts
         self._exist_ok = exist_ok
         self._config = config
@@ -118,10 +120,9 @@ class LocalRunner(RunnerServices):
                 with samplers of others, a resumed run is not bit for bit the same.
             worker_args: Further arguments of the workers.
         """
-        if not callable(getattr(algo, "train", None)):
-            raise TypeError(f"algo must have a method train(runner), got {type(algo).__name__}")
+        algo = as_algorithm(algo, trains=True)
         self.close()
-        sampler_cls = getattr(algo, "sampler_cls", None) if sampler_cls is None else sampler_cls
+        sampler_cls = algo.sampler_cls if sampler_cls is None else sampler_cls
         self._source = RolloutSource(
             algo,
             env,
@@ -132,7 +133,7 @@ class LocalRunner(RunnerServices):
             self._timeouts,
             self._address,
         )
-        self._algo, self._env, self._fingerprint = algo, env, fingerprint_of(algo)
+        self._env, self._fingerprint = env, fingerprint_of(algo)
         self._evaluator = self._evaluator_for(algo)
 
     def train(
@@ -152,15 +153,15 @@ class LocalRunner(RunnerServices):
             store_paths: Keep the last rollouts in ``last_paths``.
             pause_for_plot: Accepted for code written for garage; there is no window to wait for.
         """
-        self._require_setup("train")
+        algo = self._require_setup("train").algo
         args = TrainArgs(n_epochs, batch_size, plot, store_paths, pause_for_plot)
-        self._check_can_write(args)
-        self._fix_test_tasks()  # may refuse them: before an old run is overwritten
+        self._check_can_write(algo, args)
+        self._fix_test_tasks(algo)  # may refuse them: before an old run is overwritten
         self._store.begin(self._exist_ok, self._config)
         self._args, self._restored = args, None
         self.save(0)  # from here on the run can be killed at any moment
         self._store.metrics.loggers.open(self.run_dir, 0)
-        return self._run()
+        return self._run(algo)
 
     def resume(
         self,
@@ -173,6 +174,7 @@ class LocalRunner(RunnerServices):
         """Go on where the restored snapshot was written; arguments that are not given stay as they were saved."""
         if self._restored is None or self._args is None:
             raise NotSetupError("resume needs restore(from_dir) first (and before it the same setup(algo, env))")
+        algo = self._require_setup("resume").algo
         given = {
             "n_epochs": n_epochs,
             "batch_size": batch_size,
@@ -181,13 +183,13 @@ class LocalRunner(RunnerServices):
             "pause_for_plot": pause_for_plot,
         }
         args = replace(self._args, **{name: value for name, value in given.items() if value is not None})
-        self._check_can_write(args)
+        self._check_can_write(algo, args)
         snapshot, from_dir = self._restored
         self._args, self._restored = args, None
         if self._store.go_on_from(snapshot, from_dir, self._exist_ok, self._config):
             self.save(snapshot.iteration)
         self._store.metrics.loggers.open(self.run_dir, self._total_env_steps)
-        return self._run()
+        return self._run(algo)
 
     def restore(self, from_dir: str | Path, from_epoch: int | str = "last") -> TrainArgs:
         """Load a snapshot into the algorithm that was set up; the saved arguments of ``train``. Writes nothing.
@@ -199,14 +201,14 @@ class LocalRunner(RunnerServices):
             from_dir: Folder of the run.
             from_epoch: Number of finished epochs, ``"last"`` or ``"first"``.
         """
-        self._require_setup("restore")
+        algo = self._require_setup("restore").algo
         from_dir = Path(from_dir)
         snapshot = load_snapshot(from_dir, from_epoch)
-        state = snapshot.tree("runner")
-        load_algorithm(snapshot, self._algo, self._fingerprint, state.get("train_tasks"))
+        state = checked_runner_tree(snapshot)
+        load_algorithm(snapshot, algo, self._fingerprint, state.get("train_tasks"))
         self._seed, self._step_itr = state["seed"], state["step_itr"]
         self._total_env_steps, self._seconds = state["total_env_steps"], state["seconds"]
-        self._bind_evaluator(self._algo)
+        self._bind_evaluator(algo)
         self._evaluator.load_state_dict(state["evaluator"])
         if self._store.run_dir is None:
             self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers)
@@ -216,7 +218,7 @@ class LocalRunner(RunnerServices):
 
     def save(self, epoch: int) -> Path | None:
         """Write a snapshot after ``epoch`` finished epochs, if there is a folder and its mode asks for one."""
-        self._require_setup("save")
+        algo = self._require_setup("save").algo
         snapshotter = self._store.snapshotter
         if snapshotter is None or not snapshotter.wants(epoch):
             self._store.metrics.flush()
@@ -227,17 +229,17 @@ class LocalRunner(RunnerServices):
             "total_env_steps": self._total_env_steps,
             "seconds": self._seconds,
             "train_args": (self._args or TrainArgs(0)).to_dict(),
-            "train_tasks": plain_train_tasks(self._algo),
+            "train_tasks": plain_train_tasks(algo),
             "evaluator": self._evaluator.state_dict(),
             "snapshot_mode": snapshotter.snapshot_mode,
             "snapshot_gap": snapshotter.snapshot_gap,
         }
         manifest = {
-            "algorithm": type(self._algo).__name__,
+            "algorithm": algo.info.name,
             "fingerprint": self._fingerprint,
             "config": None if self._config is None else to_plain(self._config),
         }
-        return self._store.save(epoch, {"runner": state, **trees_of(self._algo)}, manifest)
+        return self._store.save(epoch, {"runner": state, **trees_of(algo)}, manifest)
 
     def close(self) -> None:
         """Free workers and environments, and close loggers. The runner starts new ones if it is used again."""
@@ -255,7 +257,7 @@ class LocalRunner(RunnerServices):
         self.close()
 
     def step_epochs(self) -> Iterator[int]:
-        """Epochs to run; after each body metrics are written, a snapshot is saved and callbacks are told."""
+        """Epochs to run; after each body metrics are written, a snapshot is saved and callbacks are called."""
         if self._args is None:
             raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
         for epoch in range(self._args.start_epoch, self._args.n_epochs):
@@ -266,35 +268,33 @@ class LocalRunner(RunnerServices):
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
-    def _check_can_write(self, args: TrainArgs) -> None:
+    def _check_can_write(self, algo: RLAlgorithm, args: TrainArgs) -> None:
         if self._store.saves:
-            check_can_save(self._algo)
+            check_can_save(algo)
         if args.plot:
             if self._store.run_dir is None:
                 raise ValueError("plot=True needs a run folder to draw into: LocalRunner(run_dir=...)")
             require_matplotlib()
 
-    def _fix_test_tasks(self) -> None:
+    def _fix_test_tasks(self, algo: RLAlgorithm) -> None:
         """Draw the test tasks now, so that overlaps are found before training and every snapshot knows the tasks."""
-        algo = self._algo
-        if callable(getattr(algo, "get_exploration_policy", None)) or isinstance(self._evaluator, PolicyEvaluator):
+        if algo.info.adapts or isinstance(self._evaluator, PolicyEvaluator):
             self._bind_evaluator(algo)
             if self._evaluator.test_task_sampler is not None:
                 self._evaluator.prepare(algo)
 
-    def _evaluator_for(self, algo: Any) -> Evaluator:
+    def _evaluator_for(self, algo: RLAlgorithm) -> Evaluator:
         """A copy of the given evaluator (that of an earlier algorithm is bound to its tasks), or one that suits."""
-        adapts = callable(getattr(algo, "get_exploration_policy", None))
-        if self._has_own_evaluator or adapts:
+        if self._has_own_evaluator or algo.info.adapts:
             return copy.copy(self._given_evaluator)
         return PolicyEvaluator(seed=self._given_evaluator.seed)
 
-    def _run(self) -> Any:
-        result = self._algo.train(self)
+    def _run(self, algo: RLAlgorithm) -> Any:
+        result = algo.train(self)
         self._store.metrics.flush()
         if self._args is not None and self._args.plot and self.run_dir is not None:
             plot_learning_curve(self.run_dir)
-        self._tell("on_train_end")
+        self._notify("on_train_end")
         return result
 
     def _end_epoch(self, epoch: int, seconds: float, steps: int) -> None:
@@ -306,7 +306,7 @@ class LocalRunner(RunnerServices):
         }
         self.log({f"time/{name}": value for name, value in times.items()})
         self.save(epoch + 1)
-        self._tell("on_epoch_end", epoch, dict(self._log.numbers))
+        self._notify("on_epoch_end", epoch, dict(self._log.numbers))
 
 
 def _make_store(

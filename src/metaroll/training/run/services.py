@@ -12,18 +12,51 @@ import numpy as np
 
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError
-from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation, PolicyEvaluator
-from metaroll.training.run.epoch_log import EpochLog
-from metaroll.training.run.rollout_source import RolloutSource
+from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.foreign import as_algorithm
+from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
+from metaroll.training.evaluation.evaluator import Evaluator
+from metaroll.training.run.rollout_source import RolloutSource, SampleRequest
 from metaroll.training.run.run_state import TrainArgs
+from metaroll.training.store.metrics_log import MetricsLog, scalar
 from metaroll.training.store.run_store import RunStore
 from metaroll.types import Context, EnvUpdate
 
-__all__ = ["Evaluator", "RunnerServices"]
+__all__ = ["RunnerServices"]
 
-Evaluator = MetaEvaluator | PolicyEvaluator
+
+class EpochLog:
+    """Numbers of the present epoch, by name (``<phase>/<metric>``; ``train`` goes without saying).
+
+    Attributes:
+        epoch: The present epoch.
+        numbers: Its numbers so far.
+    """
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.numbers: dict[str, float] = {}
+
+    def start(self, epoch: int) -> None:
+        """Forget the last epoch's numbers."""
+        self.epoch, self.numbers = epoch, {}
+
+    def add(self, log: MetricsLog, env_steps: int, metrics: Mapping[str, Any]) -> None:
+        """Numbers of training, or of the phase that a name begins with."""
+        for name, value in metrics.items():
+            phase, _, metric = name.rpartition("/")
+            log.append(self.epoch, env_steps, phase or "train", {metric: value})
+            self.numbers[name] = scalar(name, value)
+
+    def add_evaluation(self, log: MetricsLog, env_steps: int, result: EvaluationResult | PolicyEvaluation) -> None:
+        """Summary of an evaluation, and the returns in each task."""
+        average = f"{result.prefix}/Average/"
+        pooled = {name.removeprefix(average): v for name, v in result.metrics.items() if name.startswith(average)}
+        values = {**result.summary(), **pooled, "env_steps_of_evaluation": result.env_steps}
+        log.append(self.epoch, env_steps, result.prefix, values)
+        for name, numbers in result.per_task():
+            log.append(self.epoch, env_steps, result.prefix, numbers, name)
+        self.numbers.update({f"{result.prefix}/{name}": scalar(name, value) for name, value in values.items()})
 
 
 class RunnerServices(ABC):
@@ -32,7 +65,7 @@ class RunnerServices(ABC):
     Args:
         store: The run folder.
         seed: Seed of all rollouts.
-        evaluator: Judge of ``evaluate``.
+        evaluator: Does ``evaluate``.
         callbacks: Told about evaluations.
     """
 
@@ -43,7 +76,6 @@ class RunnerServices(ABC):
         self._evaluator: Evaluator = evaluator
         self._has_own_sampler = evaluator.test_task_sampler is not None
         self._callbacks = tuple(callbacks)
-        self._algo: Any = None
         self._env: Any = None
         self._source: RolloutSource | None = None
         self._args: TrainArgs | None = None
@@ -98,24 +130,17 @@ class RunnerServices(ABC):
         num_rollouts: int | None = None,
         deterministic: bool = False,
     ) -> list[Any]:
-        """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
+        """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``); see ``Runner``.
 
-        Args:
-            itr: Iteration, for samplers that log it; seeds come from the runner's own counter.
-            batch_size: Least number of steps; ``None`` means that of ``train``.
-            agent_update: Flat parameters or a policy to act with; ``None`` means the algorithm's
-                ``exploration_policy``, else ``policy``.
-            env_update: One update, or M of them: then the result is a list of M lists, and the counts hold for each.
-            contexts: What the policy is told in each of the M variations.
-            num_rollouts: Exact number of rollouts.
-            deterministic: Act without noise.
+        Without ``batch_size`` that of ``train`` counts; without ``agent_update`` the algorithm's ``exploration_policy``
+        acts, else ``policy``. Seeds come from the runner's own counter; ``itr`` is for samplers that log it.
         """
         source = self._require_setup("obtain_samples")
-        several = isinstance(env_update, Sequence)
         if batch_size is None and num_rollouts is None and self._args is not None:
             batch_size = self._args.batch_size
-        groups = source.obtain(
-            list(env_update) if isinstance(env_update, Sequence) else [env_update],
+        several = isinstance(env_update, Sequence)
+        request = SampleRequest(
+            updates=list(env_update) if isinstance(env_update, Sequence) else [env_update],
             seed=self._seed,
             counter=self._step_itr,
             itr=itr,
@@ -125,6 +150,7 @@ class RunnerServices(ABC):
             contexts=contexts,
             deterministic=deterministic,
         )
+        groups = source.obtain(request)
         result = groups if several else groups[0]
         self._count(groups, result)
         return result
@@ -137,16 +163,9 @@ class RunnerServices(ABC):
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
     ) -> list[list[Any]]:
-        """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists.
+        """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists; see ``Runner``.
 
-        See ``ParameterExplorationSampler``: all sets act in the same domains and initial states; domains come from
-        what randomizes the environment that was set up. Seeds come from the runner's own counter.
-
-        Args:
-            param_sets: Flat parameters of the policy, ``(n, P)``.
-            num_domains: Number of domains.
-            num_init_states_per_domain: Number of initial states in each of them.
-            deterministic: Act without noise.
+        Domains come from what randomizes the environment that was set up (see ``ParameterExplorationSampler``).
         """
         source = self._require_setup("sample_parameters")
         groups = source.sample_parameters(
@@ -173,7 +192,8 @@ class RunnerServices(ABC):
         """
         source = self._require_setup("evaluate")
         evaluator = self._evaluator
-        task_sampler = getattr(algo, "test_env_sampler", None) if task_sampler is None else task_sampler
+        algo = as_algorithm(algo)
+        task_sampler = algo.test_env_sampler if task_sampler is None else task_sampler
         self._bind_evaluator(algo, task_sampler)
         elsewhere = task_sampler is not evaluator.test_task_sampler and not self._has_own_sampler
         if task_sampler is not None and elsewhere:
@@ -181,7 +201,7 @@ class RunnerServices(ABC):
         result = evaluator.evaluate(algo, engine=source.evaluation_engine)
         self._last_evaluation = result
         self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
-        self._tell("on_evaluation", result)
+        self._notify("on_evaluation", result)
         return result.score
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -205,15 +225,13 @@ class RunnerServices(ABC):
             raise NotSetupError(f"{what} needs setup(algo, env) first (to resume: the same as in the run's first part)")
         return self._source
 
-    def _bind_evaluator(self, algo: Any, task_sampler: Any = None) -> None:
-        if task_sampler is None:
-            task_sampler = getattr(algo, "test_env_sampler", None)
-        limit, count = getattr(algo, "max_path_length", None), getattr(algo, "num_test_tasks", None)
-        self._evaluator.bind(task_sampler, limit, count)
+    def _bind_evaluator(self, algo: RLAlgorithm, task_sampler: Any = None) -> None:
+        task_sampler = algo.test_env_sampler if task_sampler is None else task_sampler
+        self._evaluator.bind(task_sampler, algo.max_path_length, algo.num_test_tasks)
 
-    def _tell(self, event: str, *args: Any) -> None:
+    def _notify(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
-            method = getattr(callback, event, None)
+            method = getattr(callback, event, None)  # objects of the user, with any of the three
             if method is not None:
                 method(self, *args)
 

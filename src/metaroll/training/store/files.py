@@ -25,6 +25,7 @@ __all__ = [
     "flush_folder",
     "is_tree",
     "load_tree",
+    "number_of",
     "read_json",
     "save_tree",
     "to_plain",
@@ -68,6 +69,13 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise TypeError(f"only numbers, texts, arrays, and lists and dicts of them can be written, got {value!r}")
+
+
+def number_of(value: Any) -> float:
+    """A number that ``to_plain`` has made; NaN for what is none."""
+    if isinstance(value, str):
+        return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan)
+    return float(value) if isinstance(value, int | float) else math.nan
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -118,7 +126,10 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     arrays_path = folder / f"{name}.safetensors"
     temporary = temporary_path(arrays_path)
     try:
+        with open(temporary, "xb") as file:
+            mode = os.fstat(file.fileno()).st_mode  # that of the other files of a run; safetensors has one of its own
         save_file(arrays, temporary)
+        os.chmod(temporary, mode & 0o777)
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
         sums = {arrays_path.name: checksum(temporary)}
@@ -147,12 +158,14 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         found = document.get("format") if isinstance(document, dict) else document
         raise SnapshotError(f"{json_path} must have format {_FORMAT}, got {found!r}: use the metaroll that wrote it")
-    found = checksum(arrays_path)
-    if found != document["arrays"]:
-        raise SnapshotError(f"{arrays_path} is damaged ({_difference(document['arrays'], found)}); {hint}")
+    expected, found = document.get("arrays"), checksum(arrays_path)
+    if not isinstance(expected, dict) or expected.keys() != found.keys() or "tree" not in document:
+        raise SnapshotError(f"{json_path} must hold a tree and the checksum of {arrays_path.name}; {hint}")
+    if found != expected:
+        raise SnapshotError(f"{arrays_path} is damaged ({_difference(expected, found)}); {hint}")
     try:
         return decode(document["tree"], load_file(arrays_path))
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise SnapshotError(f"{json_path} does not fit {arrays_path.name} ({error!r}); {hint}") from error
 
 

@@ -48,7 +48,7 @@ def tag_of(row: MetricRow) -> str:
 
 
 class LoggerGroup:
-    """Loggers that are told everything together. One that raises while it runs is left out from then on.
+    """Loggers that get everything together. One that raises while it runs is left out from then on.
 
     Args:
         loggers: The loggers, in any number.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -9,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from metaroll.data.atomic_files import named_errors
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.loggers import LoggerGroup, MetricLogger, MetricRow
 
@@ -37,7 +39,7 @@ class MetricsLog:
 
     Args:
         run_dir: Folder of the run; ``None`` keeps nothing.
-        loggers: Who is told every number that has been written.
+        loggers: Who gets every number that has been written.
     """
 
     def __init__(self, run_dir: str | Path | None, loggers: Sequence[MetricLogger] = ()) -> None:
@@ -72,10 +74,16 @@ class MetricsLog:
         if self._path is None:
             return 0
         if self._pending:
-            with open(self._path, "ab") as file:
-                file.write("".join(self._pending).encode())
-                file.flush()
-                os.fsync(file.fileno())
+            offset = self.offset
+            try:
+                with named_errors(self._path), open(self._path, "ab") as file:
+                    file.write("".join(self._pending).encode())
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):  # no half line, and nothing twice if it is tried again
+                    os.truncate(self._path, offset)
+                raise
             self._pending.clear()
             rows, self._rows = self._rows, []
             self.loggers.write(rows)

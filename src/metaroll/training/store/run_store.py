@@ -8,21 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
-from metaroll.training.store.run_lock import RunLock
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, RunLock, write_yaml
 from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
 
-__all__ = ["CONFIG_FILE", "TASK_SPLIT_FILE", "RunStore", "check_metrics"]
+__all__ = ["RunStore", "check_metrics"]
 
-CONFIG_FILE = "config.yaml"
-TASK_SPLIT_FILE = "task_split.json"
 _BEFORE_THE_RUN = (CONFIG_FILE, TASK_SPLIT_FILE)
-_OURS = ("summary.json", FILE_NAME, "snapshots")
+_OURS = (SUMMARY_FILE, FILE_NAME, "snapshots")
 
 
 class RunStore:
@@ -32,7 +28,7 @@ class RunStore:
         run_dir: Folder of the run; ``None`` writes nothing.
         mode: See ``Snapshotter``.
         gap: See ``Snapshotter``.
-        loggers: Who is told the numbers of the run, too.
+        loggers: Who gets the numbers of the run, too.
     """
 
     def __init__(
@@ -104,8 +100,7 @@ class RunStore:
     def _write_config(self, config: Mapping[str, Any] | None) -> None:
         if config is None or self.run_dir is None or (self.run_dir / CONFIG_FILE).exists():
             return
-        text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True)
-        write_atomic(self.run_dir / CONFIG_FILE, text.encode())
+        write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
 
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:

@@ -16,9 +16,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
+from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
 from metaroll.training.store.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE
 
 __all__ = [
     "BUFFERS",
@@ -38,7 +40,6 @@ BUFFERS = "buffers"
 _FORMAT = 1
 _FOLDER = "snapshots"
 _MANIFEST = "manifest.json"
-_CONFIG = "config.yaml"
 _CHECKSUM = "crc32"
 _FINISHED = re.compile(r"(\d{6,})")
 _REPLACED = re.compile(r"\.(\d{6,})\.old")
@@ -158,14 +159,14 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
 
 
 def _why_none(run_dir: Path) -> str:
-    """Why a run has no snapshot, as far as its folder tells, and what to do."""
-    told = [name for name in (METRICS_FILE, "summary.json") if (run_dir / name).is_file()]
-    if told:
+    """Why a run has no snapshot, as far as its folder shows, and what to do."""
+    left = [name for name in (METRICS_FILE, SUMMARY_FILE) if (run_dir / name).is_file()]
+    if left:
         return (
-            f"{told[0]} beside it tells of finished epochs, so they were lost, or none was to be kept yet "
+            f"{left[0]} beside it reports finished epochs, so they were lost, or none was to be kept yet "
             "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with --out"
         )
-    if (run_dir / _CONFIG).is_file():
+    if (run_dir / CONFIG_FILE).is_file():
         return (
             f"the run was stopped before its first one; if `metaroll train` began it, `metaroll resume {run_dir}` does"
         )
@@ -230,8 +231,7 @@ class Snapshotter:
         if snapshot_mode not in get_args(SnapshotMode):
             known = ", ".join(get_args(SnapshotMode))
             raise ValueError(f"snapshot_mode must be one of {known}, got {snapshot_mode!r}")
-        if isinstance(snapshot_gap, bool) or not isinstance(snapshot_gap, int) or snapshot_gap < 1:
-            raise ValueError(f"snapshot_gap must be an integer of at least 1, got {snapshot_gap!r}")
+        check_whole("snapshot_gap", snapshot_gap)
         if snapshot_mode == "last" and snapshot_gap != 1:
             raise ValueError(f"snapshot_mode 'last' needs snapshot_gap=1, got {snapshot_gap}; use 'gap_overwrite'")
         if snapshot_mode == "gap_overwrite" and snapshot_gap == 1:

@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 
-__all__ = ["BLUE", "GRAY", "ORANGE", "Curve", "heat_map", "legend", "line_chart", "number_text"]
+from metaroll.training.figures.charts import GRAY, ORANGE, Chart, Curve, Field
 
-ORANGE, BLUE, GRAY = "#b84e00", "#1b6ca8", "#555f6b"
+__all__ = ["legend", "number_text", "svg"]
+
 _WIDTH, _HEIGHT = 480, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 12, 46
 _DASHES = ("7 5", "2 4", "9 4 2 4")
-_MOST_POINTS = 400
+_MOST_POINTS, _MOST_DOTS = 400, 25
 _MOST_NUMBERS = 9
 # From dark to bright in equal steps of lightness, also for those who do not see colors well.
 _SHADES = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-
-
-@dataclass(frozen=True)
-class Curve:
-    """One curve of a chart.
-
-    Attributes:
-        label: What it shows.
-        x: Where, ``(N,)``, rising.
-        y: Values ``(N,)``; there is a gap where one is not finite.
-        low, high: Bounds of an interval around each value, ``(N,)``.
-        color: As CSS has it.
-        marks: Draw each point with a bar as its interval, instead of a line with a band.
-    """
-
-    label: str
-    x: np.ndarray
-    y: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
-    color: str = BLUE
-    marks: bool = False
-
-    def thinned(self) -> Curve:
-        """At most some hundred points, the first and the last among them: a page cannot show more."""
-        if len(self.x) <= _MOST_POINTS:
-            return self
-        keep = np.unique(np.linspace(0, len(self.x) - 1, _MOST_POINTS).round().astype(int))
-        low, high = (None if bound is None else bound[keep] for bound in (self.low, self.high))
-        return Curve(self.label, self.x[keep], self.y[keep], low, high, self.color, self.marks)
 
 
 def number_text(value: float) -> str:
@@ -61,90 +33,77 @@ def number_text(value: float) -> str:
     return f"{value:.4g}"
 
 
-def legend(curves: Sequence[Curve], references: Iterable[str] = (), spans: Iterable[str] = ()) -> str:
-    """What the colors of a chart mean, as a list in HTML."""
-    entries = [
-        (curve.label, f'<line x1="1" y1="6" x2="23" y2="6" stroke="{curve.color}" stroke-width="3"/>')
-        for curve in curves
+def legend(chart: Chart) -> str:
+    """What the colors and dashes of a chart mean, as a list in HTML; empty where one curve says it all."""
+    strokes = ((curve.label, f'stroke="{curve.color}" stroke-width="3"') for curve in chart.curves if curve.label)
+    dashed = zip([*chart.levels, *chart.marks], _dashes(), strict=False)
+    marks = [
+        *strokes,
+        *((name, f'stroke="{GRAY}" stroke-width="2" stroke-dasharray="{dash}"') for name, dash in dashed),
     ]
-    entries += [
-        (name, f'<line x1="1" y1="6" x2="23" y2="6" stroke="{GRAY}" stroke-width="2" stroke-dasharray="{dash}"/>')
-        for name, dash in zip(references, _DASHES * 8, strict=False)
-    ]
-    entries += [(name, f'<rect width="24" height="12" fill="{ORANGE}" fill-opacity="0.18"/>') for name in spans]
+    entries = [(name, f'<line x1="1" y1="6" x2="23" y2="6" {stroke}/>') for name, stroke in marks]
+    if chart.span is not None:
+        entries.append((chart.span[0], f'<rect width="24" height="12" fill="{ORANGE}" fill-opacity="0.18"/>'))
     items = "".join(
         f'<li><svg class="key" viewBox="0 0 24 12" aria-hidden="true">{mark}</svg>{html.escape(label)}</li>'
         for label, mark in entries
     )
-    return f'<ul class="legend">{items}</ul>'
+    return f'<ul class="legend">{items}</ul>' if len(entries) > 1 else ""
 
 
-def line_chart(
-    curves: Sequence[Curve],
-    x_label: str,
-    name: str,
-    *,
-    references: Mapping[str, float] | None = None,
-    lines: Sequence[float] = (),
-    span: tuple[float, float] | None = None,
-    whole: bool = False,
-) -> str:
-    """Curves with their intervals over one axis.
+def svg(chart: Chart | Field) -> str:
+    """A chart as SVG; the numbers of points and fields appear where one points at them."""
+    return _field(chart) if isinstance(chart, Field) else _chart(chart)
 
-    Args:
-        curves: The curves.
-        x_label: What the axis below shows.
-        name: What the chart shows, for those who hear the page.
-        references: Name -> value of dashed level lines.
-        lines: Where dashed upright lines stand.
-        span: Part of the axis below with a ground of its own.
-        whole: The axis below counts: only whole numbers stand there.
-    """
-    curves = [curve.thinned() for curve in curves]
-    levels = list((references or {}).values())
-    margin = 0.4 if whole else 0.0
-    x_range = _range([curve.x for curve in curves] + [np.array(lines)], margin, flat=0.5)
+
+def _chart(chart: Chart) -> str:
+    curves = [_thinned(curve) for curve in chart.curves]
+    levels = [_level_of(value) for value in chart.levels.values()]
+    marks = list(chart.marks.values())
+    x_range = _range([curve.x for curve in curves] + [np.array(marks)], 0.4 if chart.whole else 0.0, flat=0.5)
+    if chart.from_zero:
+        x_range = (min(0.0, x_range[0]), x_range[1])
     bounds = [bound for curve in curves for bound in (curve.y, curve.low, curve.high) if bound is not None]
-    y_low, y_high = _range([*bounds, np.array(levels)], 0.0, flat=1.0)
+    y_low, y_high = _range([*bounds, *levels], 0.0, flat=1.0)
     pad = 0.06 * (y_high - y_low)
     frame = _Frame(x_range, (y_low - pad, y_high + pad))
-    parts = [frame.axes(x_label, whole)]
-    if span is not None:
-        left, right = frame.x(max(span[0], x_range[0])), frame.x(min(span[1], x_range[1]))
+    parts = [frame.axes(chart.x_label, chart.whole)]
+    if chart.span is not None:
+        left, right = frame.x(max(chart.span[1], x_range[0])), frame.x(min(chart.span[2], x_range[1]))
         parts.append(
             f'<rect x="{left:.1f}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{_HEIGHT - _TOP - _BOTTOM}" '
             f'fill="{ORANGE}" fill-opacity="0.14"/>'
         )
-    dashes = iter(_DASHES * 8)
-    for level in levels:
-        if math.isfinite(level):
-            y = frame.y(level)
-            parts.append(_dashed(_LEFT, y, _WIDTH - _RIGHT, y, next(dashes)))
-    parts += [_dashed(frame.x(at), _TOP, frame.x(at), _HEIGHT - _BOTTOM, next(dashes)) for at in lines]
-    parts += [_band(frame, curve) for curve in curves] + [_stroke(frame, curve) for curve in curves]
-    return _svg(name, parts)
+    dashes = _dashes()
+    parts += [_level(frame, level, next(dashes)) for level in levels]
+    parts += [_dashed(frame.x(at), _TOP, frame.x(at), _HEIGHT - _BOTTOM, next(dashes)) for at in marks]
+    parts += [_intervals(frame, curve) for curve in curves] + [_stroke(frame, curve) for curve in curves]
+    return _svg(chart.title, parts)
 
 
-def heat_map(x_label: str, x: Sequence[float], y_label: str, y: Sequence[float], values: np.ndarray, name: str) -> str:
-    """Values ``(len(x), len(y))`` as colored fields, with numbers where there is room."""
+def _field(chart: Field) -> str:
+    """Colored fields, with numbers where there is room."""
+    (x_label, x), (y_label, y) = chart.axes.items()
+    values = chart.values
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     width, height = (_WIDTH - _LEFT - _RIGHT) / len(x), (_HEIGHT - _TOP - _BOTTOM) / len(y)
     numbered = max(len(x), len(y)) <= _MOST_NUMBERS
     parts = []
-    for i in range(len(x)):
-        for j in range(len(y)):
-            share = (float(values[i, j]) - low) / ((high - low) or 1.0)
-            left, top = _LEFT + i * width, _HEIGHT - _BOTTOM - (j + 1) * height
-            color = _shade(share) if math.isfinite(share) else "#dddddd"
-            parts.append(
-                f'<rect x="{left:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
-                f'fill="{color}"/>'
-            )
-            if numbered:
-                ink = "#000" if share > 0.6 else "#fff"
-                where = f'x="{left + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" font-size="11"'
-                parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{values[i, j]:.3g}</text>')
+    for i, j in np.ndindex(*values.shape):
+        share = (float(values[i, j]) - low) / ((high - low) or 1.0)
+        left, top = _LEFT + i * width, _HEIGHT - _BOTTOM - (j + 1) * height
+        color = _shade(share) if math.isfinite(share) else "#dddddd"
+        place = f"{x_label} {number_text(float(x[i]))}, {y_label} {number_text(float(y[j]))}"
+        hover = _hover(place, float(values[i, j]), float(chart.low[i, j]), float(chart.high[i, j]))
+        parts.append(
+            f'<g>{hover}<rect x="{left:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
+            f'fill="{color}"/></g>'
+        )
+        if numbered:
+            ink = "#000" if share > 0.6 else "#fff"
+            where = f'x="{left + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" font-size="11" pointer-events="none"'
+            parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{values[i, j]:.3g}</text>')
     every_x, every_y = -(-len(x) // 7), -(-len(y) // 7)
     bottom = _HEIGHT - _BOTTOM
     parts += [
@@ -154,7 +113,40 @@ def heat_map(x_label: str, x: Sequence[float], y_label: str, y: Sequence[float],
         _text(_LEFT - 7, bottom - (j + 0.5) * height + 5, number_text(y[j]), "end") for j in range(0, len(y), every_y)
     ]
     parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, f"{x_label} → (upwards: {y_label})", "middle"))
-    return _svg(name, parts)
+    return _svg(chart.title, parts)
+
+
+def _thinned(curve: Curve) -> Curve:
+    """At most some hundred points, the first and the last among them: a page cannot show more."""
+    if len(curve.x) <= _MOST_POINTS:
+        return curve
+    keep = np.unique(np.linspace(0, len(curve.x) - 1, _MOST_POINTS).round().astype(int))
+    low, high = (None if bound is None else bound[keep] for bound in (curve.low, curve.high))
+    return replace(curve, x=curve.x[keep], y=curve.y[keep], low=low, high=high)
+
+
+def _dashes() -> Iterator[str]:
+    return cycle(_DASHES)
+
+
+def _level_of(value: object) -> np.ndarray:
+    return np.atleast_1d(np.asarray(value, dtype=float))
+
+
+def _level(frame: _Frame, level: np.ndarray, dash: str) -> str:
+    """A level line, or one through a value at each of 1, 2, 3, ..."""
+    if not np.isfinite(level).all():
+        return ""
+    if len(level) == 1:
+        return _dashed(_LEFT, frame.y(float(level[0])), _WIDTH - _RIGHT, frame.y(float(level[0])), dash)
+    points = " ".join(f"{frame.x(i):.1f},{frame.y(float(y)):.1f}" for i, y in enumerate(level, start=1))
+    return f'<polyline points="{points}" fill="none" stroke="{GRAY}" stroke-width="1.6" stroke-dasharray="{dash}"/>'
+
+
+def _hover(place: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
+    """What is shown to whoever points at a part of the chart."""
+    bounds = f" [{number_text(low)}, {number_text(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+    return f"<title>{html.escape(place)}: {number_text(value)}{bounds}</title>"
 
 
 class _Frame:
@@ -204,37 +196,45 @@ def _dashed(x1: float, y1: float, x2: float, y2: float, dash: str) -> str:
 
 
 def _stroke(frame: _Frame, curve: Curve) -> str:
-    points = [(frame.x(x), frame.y(y)) if math.isfinite(y) else None for x, y in zip(curve.x, curve.y, strict=True)]
-    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>' for x, y in filter(None, points))
-    if curve.marks:
-        return f'<g fill="{curve.color}">{dots}</g>'
+    """The line through the points, and the points where there are few enough to be seen, or no line."""
+    known = np.isfinite(curve.y)
     pieces: list[list[str]] = [[]]
-    for point in points:
-        if point is None:
+    for x, y, finite in zip(curve.x, curve.y, known, strict=True):
+        if finite:
+            pieces[-1].append(f"{frame.x(x):.1f},{frame.y(y):.1f}")
+        elif pieces[-1]:
             pieces.append([])
-        else:
-            pieces[-1].append(f"{point[0]:.1f},{point[1]:.1f}")
+    pieces = [] if curve.kind == "points" else pieces
     lines = "".join(f'<polyline points="{" ".join(piece)}"/>' for piece in pieces if len(piece) > 1)
-    alone = dots if len(points) <= 25 or all(len(piece) < 2 for piece in pieces) else ""
-    style = f'fill="none" stroke="{curve.color}" stroke-width="2.2" stroke-linejoin="round"'
-    return f'<g {style}>{lines}</g><g fill="{curve.color}">{alone.replace("4.5", "2.8")}</g>'
+    width = 1.2 if curve.kind == "thin" else 2.2
+    stroke = f'<g fill="none" stroke="{curve.color}" stroke-width="{width}" stroke-linejoin="round">{lines}</g>'
+    marked = curve.kind in ("points", "joined")
+    alone = all(len(piece) < 2 for piece in pieces)
+    if not marked and ((len(curve.x) > _MOST_DOTS or curve.kind == "thin") and not alone):
+        return stroke
+    nothing = np.full(len(curve.x), math.nan)
+    low, high = (nothing if bound is None else bound for bound in (curve.low, curve.high))
+    dots = "".join(
+        f"<g>{_hover(f'{curve.label} at {number_text(x)}'.strip(), y, below, above)}"
+        f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="{4.5 if marked else 2.8}"/></g>'
+        for x, y, below, above, finite in zip(curve.x, curve.y, low, high, known, strict=True)
+        if finite
+    )
+    return f'{stroke}<g fill="{curve.color}">{dots}</g>'
 
 
-def _band(frame: _Frame, curve: Curve) -> str:
+def _intervals(frame: _Frame, curve: Curve) -> str:
     """The intervals: a band, or a bar at each point where a band would not be seen."""
-    if curve.low is None or curve.high is None:
+    if curve.bounds is None:
         return ""
-    known = np.isfinite(curve.low) & np.isfinite(curve.high)
-    x, low, high = curve.x[known], curve.low[known], curve.high[known]
-    if curve.marks or len(x) == 1:
+    x, low, high = curve.bounds
+    if curve.has_bars:
         bars = []
         for at, below, above in zip(x, low, high, strict=True):
             place, bottom, top = frame.x(at), frame.y(below), frame.y(above)
             ends = f"M{place - 5:.1f},{top:.1f}h10M{place - 5:.1f},{bottom:.1f}h10"
             bars.append(f"M{place:.1f},{bottom:.1f}V{top:.1f}{ends}")
-        return f'<path d="{"".join(bars)}" fill="none" stroke="{curve.color}" stroke-width="1.8"/>' if bars else ""
-    if len(x) < 2:
-        return ""
+        return f'<path d="{"".join(bars)}" fill="none" stroke="{curve.color}" stroke-width="1.8"/>'
     there = [f"{frame.x(at):.1f},{frame.y(value):.1f}" for at, value in zip(x, high, strict=True)]
     back = [f"{frame.x(at):.1f},{frame.y(value):.1f}" for at, value in zip(x[::-1], low[::-1], strict=True)]
     return f'<polygon points="{" ".join(there + back)}" fill="{curve.color}" fill-opacity="0.18"/>'

@@ -1,0 +1,79 @@
+"""The configuration of a run as the command line sees it: default folders, options, and what may not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from metaroll.errors import SnapshotError
+from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, read_yaml
+
+__all__ = ["check_same_run", "default_group_dir", "default_run_dir", "file_values", "flat_values"]
+
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env")
+# What a run may change when it goes on; all else of these sections decides what its snapshots hold.
+_CHANGEABLE = ("evaluate_every", "memory_limit")
+_LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
+
+
+def default_run_dir(algo: str, env: str, seed: int) -> Path:
+    """``runs/<algo>-<env>-<seed>``, in the current folder; ``metaroll/Pendulum-v0`` or ``module:name`` get dashes."""
+    return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seed}"
+
+
+def default_group_dir(algo: str, env: str, first_seed: int, last_seed: int) -> Path:
+    """``runs/<algo>-<env>-seeds-<first>-<last>``, in the current folder."""
+    folder = default_run_dir(algo, env, last_seed)
+    return folder.with_name(f"{folder.name.removesuffix(f'-{last_seed}')}-seeds-{first_seed}-{last_seed}")
+
+
+def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Option name -> value of a configuration with or without sections (``algo``, ``env`` and versions left out)."""
+    values: dict[str, Any] = {}
+    for key, value in document.items():
+        if key in _NOT_OPTIONS:
+            continue
+        entries = value if key in CONFIG_SECTIONS and isinstance(value, Mapping) else {key: value}
+        for name, entry in entries.items():
+            if name in values:
+                raise ValueError(f"option {name} is given twice, as {values[name]!r} and {entry!r}: keep one of them")
+            values[name] = entry
+    return values
+
+
+def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
+    """Options of the file of ``--config``, which must be meant for ``algo`` in ``env`` if it says for what it is."""
+    document = read_yaml(path)
+    for key, wanted in (("metaroll_run", CONFIG_FORMAT), ("algo", algo), ("env", env)):
+        if key in document and document[key] != wanted:
+            raise ValueError(
+                f"{key} in {path} is {document[key]!r}, expected {wanted!r}: use a file that was made for `metaroll "
+                f"train {algo} {env}`, or delete that line"
+            )
+    try:
+        return flat_values(document)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
+    """Error if the configuration differs from that of the snapshot in what may not change within a run."""
+    if saved is None:
+        return
+    here, there = _lasting(config), _lasting(saved)
+    for name, value in here.items():
+        if name in there and there[name] != value:
+            raise SnapshotError(
+                f"{name} in {folder / CONFIG_FILE} is {value!r}, the snapshot was written with {there[name]!r}: set it "
+                "back, or train anew with --out"
+            )
+
+
+def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
+    from metaroll.training.store.files import to_plain  # it loads torch
+
+    values = {name: config.get(name) for name in ("algo", "env")}
+    values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
+    values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
+    return to_plain(values)

@@ -1,0 +1,137 @@
+"""Algorithms written elsewhere, for garage's API say, with the contract of our own: the one place that probes them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
+
+from metaroll.learners.base import AlgorithmInfo, MetaRLAlgorithm, RLAlgorithm
+from metaroll.types import EnvSpec
+
+if TYPE_CHECKING:
+    from metaroll.types import Runner
+
+__all__ = ["ForeignAlgorithm", "as_algorithm"]
+
+
+def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
+    """``algo`` with the contract of ``RLAlgorithm``: itself, or a view of an object that is none.
+
+    Args:
+        algo: The object.
+        trains: Whether it must have ``train(runner)``; an evaluation asks for policies only.
+
+    Raises:
+        TypeError: It has no ``train``, and needs it.
+    """
+    if isinstance(algo, RLAlgorithm):
+        return algo
+    if trains and not callable(getattr(algo, "train", None)):
+        raise TypeError(f"algo must have a method train(runner), got {type(algo).__name__}")
+    return ForeignAlgorithm(algo)
+
+
+@final
+class ForeignAlgorithm(MetaRLAlgorithm):
+    """A view of an object with ``train(runner)`` that is no ``RLAlgorithm``; what it lacks has our defaults.
+
+    It adapts if it has ``get_exploration_policy``. Every member is looked up when it is asked for.
+
+    Args:
+        algo: The object.
+    """
+
+    def __init__(self, algo: Any) -> None:
+        self._algo = algo
+
+    @property
+    def info(self) -> AlgorithmInfo:
+        """What can be told from the object's members."""
+        adapts = self._can("get_exploration_policy")
+        return AlgorithmInfo(
+            name=type(self._algo).__name__,
+            adapts=adapts,
+            adapts_again=bool(self._ask("adapts_again", False)),
+            metric="return_after" if adapts else "return_mean",
+            has_state=self._can("state_dict") and self._can("load_state_dict"),
+        )
+
+    @property
+    def policy(self) -> Any:
+        """What acts."""
+        return self._ask("policy")
+
+    @property
+    def exploration_policy(self) -> Any:
+        """What acts in training."""
+        return self._ask("exploration_policy")
+
+    @property
+    def max_path_length(self) -> float | None:
+        """Most steps of a rollout."""
+        return self._ask("max_path_length")
+
+    @property
+    def discount(self) -> float:
+        """Discount factor."""
+        return self._ask("discount", 1.0)
+
+    @property
+    def env_spec(self) -> EnvSpec | None:
+        """Spaces of the environment, if they are told in our terms."""
+        spec = self._ask("env_spec")
+        return spec if isinstance(spec, EnvSpec) else None
+
+    @property
+    def train_tasks(self) -> Sequence[Any] | None:
+        """Tasks that it learns in."""
+        return self._ask("train_tasks")
+
+    @property
+    def test_env_sampler(self) -> Any:
+        """Task sampler of its evaluations."""
+        return self._ask("test_env_sampler")
+
+    @property
+    def num_test_tasks(self) -> int | None:
+        """Number of tasks to draw from that."""
+        return self._ask("num_test_tasks")
+
+    @property
+    def sampler_cls(self) -> Any:
+        """Garage sampler class to collect with."""
+        return self._ask("sampler_cls")
+
+    def train(self, runner: Runner) -> Any:
+        return self._algo.train(runner)
+
+    def get_exploration_policy(self) -> Any:
+        return self._algo.get_exploration_policy()
+
+    def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
+        return self._algo.adapt_policy(exploration_policy, exploration_trajectories)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self._algo.state_dict()
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        self._algo.load_state_dict(tree)
+
+    def buffers_state_dict(self, copy: bool = True) -> Mapping[str, Any] | None:
+        if not self._can("buffers_state_dict"):
+            return None
+        give = self._algo.buffers_state_dict
+        return give(copy=copy) if "copy" in inspect.signature(give).parameters else give()
+
+    def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
+        self._algo.load_buffers_state_dict(tree)
+
+    def fingerprint(self) -> str | None:
+        return str(self._algo.fingerprint()) if self._can("fingerprint") else None
+
+    def _ask(self, name: str, otherwise: Any = None) -> Any:
+        return getattr(self._algo, name, otherwise)
+
+    def _can(self, name: str) -> bool:
+        return callable(self._ask(name))

@@ -1,0 +1,338 @@
+"""What the charts of a run show: curves, intervals, reference lines, labels. Who draws them is up to two backends.
+
+``figures.svg`` draws them into the report, with no package but ours; ``figures.plots`` as pictures, with matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from metaroll.training.evaluation.evaluation_metrics import intervals_of_means
+from metaroll.training.store.files import number_of
+
+__all__ = [
+    "BLUE",
+    "GRAY",
+    "ORANGE",
+    "Chart",
+    "Curve",
+    "Field",
+    "adaptation_chart",
+    "group_chart",
+    "interval_text",
+    "learning_chart",
+    "numbers_of",
+    "robustness_chart",
+    "series",
+    "shots_chart",
+]
+
+ORANGE, BLUE, GRAY, PALE = "#b84e00", "#1b6ca8", "#555f6b", "#b3bac2"
+_GROUP_COLORS = (BLUE, "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#16a085", "#555555")
+_BASELINES = {
+    "no adaptation": "not adapted",
+    "random context": "adapted to another task's data",
+    "task oracle": "told the task (oracle)",
+}
+_METHODS = {"bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
+Values = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One curve of a chart.
+
+    Attributes:
+        label: What it shows; empty for one that needs no entry in the legend.
+        x: Where, ``(N,)``, rising.
+        y: Values ``(N,)``; there is a gap where one is not finite.
+        low, high: Bounds of an interval around each value, ``(N,)``.
+        color: As CSS has it.
+        kind: ``"line"`` with a band as its interval (a bar where there is one point), ``"points"`` with bars,
+            ``"joined"`` points with bars, or a ``"thin"`` line.
+    """
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    color: str = BLUE
+    kind: Literal["line", "points", "joined", "thin"] = "line"
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Where both bounds are known, and these, ``(K,)`` each; ``None`` without any."""
+        if self.low is None or self.high is None:
+            return None
+        known = np.isfinite(self.low) & np.isfinite(self.high)
+        return (self.x[known], self.low[known], self.high[known]) if known.any() else None
+
+    @property
+    def has_bars(self) -> bool:
+        """Whether bars show the intervals: a band over one point would not be seen."""
+        return self.bounds is not None and (self.kind in ("points", "joined") or len(self.bounds[0]) == 1)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Curves over one axis.
+
+    Attributes:
+        title: What it shows.
+        explanation: How the numbers came about, in a line.
+        x_label: What the axis below shows.
+        y_label: What the axis to the left shows.
+        curves: The curves.
+        levels: Name -> value of reference lines, or values at 1, 2, 3, ...
+        marks: Name -> where reference lines stand upright.
+        span: Name and bounds of a part of the axis below.
+        whole: The axis below counts: only whole numbers stand there.
+        from_zero: The axis below begins at 0.
+    """
+
+    title: str
+    explanation: str
+    x_label: str
+    y_label: str
+    curves: Sequence[Curve]
+    levels: Mapping[str, Any] = field(default_factory=dict)
+    marks: Mapping[str, float] = field(default_factory=dict)
+    span: tuple[str, float, float] | None = None
+    whole: bool = False
+    from_zero: bool = False
+
+
+@dataclass(frozen=True)
+class Field:
+    """Values over two axes.
+
+    Attributes:
+        title: What it shows.
+        explanation: How the numbers came about, in a line.
+        value_label: What the values are.
+        axes: Name -> values ``(n1,)`` and ``(n2,)``, rising: the axis below, then the axis to the left.
+        values: Values ``(n1, n2)``.
+        low, high: Bounds of their intervals, ``(n1, n2)``; NaN without any.
+        interval: What the intervals are.
+        nominal: Name -> value of the axes that is the usual one.
+        spans: Name -> bounds of the parts of the axes that were seen in training.
+    """
+
+    title: str
+    explanation: str
+    value_label: str
+    axes: Mapping[str, np.ndarray]
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    interval: str
+    nominal: Mapping[str, float] = field(default_factory=dict)
+    spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+# -- numbers of files --------------------------------------------------------------------------------------------------
+
+
+def numbers_of(values: Any) -> np.ndarray:
+    """Numbers that were written as JSON, in lists of lists; arrays as they are."""
+    if isinstance(values, np.ndarray):
+        return values.astype(float)
+    if len(values) and isinstance(values[0], list):
+        return np.array([numbers_of(row) for row in values], dtype=float)
+    return np.array([number_of(value) for value in values], dtype=float)
+
+
+def series(rows: Sequence[Values], metric: str) -> tuple[np.ndarray, np.ndarray]:
+    """Environment steps and values ``(N,)`` of a metric, of lines of ``metrics.jsonl``."""
+    points = [(row["env_steps"], row["value"]) for row in rows if row["metric"] == metric]
+    array = np.array(points, dtype=float).reshape(-1, 2)
+    return array[:, 0], array[:, 1]
+
+
+def interval_text(values: Values, over: str = "tasks") -> str:
+    """What the intervals of a stored evaluation are."""
+    return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
+
+
+def _tasks(count: int, kind: str = "held-out") -> str:
+    return f"{count} {kind} task" + ("" if count == 1 else "s")
+
+
+def _repetitions(values: Values) -> str:
+    count = values.get("repetitions", 1)
+    return f" ({count} repetitions each)" if count > 1 else ""
+
+
+def _return_label(reward_key: str | None = None) -> str:
+    return f"return (sum of {reward_key or 'rewards'} in an episode)"
+
+
+# -- the charts --------------------------------------------------------------------------------------------------------
+
+
+def learning_chart(metrics: Sequence[Values], phase: str | None, references: Mapping[str, Any] | None = None) -> Chart:
+    """Returns of evaluations over environment steps; of algorithms that do not adapt also that of training.
+
+    Args:
+        metrics: Lines of ``metrics.jsonl``.
+        phase: Phase of the evaluations.
+        references: Name -> return.
+    """
+    evaluated = [row for row in metrics if row["phase"] == phase]
+    rows = [row for row in evaluated if row["task"] is None]
+    adapts = any(row["metric"].startswith(("return_before", "return_after")) for row in rows)
+    curves: list[Curve] = []
+    if not adapts:
+        steps, returns = series([row for row in metrics if row["phase"] == "train"], "return")
+        curves += [Curve("in training, with noise", steps, returns, color="#8a939d", kind="thin")] if steps.size else []
+    for name, label, color in (
+        ("return_before", "before adaptation", ORANGE),
+        ("return_after", "after adaptation", BLUE),
+        ("return_mean", "policy without noise", BLUE),
+    ):
+        steps, mean = series(rows, name)
+        if steps.size:
+            low, high = (series(rows, f"{name}_ci_{bound}")[1] for bound in ("low", "high"))
+            whole = len(low) == len(high) == len(mean)
+            curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
+    count = len({row["task"] for row in evaluated} - {None})
+    over, among = (f"mean over {_tasks(count)}", "tasks") if count else ("mean over episodes", "them")
+    if not rows:
+        over = "mean over the episodes of each epoch" if curves else ""
+    elif adapts and not count:
+        over = ""
+    elif any(curve.bounds is not None for curve in curves):
+        shown = "bars" if any(curve.has_bars for curve in curves) else "shaded"
+        over += f"; {shown}: {interval_text({}, among)}"
+    return Chart(
+        "Learning to adapt to new tasks" if adapts else "Return while learning",
+        over,
+        "environment steps in training tasks" if adapts else "environment steps of training",
+        _return_label(),
+        curves,
+        references or {},
+        from_zero=True,
+    )
+
+
+def adaptation_chart(values: Values, references: Mapping[str, Any] | None = None, title: str | None = None) -> Chart:
+    """Return of the first, second, ... episode in a new task.
+
+    Args:
+        values: Numbers of an evaluation with ``adaptation_curve``, see ``EvaluationResult.to_dict``.
+        references: Name -> return, or one per episode.
+        title: Title; ``None`` means a general one.
+    """
+    curve = values["adaptation_curve"]
+    episodes, mean, low, high = (numbers_of(curve[name]) for name in ("episode", "mean", "low", "high"))
+    explored = int(curve.get("num_exploration", 0))
+    curves = [Curve("", episodes, mean, color=PALE)]
+    for part, label, color in (
+        (slice(0, explored), "exploration episodes", ORANGE),
+        (slice(explored, None), "adapted episodes", BLUE),
+    ):
+        if episodes[part].size:
+            curves.append(Curve(label, episodes[part], mean[part], low[part], high[part], color, "points"))
+    count = values.get("n_test_tasks")
+    over = f"mean over {_tasks(count)}{_repetitions(values)}" if count else ""
+    over += f"; bars: {interval_text(values)}" if over and any(c.bounds is not None for c in curves) else ""
+    return Chart(
+        "Adapting to a new task" if title is None else title,
+        over,
+        "episode in the new task (in the first nothing is known about it)",
+        _return_label(values.get("reward_key")),
+        curves,
+        references or {},
+        whole=True,
+    )
+
+
+def shots_chart(values: Values) -> Chart:
+    """Return after adapting from 0, 1, 2, ... exploration episodes, and of others in the same test episodes.
+
+    Args:
+        values: Numbers of a study with ``k_shot_curve``, see ``AdaptationStudy.to_dict``.
+    """
+    shots, mean, low, high = (numbers_of(values["k_shot_curve"][name]) for name in ("shots", "mean", "low", "high"))
+    curve = Curve("adapted to the task's own data", shots, mean, low, high, BLUE, "joined")
+    baselines = values.get("baselines") or {}
+    count = values.get("n_test_tasks")
+    over = [f"mean over {_tasks(count, 'test')}{_repetitions(values)}"] if count else []
+    over += [f"bars: {interval_text(values)}"] if curve.bounds is not None else []
+    return Chart(
+        "Return after k exploration episodes",
+        "; ".join(over),
+        "exploration episodes seen (0: nothing is known about the task)",
+        _return_label(values.get("reward_key")),
+        [curve],
+        {_BASELINES.get(name, str(name)): number_of(entry["return"]) for name, entry in baselines.items()},
+        whole=True,
+    )
+
+
+def robustness_chart(values: Values) -> Chart | Field:
+    """Return over one or two domain parameters.
+
+    Args:
+        values: See ``RobustnessMap.to_dict``.
+    """
+    axes = {str(name): numbers_of(grid) for name, grid in values["grid"].items()}
+    mean, low, high = (numbers_of(values[name]) for name in ("return_mean", "ci_low", "ci_high"))
+    named = f"return over {' and '.join(axes)}"
+    env = values.get("env")
+    title = f"{env}: {named}" if env else named.capitalize()
+    note, episodes = values.get("note"), values.get("episodes", "?")
+    over = "mean" if note else f"mean over {episodes} episodes"
+    level = f"{100 * number_of(values.get('confidence', 0.95)):g} % bootstrap interval"
+    warning = f"; {note}" if note else ""
+    nominal = {str(name): number_of(value) for name, value in (values.get("nominal") or {}).items() if name in axes}
+    spans = {
+        str(name): (number_of(low), number_of(high))
+        for name, (low, high) in (values.get("training_range") or {}).items()
+        if name in axes
+    }
+    if len(axes) == 2:
+        return Field(title, over + warning, _return_label(), axes, mean, low, high, level, nominal, spans)
+    ((name, x),) = axes.items()
+    curve = Curve("return", x, mean, low, high, BLUE)
+    shown = f"; {'bar' if curve.has_bars else 'shaded'}: {level}" if curve.bounds is not None else ""
+    marks = {"nominal value": nominal[name]} if name in nominal else {}
+    span = ("range in training", *spans[name]) if name in spans else None
+    return Chart(title, over + shown + warning, name, _return_label(), [curve], marks=marks, span=span)
+
+
+def group_chart(groups: Mapping[str, Sequence[np.ndarray]], adapts: bool = False) -> Chart:
+    """The mean curve of each group of runs, its interval over runs, and each run thinly.
+
+    Args:
+        groups: Label -> curve ``(E, 2)`` of each run: environment steps and return of its evaluations. The mean is
+            over the steps at which all runs of a group have been evaluated.
+        adapts: Whether returns are after adaptation.
+    """
+    if not groups or not all(len(runs) for runs in groups.values()):
+        raise ValueError("curves must hold at least one group with at least one run")
+    curves: list[Curve] = []
+    for number, (label, runs) in enumerate(groups.items()):
+        color = _GROUP_COLORS[number % len(_GROUP_COLORS)]
+        curves += [Curve("", run[:, 0], run[:, 1], color=color, kind="thin") for run in runs if len(runs) > 1]
+        steps = runs[0][:, 0]
+        for run in runs[1:]:
+            steps = np.intersect1d(steps, run[:, 0])
+        returns = np.stack([run[np.searchsorted(run[:, 0], steps), 1] for run in runs])
+        several = len(runs) > 1 and steps.size
+        low, high = intervals_of_means(returns, method="percentile") if several else (None, None)
+        count = f"{len(runs)} seed" + ("" if len(runs) == 1 else "s")
+        curves.append(Curve(f"{label} ({count})", steps, returns.mean(axis=0), low, high, color))
+    return Chart(
+        "Return while learning",
+        "mean over seeds; shaded: 95 % percentile bootstrap interval; thin: runs",
+        "environment steps of training",
+        "return after adaptation" if adapts else "return in evaluations",
+        curves,
+        from_zero=True,
+    )

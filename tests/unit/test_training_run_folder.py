@@ -1,0 +1,104 @@
+"""One process at a time writes into a run folder; a lock never outlives its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from metaroll.errors import RunExistsError
+from metaroll.training.store import run_folder
+from metaroll.training.store.run_folder import LOCK_FILE, RunLock, check_writable, is_locked
+
+_HOLD = "import sys, time; from metaroll.training.store.run_folder import RunLock; lock = RunLock(sys.argv[1]); "
+
+
+def hold(folder: Path, then: str) -> subprocess.Popen[str]:
+    """A process that has the lock once it has printed a line."""
+    command = [sys.executable, "-c", _HOLD + then, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_second_process_is_told_who_holds_it_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
+    process = hold(tmp_path, "print('held', flush=True); time.sleep(60)")
+    with pytest.raises(RunExistsError, match=rf"is in use by process {process.pid}: wait .* --out"):
+        RunLock(tmp_path)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert (tmp_path / LOCK_FILE).read_text().startswith(f"{process.pid} ")  # stale, and of no account
+    with RunLock(tmp_path):
+        assert (tmp_path / LOCK_FILE).read_text().startswith(f"{os.getpid()} ")
+
+
+def test_released_is_free(tmp_path: Path) -> None:
+    process = hold(tmp_path, "lock.release(); print('held', flush=True); time.sleep(60)")
+    try:
+        RunLock(tmp_path).release()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_an_unreadable_lock_file_names_nobody(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_bytes(b"\xff\xfe")
+    descriptor = os.open(tmp_path / LOCK_FILE, os.O_RDWR)
+    try:
+        assert run_folder._holder(descriptor) == "another process"
+    finally:
+        os.close(descriptor)
+
+
+def test_a_file_system_without_locks_is_no_obstacle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unsupported(descriptor: int, operation: int) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(run_folder.fcntl, "lockf", unsupported)
+    with RunLock(tmp_path):
+        pass
+
+
+def test_the_first_release_in_a_process_frees_nothing(tmp_path: Path) -> None:
+    """The command line and the runner lock one folder; POSIX would free it when either lets go."""
+    first, second = RunLock(tmp_path), RunLock(tmp_path)
+    first.release()
+    code = "import sys; from metaroll.training.store.run_folder import RunLock; RunLock(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    assert not is_locked(tmp_path)  # by another; and asking frees nothing either
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"in use by process {os.getpid()}" in refused.stderr
+    second.release()
+    subprocess.run(command, check=True)
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path: Path) -> None:
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / LOCK_FILE).symlink_to(precious)
+    with pytest.raises(RunExistsError, match=r"\.lock must be a plain file"):
+        RunLock(run)
+    assert precious.read_text() == "mine"
+    assert not is_locked(run)
+
+
+def test_a_lock_that_is_a_pipe_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK_FILE)
+    with pytest.raises(RunExistsError, match="plain file"):
+        RunLock(tmp_path)
+    assert not is_locked(tmp_path)
+
+
+def test_a_folder_where_nothing_can_be_written_is_found_at_once(tmp_path: Path) -> None:
+    check_writable(tmp_path)
+    assert not list(tmp_path.iterdir())
+    for folder in (Path("/proc"), tmp_path / "missing"):
+        with pytest.raises(OSError, match=rf"{folder} cannot be used .*--out"):
+            check_writable(folder)
