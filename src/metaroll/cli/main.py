@@ -158,7 +158,7 @@ def _print_help() -> None:
 
     from metaroll import __version__
     from metaroll.cli.display.consoles import make_console
-    from metaroll.cli.experiment.presets import ALGORITHM_NAMES, preset_names
+    from metaroll.training.algorithms.registry import ALGORITHM_NAMES, preset_names
 
     widest = max(map(len, ALGORITHM_NAMES))
 

@@ -15,8 +15,16 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.display.output_options import Output, flags_of, parse_options, unset
+from metaroll.cli.options import (
+    Output,
+    UsageError,
+    asks_for_help,
+    blame_input,
+    flags_of,
+    parse_options,
+    take_positionals,
+    unset,
+)
 
 if TYPE_CHECKING:
     from metaroll.diagnostics.report import TaskEnvReport

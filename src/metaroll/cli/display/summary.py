@@ -15,7 +15,7 @@ from rich.panel import Panel
 
 from metaroll.cli.display.evaluation_tables import short_number, with_interval
 from metaroll.cli.display.progress import duration
-from metaroll.functional.cvar import conditional_value_at_risk
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluation
@@ -50,15 +50,14 @@ _VALUES = (
 def evaluation_values(
     result: EvaluationResult | PolicyEvaluation, config: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The numbers of an evaluation that tables and summaries show; of EPOpt (``config``) also what it learns for."""
+    """The numbers of an evaluation that tables and summaries show; with ``config`` also those of its algorithm."""
     values = result.to_dict()
     if isinstance(result, EvaluationResult):
         return {name: values[name] for name in _VALUES}
     plain = {name: values[name] for name in _PLAIN_VALUES}
-    if config is None or config["algo"] != "epopt":
+    if config is None:
         return plain
-    epsilon = float(config["algorithm"]["epsilon"])
-    return {**plain, "return_cvar": conditional_value_at_risk(result.returns.ravel(), epsilon), "cvar_epsilon": epsilon}
+    return {**plain, **get_algorithm(config["algo"]).summary_values(result.returns, config["algorithm"])}
 
 
 def draw_pictures(

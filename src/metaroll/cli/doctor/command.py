@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from metaroll.cli.display.output_options import Output, parse_options
 from metaroll.cli.doctor import driver_checks, engine_checks, health_checks
 from metaroll.cli.doctor.health_checks import Check, guarded
+from metaroll.cli.options import Output, parse_options
 
 __all__ = ["doctor", "examine"]
 

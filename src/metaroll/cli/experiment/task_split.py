@@ -13,21 +13,21 @@ from metaroll.diagnostics.task_differences import tasks_do_not_differ
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import get_family, has_family
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.files import write_json
 from metaroll.training.store.run_store import TASK_SPLIT_FILE
 
 __all__ = ["describe_split", "split_of", "warn_of_equal_tasks", "write_split"]
 
 
-def split_of(algo: Any, evaluator: Any) -> SplitReport | None:
+def split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitReport | None:
     """The report of the leak guard; ``None`` for algorithms that do not adapt.
 
     Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
     """
-    train_tasks = getattr(algo, "train_tasks", None)
-    if not train_tasks:
+    if not get_algorithm(config["algo"]).adapts:
         return None
-    return check_split(train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")
+    return check_split(algo.train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")
 
 
 def describe_split(report: SplitReport) -> str:

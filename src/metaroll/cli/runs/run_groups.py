@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.cli.options import UsageError
 from metaroll.cli.runs import run_folder
-from metaroll.cli.arguments import UsageError
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import read_metrics
 
@@ -26,7 +27,6 @@ __all__ = [
     "unfinished_runs",
 ]
 
-_PHASES = {"return_after": "MetaTest", "return_mean": "Evaluation"}
 # What belongs to one run, or to where it was run.
 _OF_ONE_RUN = (
     *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
@@ -192,9 +192,10 @@ def _read(folder: Path, source: Path) -> RunScores:
     config, known = run_folder.read_config(folder), read_run(folder)
     if known.problem:
         raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
-    metric = "return_after" if config["algo"] == "pearl" else "return_mean"
+    algorithm = get_algorithm(config["algo"])
+    metric = algorithm.metric
     try:
-        rows = read_metrics(folder, phase=_PHASES[metric], metric=metric)
+        rows = read_metrics(folder, phase=algorithm.phase, metric=metric)
     except FileNotFoundError:
         rows = []
     whole = [row for row in rows if row["task"] is None]

@@ -11,29 +11,30 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from metaroll.cli.experiment import experiments
-from metaroll.cli.experiment import demo
-from metaroll.cli.arguments import UsageError, blame_input
 from metaroll.cli.display.evaluation_tables import show_study, success_values
 from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
+from metaroll.cli.experiment import demo, experiments
+from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
+from metaroll.cli.options import UsageError, blame_input
 from metaroll.cli.runs.run_folder import (
     CONFIG_FILE,
     check_same_run,
-    lock_run,
     clear_run,
     flat_values,
+    lock_run,
     package_versions,
     refuse_existing,
     write_config,
 )
-from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import SnapshotError
 from metaroll.tasks.leak_guard import SplitReport
+from metaroll.training.algorithms.description import BuildOptions
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.adaptation_study import study_adaptation
-from metaroll.training.store.files import write_json
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
@@ -63,7 +64,7 @@ def _start(
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
             experiment = experiments.build(config, folder, callbacks=(display,))
-            split = split_of(experiment.algo, experiment.evaluator)
+            split = split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(lock_run(folder))
             if prepare is not None:
                 prepare(folder, config["command"])
@@ -104,7 +105,7 @@ def continue_run(
         stack.enter_context(experiments.torch_threads(config))
         with blame_input():
             experiment.runner.restore(folder, done)
-            split = split_of(experiment.algo, experiment.evaluator)
+            split = split_of(config, experiment.algo, experiment.evaluator)
             write_config(folder, config)
         if done >= epochs:
             console.print(
@@ -112,6 +113,7 @@ def continue_run(
             )
         else:
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
+            _show_notes(config, epochs, console)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
             experiment.runner.resume(n_epochs=epochs)
@@ -133,7 +135,7 @@ def evaluate_run(
         _, test_tasks = experiments.split_tasks(config, num_tasks)
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
-        split = split_of(experiment.algo, evaluator)
+        split = split_of(config, experiment.algo, evaluator)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
             epoch = _restore_newest(config, experiment, folder, from_epoch)
@@ -211,50 +213,40 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     title = f"{config['algo']} learns {config['env']} (seed {config['run']['seed']})"
     updates = config["algorithm"].get("num_steps_per_epoch", 0)
-    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=config["algo"] == "pearl")
+    return TrainingDisplay(
+        console, title, config["run"]["epochs"], updates, adapts=get_algorithm(config["algo"]).adapts
+    )
 
 
 def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console, split: SplitReport | None) -> None:
     algorithm = config["algorithm"]
+    amount = get_algorithm(config["algo"]).amount(algo, algorithm)
+    _show_notes(config, config["run"]["epochs"], console)
     if split is None:
         num_tasks = algorithm["num_test_tasks"]
         where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
         draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
         if draws and not is_varied(config["env"]):
             where = "held-out domain parameters"
-        elif config["algo"] == "epopt" and not num_tasks:
-            console.print(
-                "[yellow]nothing is drawn:[/] all rollouts are of the environment as it is, of which EPOpt then "
-                "prefers the unlucky ones; say what varies: --randomize-param NAME=LOW:HIGH",
-                soft_wrap=True,
-            )
         console.print(
-            f"{config['algo']} on {config['env']}: {_amount(config, algo)}\nrun folder {escape(str(folder))}\n"
+            f"{config['algo']} on {config['env']}: {amount}\nrun folder {escape(str(folder))}\n"
             f"return: in training, and without noise in {where} [95 % interval]\n",
             soft_wrap=True,
         )
         return
-    gibibytes = algo.memory_when_full / 2**30
     where = "test tasks" if split.overlaps else "held-out tasks"
     console.print(
         f"{config['algo']} on {config['env']}: {describe_split(split)}\n"
-        f"run folder {escape(str(folder))}; replay data grow to at most {gibibytes:.1f} GiB\n"
+        f"run folder {escape(str(folder))}; {amount}\n"
         f"return: on {where}, before adaptation -> after it [95 % interval]\n",
         soft_wrap=True,
     )
 
 
-def _amount(config: Mapping[str, Any], algo: Any) -> str:
-    """What one epoch of an algorithm that does not adapt takes."""
-    algorithm = config["algorithm"]
-    if config["algo"] == "hill-climbing":
-        each = algo.num_domains * algo.num_init_states_per_domain
-        return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
-    if config["algo"] == "distill":
-        return f"{algorithm['steps_per_epoch']} steps per epoch, labeled by {algorithm['teacher']}"
-    of_epopt = config["algo"] == "epopt"
-    amount = f"{algorithm['rollouts_per_epoch']} rollouts" if of_epopt else f"{algorithm['steps_per_epoch']} steps"
-    return f"{amount} per epoch, gradients by {algo.gradients}"
+def _show_notes(config: Mapping[str, Any], epochs: int, console: Console) -> None:
+    """What a user should know of the algorithm before training."""
+    for note in get_algorithm(config["algo"]).notes(BuildOptions.of(config), epochs):
+        console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -295,9 +287,10 @@ def _finish(
     elif result is None:  # nothing was left to train, or the last epoch was not evaluated
         result = experiment.evaluator.evaluate(experiment.algo)
     epochs, ending = config["run"]["epochs"], {}
-    if getattr(experiment.algo, "converged", False) and experiment.algo.num_epochs < epochs:
-        epochs, ending = experiment.algo.num_epochs, {"ended_early": True}
-        console.print(f"ended after {epochs} epochs: the last returns are all alike (--stop-std)")
+    ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
+    if ended is not None and ended[0] < epochs:
+        epochs, ending = ended[0], {"ended_early": True}
+        console.print(f"ended after {epochs} epochs: {ended[1]}")
     summary = {
         **_identity(config),
         "epochs": epochs,
