@@ -38,7 +38,7 @@ _ELSEWHERE = {
     "plot": ("commands.compare", "plot"),
     "check": ("commands.check", "check"),
     "list": ("commands.listing", "list_command"),
-    "doctor": ("doctor.command", "doctor"),
+    "doctor": ("doctor", "doctor"),
 }
 _INTERRUPTED = 130
 _TERMINATED = 143
