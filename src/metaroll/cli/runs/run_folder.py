@@ -17,6 +17,7 @@ from metaroll.training.store.run_lock import LOCK_FILE, RunLock
 __all__ = [
     "CONFIG_FILE",
     "GROUP_FILE",
+    "LOG_FILE",
     "check_same_run",
     "clear_run",
     "default_group_dir",
@@ -36,6 +37,8 @@ __all__ = [
 CONFIG_FILE = "config.yaml"
 GROUP_FILE = "group.yaml"
 """What one command line asked for that began runs of several seeds, in the folder that holds theirs."""
+LOG_FILE = ".output.log"
+"""What a run of a group in a process of its own has said."""
 _FORMAT = 1
 _HEADER = "# Written by metaroll; `metaroll resume` and `metaroll evaluate` rebuild the whole run from this file.\n"
 # The configuration last: a removal that is interrupted can be repeated.
@@ -55,9 +58,9 @@ _OWN_FILES = (
 )
 _OWN_SNAPSHOTS = re.compile(r"\d{6,}(\.abandoned)?|\.\d{6,}\.old|\.tmp-\d{6,}")
 _SECTIONS = ("run", "algorithm", "evaluation")
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env")
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # Left by a run that ended before it began.
-_NOTHING = re.compile(rf"{re.escape(LOCK_FILE)}|\.{re.escape(CONFIG_FILE)}\.(.+\.)?tmp")
+_NOTHING = re.compile(rf"{re.escape(LOCK_FILE)}|{re.escape(LOG_FILE)}|\.{re.escape(CONFIG_FILE)}\.(.+\.)?tmp")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
