@@ -13,6 +13,7 @@ from typing import Any
 
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.store.run_lock import LOCK_FILE, RunLock
+from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = [
     "CONFIG_FILE",
@@ -28,7 +29,6 @@ __all__ = [
     "lock_run",
     "package_versions",
     "read_config",
-    "read_yaml",
     "refuse_existing",
     "refuse_foreign",
     "write_config",
@@ -188,24 +188,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
     return value
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds names and values."""
-    import yaml
-
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        detail = " ".join(str(error).split())
-        raise ValueError(f"{path} is not valid YAML: {detail}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} must hold lines `name: value`, got {type(document).__name__}")
-    return document
 
 
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from metaroll.cli.runs.run_folder import CONFIG_FILE, read_config, read_yaml
+from metaroll.cli.runs.run_folder import CONFIG_FILE, read_config
 from metaroll.errors import SnapshotError
 from metaroll.training.store.metrics_log import FILE_NAME
 from metaroll.training.store.run_lock import LOCK_FILE
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
+from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = ["RunReport", "find_runs", "read_run"]
 
