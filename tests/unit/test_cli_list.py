@@ -347,3 +347,22 @@ def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monke
     shown = capsys.readouterr().out.split()
     names = {"algos": ALGORITHM_NAMES, "envs": family_names(), "presets": preset_names("pearl")}[topic]
     assert set(names) <= set(shown)
+
+
+def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capfd):
+    write_config(tmp_path / "a\x1b]0;title\x07b", config(env="point\x1b[31m-robot"))
+    assert main(["list", "runs", "--runs", str(tmp_path)]) == 0
+    shown = capfd.readouterr().out
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert "x1b" in shown
+
+
+def test_the_newest_result_may_be_that_of_the_end_of_a_run(tmp_path, capsys):
+    folder = make_run(tmp_path / "run", TOTAL, evaluate_every=2)
+    summary = {"epochs": TOTAL, "env_steps": 500, "return_after": -18.2}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
+    assert (entry["newest_return"], entry["newest_return_epoch"]) == (-18.2, TOTAL)
+    (folder / "summary.json").write_text(json.dumps({**summary, "epochs": TOTAL + 1}))  # of an earlier time
+    (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
+    assert (entry["newest_return"], entry["newest_return_epoch"]) == (-4.0, 4)

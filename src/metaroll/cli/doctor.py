@@ -26,9 +26,9 @@ from typing import Annotated, Any, Literal
 import tyro
 from packaging.requirements import Requirement
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import Output, parse_options
 from metaroll.cli.probes import (
     BACKENDS,

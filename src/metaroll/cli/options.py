@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.cli.display.consoles import make_console
+from metaroll.cli.display.consoles import HelpShown, make_console
 from metaroll.errors import MetarollError, UnknownNameError
 from metaroll.training.algorithms.options import MISSING, Option
 
@@ -107,7 +107,7 @@ def peek_option(arguments: Sequence[str], flag: str) -> str | None:
 
 
 def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, flags: Collection[str] = ()) -> T:
-    """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``SystemExit``.
+    """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``HelpShown``.
 
     Args:
         kind: Dataclass of options (nested ones are groups of the help text).
@@ -130,7 +130,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
             )
     except SystemExit as leaving:
         if leaving.code in (0, None):
-            raise
+            raise HelpShown from None
         said = _in_plain_words(_first_sentence(complaint.getvalue()), arguments)
         raise UsageError(f"{said}; see {prog} --help") from None
     finally:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import (
     Output,
     UsageError,
@@ -71,7 +70,7 @@ def check(arguments: Sequence[str]) -> int:
         refuse_benchmark(names[0])
         _refuse_gymnasium_id(names[0])
         family = get_family(names[0])
-    with console.status(Text(f"looking at {names[0]}"), spinner="line"):
+    with console.status(escape(f"looking at {names[0]}"), spinner="line"):
         report = check_task_env(family, num_steps=given.num_steps, workers=not given.quick, seed=given.seed)
     report = dataclasses.replace(report, name=names[0])
     seconds = time.perf_counter() - started

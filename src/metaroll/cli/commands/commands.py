@@ -13,6 +13,7 @@ from metaroll.cli.options import (
     UsageError,
     asks_for_help,
     blame_input,
+    file_to_write,
     flags_for,
     flags_of,
     options_class,
@@ -32,6 +33,7 @@ _AsBefore = Annotated[int | None, unset("INT", "as before")]
 _Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
 _AsTrained = Annotated[int | None, unset("INT", "as in training")]
 _Folder = Annotated[str | None, unset("DIR", "runs/ALGO-ENV-SEED")]
+_RunFolder = Annotated[str | None, unset("DIR", "the folder of the run")]
 _File = Annotated[str | None, unset("FILE", "none")]
 _Engine = Annotated[Literal["auto", "serial", "process", "ray"] | None, unset("{auto,serial,process,ray}", "as before")]
 _Address = Annotated[str | None, unset("HOST:PORT", "as before")]
@@ -111,6 +113,8 @@ class _EvaluateArguments:
     """Seed of the evaluation's rollouts."""
     from_epoch: _Newest = None
     """Evaluate the agent as it was after this epoch."""
+    out: _RunFolder = None
+    """Folder for the results."""
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
@@ -265,7 +269,11 @@ def evaluate(arguments: Sequence[str]) -> None:
     changes = {episodes: given.episodes, "repetitions": given.repetitions, "seed": given.seed}
     changes["n_test_rollouts"] = given.adapted_episodes
     changes = {name: value for name, value in changes.items() if value is not None}
-    evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes, given.from_epoch)
+    with blame_input():
+        out = folder if given.out is None else _folder(given.out)
+        file_to_write("--out", str(out / "evaluation.json"), [".json"])
+    console = given.output.console()
+    evaluate_run(config, folder, console, given.output.json, given.num_tasks, changes, given.from_epoch, out)
 
 
 def _run_folder_name(kind: type, arguments: Sequence[str], usage: str) -> tuple[str, list[str]]:

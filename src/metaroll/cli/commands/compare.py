@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import (
     Output,
     UsageError,

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 import metaroll
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import Output, UsageError, flags_of, parse_options, take_positionals, unset
 from metaroll.errors import unknown_name
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names

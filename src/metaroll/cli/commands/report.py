@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.markup import escape
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import (
     Output,
     UsageError,

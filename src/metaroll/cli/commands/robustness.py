@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import Output, UsageError, asks_for_help, blame_input, parse_options, take_positionals, unset
 from metaroll.cli.runs import run_folder
 from metaroll.training.algorithms.registry import get_algorithm

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.markup import escape
-
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import (
     Output,
     UsageError,

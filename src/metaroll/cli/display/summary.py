@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.display.evaluation_tables import short_number, with_interval
 from metaroll.cli.display.progress import duration
 from metaroll.training.algorithms.registry import get_algorithm
@@ -153,6 +153,11 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
+    epoch = summary.get("epoch", summary.get("epochs"))
+    if epoch is not None:
+        lines.append(
+            f"agent    after {_count(epoch, 'epoch')}" if epoch else "agent    before its first epoch: untrained"
+        )
     if "normalized_score" in summary:
         lines += [
             f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "
@@ -164,4 +169,6 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path
         lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
     lines += [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
     lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
-    return Panel("\n".join(lines), title="what it learned", title_align="left", expand=False)
+    return Panel(
+        "\n".join(lines), title="what it learned" if epoch != 0 else "before training", title_align="left", expand=False
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,17 +13,18 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from metaroll.cli.resources import memory
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
 from metaroll.envs.lookup.slot_factory import make_env
-from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.algorithms.description import BuildOptions
+from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -240,7 +242,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
     env = description.environment(given, train_tasks)
     _check_reward_keys(config, env)
-    algo = description.build(given, train_tasks, test_tasks)
+    algo = _built(description, given, train_tasks, test_tasks)
     evaluator = build_evaluator(config, test_tasks)
     run = config["run"]
     if run["transport"] == "ray":
@@ -260,6 +262,23 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
+
+
+def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
+    """The algorithm; networks that do not fit into memory are an error in their sizes."""
+    sizes = {"hidden_sizes": given.hidden_sizes}
+    sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}
+    most = memory().total
+    for name, widths in sizes.items():
+        needed = 4 * sum(first * second for first, second in itertools.pairwise(widths))
+        if needed > most:
+            raise ValueError(f"{name} {list(widths)} takes {needed:,} bytes per network, more than this machine has")
+    try:
+        return description.build(given, train, test)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
+            raise
+        raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
 
 
 def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:

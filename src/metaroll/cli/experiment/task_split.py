@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
+from metaroll.cli.display.consoles import escape
 from metaroll.diagnostics.task_differences import tasks_do_not_differ
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import get_family, has_family

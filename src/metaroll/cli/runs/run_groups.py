@@ -14,7 +14,6 @@ import numpy as np
 from metaroll.cli.options import UsageError
 from metaroll.cli.runs import run_folder
 from metaroll.training.algorithms.registry import get_algorithm
-from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import read_metrics
 
 __all__ = [
@@ -187,7 +186,7 @@ def scores_of(*groups: RunGroup) -> list[np.ndarray]:
 
 
 def _read(folder: Path, source: Path) -> RunScores:
-    from metaroll.cli.runs.run_reports import read_run
+    from metaroll.cli.runs.run_reports import evaluation_at_the_end, read_run
 
     config, known = run_folder.read_config(folder), read_run(folder)
     if known.problem:
@@ -201,9 +200,9 @@ def _read(folder: Path, source: Path) -> RunScores:
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
-    last = _evaluation_at_the_end(folder, metric)
     on_the_way = whole[-1]["iteration"] + 1 if whole else 0
-    if last is not None and on_the_way < last["epochs"] <= known.epochs_done:
+    last = evaluation_at_the_end(folder, known.epochs_done, on_the_way, metric)
+    if last is not None:
         curve.append((last["env_steps"], last[metric]))
         tasks = _scores_of_tasks(last, metric)
     if not curve:
@@ -219,14 +218,6 @@ def _read(folder: Path, source: Path) -> RunScores:
     return RunScores(
         folder, source, config, metric, steps, value, tuple(tasks), np.array(curve, dtype=float), unfinished
     )
-
-
-def _evaluation_at_the_end(folder: Path, metric: str) -> dict[str, Any] | None:
-    """What ``summary.json`` says, with which a run ends, whether or not it was evaluated in between."""
-    path = folder / "summary.json"
-    found = read_json(path) if path.is_file() else {}
-    wanted = {"epochs": int, "env_steps": int, metric: int | float}
-    return found if all(isinstance(found.get(name), kind) for name, kind in wanted.items()) else None
 
 
 def _scores_of_tasks(evaluation: Mapping[str, Any], metric: str) -> list[float]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.text import Text
 
+from metaroll.cli.display.consoles import escape, printable
 from metaroll.cli.resources import processors
 from metaroll.cli.runs import run_folder
 from metaroll.cli.runs.child import Child
@@ -229,15 +229,13 @@ class _Progress:
         self._console.print(text, soft_wrap=True)
 
     def show(self, running: Sequence[Child]) -> None:
-        lines = [(child.folder.name, line) for child in running for line in child.progress()]
+        new = [f"{child.folder.name}: {line}" for child in running for line in child.progress()]
         if self._live is None:
-            for name, line in lines:
-                self._console.print(f"{name}: {line}", markup=False, soft_wrap=True)
+            for line in new:
+                self._console.print(escape(line), soft_wrap=True)
         else:
-            rows = [
-                Text(f"{child.folder.name}: {child.newest or 'starting'}", overflow="ellipsis") for child in running
-            ]
-            self._live.update(Group(*rows))
+            lines = [printable(f"{child.folder.name}: {child.newest or 'starting'}") for child in running]
+            self._live.update(Group(*(Text(line, overflow="ellipsis") for line in lines)))
 
 
 def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.display.evaluation_tables import show_study, success_values
 from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
@@ -128,11 +128,17 @@ def evaluate_run(
     num_tasks: int | None,
     changes: Mapping[str, Any],
     from_epoch: int | None = None,
+    out: Path | None = None,
 ) -> None:
-    """Evaluate a snapshot in ``folder``; nothing of the run itself is changed."""
-    config = _checked(config, folder)
+    """Evaluate a snapshot in ``folder``, and write the results there or to ``out``; the run itself is not changed."""
+    config, out = _checked(config, folder), folder if out is None else out
     with blame_input():
         _, test_tasks = experiments.split_tasks(config, num_tasks)
+        if num_tasks is not None and not test_tasks:
+            raise UsageError(
+                f"--num-tasks is for runs with held-out tasks; this one is evaluated in {config['env']} as it is: ask "
+                "for more episodes with --episodes N instead"
+            )
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
         split = split_of(config, experiment.algo, evaluator)
@@ -151,10 +157,11 @@ def evaluate_run(
         **({} if split is None else {"task_split": split.to_dict()}),
         "versions": package_versions(),
     }
-    write_json(folder / "evaluation.json", summary)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "evaluation.json", summary)
     if study is not None:
         show_study(console, study, success)
-    pictures = draw_pictures(folder / "evaluation.png", result, console, study=study)
+    pictures = draw_pictures(out / "evaluation.png", result, console, study=study)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
     if as_json:
         print_json(summary)

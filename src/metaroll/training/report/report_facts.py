@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_store import CONFIG_FILE, TASK_SPLIT_FILE
+from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = ["RunFacts", "number_of", "read_facts"]
 
@@ -80,7 +79,7 @@ def read_facts(folder: str | Path) -> RunFacts:
             found = read(path)
             if not isinstance(found, kind):
                 raise ValueError(f"it must hold a {kind.__name__}, got {type(found).__name__}")
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             problems.append(f"{path.name} is left out: {' '.join(str(error).split())}")
             return kind()
         return found
@@ -99,7 +98,7 @@ def read_facts(folder: str | Path) -> RunFacts:
         phase=phases[-1] if phases else None,
         evaluation=newest,
         summary=summary,
-        config=tried(folder / CONFIG_FILE, _read_yaml, dict),
+        config=tried(folder / CONFIG_FILE, read_yaml, dict),
         split=tried(folder / TASK_SPLIT_FILE, read_json, dict),
         robustness=[found for found in maps if found.get("grid")],
         problems=problems,
@@ -109,7 +108,3 @@ def read_facts(folder: str | Path) -> RunFacts:
 def _epochs(document: dict[str, Any], name: str) -> float:
     value = number_of(document.get(name))
     return value if math.isfinite(value) else -1.0
-
-
-def _read_yaml(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -28,9 +28,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} must have at most {_MOST_BYTES} bytes to be a configuration, got {size}")
     try:
         document = _document(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    except ValueError as error:  # UnicodeDecodeError among them
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read as a configuration: {error}") from error
     if document is None:
         return {}
