@@ -10,13 +10,14 @@ from typing import Any
 
 from rich.console import Console
 
-from metaroll.cli.display.consoles import escape
+from metaroll.cli.display.consoles import escape, make_console
 from metaroll.cli.display.evaluation_tables import show_study, success_values
 from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
 from metaroll.cli.experiment import demo, experiments
 from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
 from metaroll.cli.options import UsageError, blame_input
+from metaroll.cli.runs.cluster_watch import watched
 from metaroll.cli.runs.run_folder import (
     CONFIG_FILE,
     check_same_run,
@@ -29,6 +30,7 @@ from metaroll.cli.runs.run_folder import (
 )
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.errors import SnapshotError
+from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport
 from metaroll.training.algorithms.description import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
@@ -70,7 +72,7 @@ def _start(
                 prepare(folder, config["command"])
             write_config(folder, config)
             write_split(folder, split)
-        stack.enter_context(_resumable(folder))
+        stack.enter_context(_resumable(folder, config))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
         _announce(config, experiment.algo, folder, console, split)
@@ -100,7 +102,7 @@ def continue_run(
             if epochs < done:
                 raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
             experiment = experiments.build(config, folder, callbacks=(display,))
-        stack.enter_context(_resumable(folder))
+        stack.enter_context(_resumable(folder, config))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
         with blame_input():
@@ -257,16 +259,23 @@ def _show_notes(config: Mapping[str, Any], epochs: int, console: Console) -> Non
 
 
 @contextlib.contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """Tell who handles errors and Ctrl-C how the run can be continued."""
+def _resumable(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Tell who handles errors and Ctrl-C how the run can be continued; a Ray cluster that is lost is an error."""
+    resume = f"metaroll resume {shlex.quote(str(folder))}"
+
+    def lost(address: str) -> None:
+        text = f"the Ray cluster at {address} does not answer any more; what was saved is kept; continue with: {resume}"
+        make_console(stderr=True).print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+
     try:
-        yield
+        with watched(head_address, lost) if config["run"]["transport"] == "ray" else contextlib.nullcontext():
+            yield
     except SnapshotError:
         raise  # it says itself what can be done
     except BaseException as error:
         # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
         if latest(folder) is not None or not (folder / "metrics.jsonl").exists():
-            error.resume_command = f"metaroll resume {shlex.quote(str(folder))}"  # type: ignore[attr-defined]
+            error.resume_command = resume  # type: ignore[attr-defined]
         raise
 
 

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from metaroll.errors import ClusterError
 from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
 
-__all__ = ["RaySession", "check_cluster", "join", "require_ray"]
+__all__ = ["RaySession", "check_cluster", "head_address", "join", "require_ray"]
 
 _MODE = "RAY_AUTH_MODE"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -241,6 +242,14 @@ def _connect(ray: Any, target: str | None, num_cpus: int) -> None:
         ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
     else:
         ray.init(address=target, **quiet)
+
+
+def head_address() -> str | None:
+    """``HOST:PORT`` of the head of the cluster that this process is connected to; ``None`` without a connection."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return ray.get_runtime_context().gcs_address
 
 
 def _job(ray: Any) -> tuple[str, str]:
