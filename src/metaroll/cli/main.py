@@ -27,11 +27,11 @@ _COMMANDS = {
     "robustness RUN": "return of a run's policy over one or two domain parameters, as a picture and numbers",
     "compare RUN ...": "groups of runs over their seeds: returns, differences, probability of improvement",
     "plot RUN ...": "learning curves of groups of runs, as a picture",
-    "check ENV": "look at the tasks of an environment: are they set, kept, told apart, given away",
+    "check ENV": "look at the tasks of an environment: are they set, kept, different, and hidden from observations",
     "list [WHAT]": "algorithms, environments, presets, policies, and runs with how far they are",
     "doctor": "check this machine: packages, processors, GPU, rendering, workers",
 }
-# Where a command is, unless in cli/commands/commands.py under its own name: module and function.
+# Where a command is, unless in cli/commands/train.py under its own name: module and function.
 _ELSEWHERE = {
     "robustness": ("commands.robustness", "robustness"),
     "watch": ("commands.watch", "watch"),
@@ -147,7 +147,7 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in names:
         kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", names)
         raise unknown_name(kind, command, known)
-    module, function = _ELSEWHERE.get(command, ("commands.commands", command))
+    module, function = _ELSEWHERE.get(command, ("commands.train", command))
     run = getattr(importlib.import_module(f"metaroll.cli.{module}"), function)
     return run(rest) or 0
 

@@ -116,10 +116,10 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
         description: Text above the options.
         flags: All flags, for the nearest names of an unknown one.
     """
-    complaint = io.StringIO()
+    output = io.StringIO()
     random_state = random.getstate()
     try:
-        with contextlib.redirect_stderr(complaint):
+        with contextlib.redirect_stderr(output):
             parsed, unknown = tyro.cli(
                 kind,
                 args=list(arguments),
@@ -131,8 +131,8 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise HelpShown from None
-        said = _in_plain_words(_first_sentence(complaint.getvalue()), arguments)
-        raise UsageError(f"{said}; see {prog} --help") from None
+        message = _in_plain_words(_first_sentence(output.getvalue()), arguments)
+        raise UsageError(f"{message}; see {prog} --help") from None
     finally:
         random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
     if unknown:
@@ -175,7 +175,7 @@ def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
 
 
 def _first_sentence(box: str) -> str:
-    """The complaint of the parser, out of the box that it draws: the first block between two rules.
+    """The message of the parser, out of the box that it draws: the first block between two rules.
 
     Where the terminal has no box characters, the title stands in a block of its own before it.
     """

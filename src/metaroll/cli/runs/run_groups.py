@@ -33,7 +33,7 @@ _OF_ONE_RUN = (
 )
 # Packages that decide what is measured, rather than how fast or to which last bit.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
-_CURE = "comparing them would say nothing; evaluate all in the same way, or leave some out"
+_HINT = "comparing them would say nothing; evaluate all in the same way, or leave some out"
 
 
 @dataclass(frozen=True)
@@ -155,13 +155,13 @@ def _task_seed(run: RunScores) -> int | str:
 
 
 def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
-    told = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
+    message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
     seeds = [_task_seed(run), _task_seed(other)]
     if seeds[0] == seeds[1]:
-        return f"{told}: they are one run, leave one out"
+        return f"{message}: they are one run, leave one out"
     return (
-        f"{told}, and differ in their held-out tasks only (--task-seed {seeds[0]} and {seeds[1]}): train them on tasks "
-        "of the same --task-seed, or leave one out"
+        f"{message}, and differ in their held-out tasks only (--task-seed {seeds[0]} and {seeds[1]}): train them on "
+        "tasks of the same --task-seed, or leave one out"
     )
 
 
@@ -174,7 +174,7 @@ def refuse_different(groups: Sequence[RunGroup]) -> None:
         for name in first.keys() & other.keys():
             if first[name] != other[name]:
                 raise UsageError(
-                    f"{name} is {first[name]!r} in {runs[0].folder} and {other[name]!r} in {run.folder}: {_CURE}"
+                    f"{name} is {first[name]!r} in {runs[0].folder} and {other[name]!r} in {run.folder}: {_HINT}"
                 )
 
 
@@ -248,5 +248,5 @@ def _provenance(run: RunScores) -> dict[str, Any]:
     versions = config.get("versions") or {}
     known |= {f"version of {name}": versions[name] for name in _PACKAGES if name in versions}
     summary = run.folder / "summary.json"
-    told = json.loads(summary.read_text(encoding="utf-8")).get("provenance") if summary.is_file() else None
-    return {**known, **(told or {})}
+    found = json.loads(summary.read_text(encoding="utf-8")).get("provenance") if summary.is_file() else None
+    return {**known, **(found or {})}

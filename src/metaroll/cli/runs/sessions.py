@@ -15,7 +15,6 @@ from metaroll.cli.display.evaluation_tables import show_study, success_values
 from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
 from metaroll.cli.experiment import demo, experiments
-from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
 from metaroll.cli.options import UsageError, blame_input
 from metaroll.cli.runs.cluster_watch import watched
 from metaroll.cli.runs.run_folder import (
@@ -28,17 +27,19 @@ from metaroll.cli.runs.run_folder import (
     refuse_existing,
     write_config,
 )
-from metaroll.envs.lookup.registry import is_varied
+from metaroll.diagnostics.task_differences import tasks_do_not_differ
+from metaroll.envs.lookup.entry_points import is_entry_point
+from metaroll.envs.lookup.registry import get_family, has_family, is_varied
 from metaroll.errors import SnapshotError
 from metaroll.rollouts.workers.ray_session import head_address
-from metaroll.tasks.leak_guard import SplitReport
+from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.algorithms.description import BuildOptions
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
-from metaroll.training.store.run_store import check_metrics
+from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 
 __all__ = ["continue_run", "evaluate_run", "restored_run", "start"]
@@ -66,17 +67,17 @@ def _start(
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
             experiment = experiments.build(config, folder, callbacks=(display,))
-            split = split_of(config, experiment.algo, experiment.evaluator)
+            split = _split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(lock_run(folder))
             if prepare is not None:
                 prepare(folder, config["command"])
             write_config(folder, config)
-            write_split(folder, split)
+            _write_split(folder, split)
         stack.enter_context(_resumable(folder, config))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
         _announce(config, experiment.algo, folder, console, split)
-        warn_of_equal_tasks(config, console)
+        _warn_of_equal_tasks(config, console)
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         _finish(config, experiment, folder, display, console, as_json, split)
@@ -107,7 +108,7 @@ def continue_run(
         stack.enter_context(experiments.torch_threads(config))
         with blame_input():
             experiment.runner.restore(folder, done)
-            split = split_of(config, experiment.algo, experiment.evaluator)
+            split = _split_of(config, experiment.algo, experiment.evaluator)
             write_config(folder, config)
         if done >= epochs:
             console.print(
@@ -143,7 +144,7 @@ def evaluate_run(
             )
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
-        split = split_of(config, experiment.algo, evaluator)
+        split = _split_of(config, experiment.algo, evaluator)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
             epoch = _restore_newest(config, experiment, folder, from_epoch)
@@ -245,7 +246,7 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
         return
     where = "test tasks" if split.overlaps else "held-out tasks"
     console.print(
-        f"{config['algo']} on {config['env']}: {describe_split(split)}\n"
+        f"{config['algo']} on {config['env']}: {_describe_split(split)}\n"
         f"run folder {escape(str(folder))}; {amount}\n"
         f"return: on {where}, before adaptation -> after it [95 % interval]\n",
         soft_wrap=True,
@@ -324,3 +325,38 @@ def _finish(
     console.print(closing_panel(summary, folder, pictures, further))
     if as_json:
         print_json(summary)
+
+
+def _split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitReport | None:
+    """The report of the leak guard; ``None`` for algorithms that do not adapt.
+
+    Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
+    """
+    if not get_algorithm(config["algo"]).adapts:
+        return None
+    return check_split(algo.train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")
+
+
+def _describe_split(report: SplitReport) -> str:
+    """The report in words; where training tasks are tested on, what that means."""
+    if not report.overlaps:
+        return str(report)
+    numbers = f"{report.num_train} training and {report.num_test} test tasks, {len(report.overlaps)} in both"
+    return f"{numbers}, as the family was published: returns do not tell what happens in new tasks"
+
+
+def _write_split(folder: Path, report: SplitReport | None) -> None:
+    """Write the report into the folder of the run."""
+    if report is not None:
+        write_json(folder / TASK_SPLIT_FILE, report.to_dict())
+
+
+def _warn_of_equal_tasks(config: Mapping[str, Any], console: Console) -> None:
+    """Say so if the tasks of a user's own family are all the same in a few steps; ours are known to differ."""
+    name = config["env"]
+    if not is_entry_point(name) or not has_family(name):
+        return
+    finding = tasks_do_not_differ(get_family(name), config["run"]["seed"])
+    if finding is not None:
+        text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
+        console.print(f"{text}; `metaroll check {escape(name)}` looks closer\n", soft_wrap=True)
