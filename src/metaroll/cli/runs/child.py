@@ -16,6 +16,7 @@ __all__ = ["Child"]
 
 _GRACE_SECONDS = 30.0
 _MOST_LINES = 30
+_MOST_BYTES = 2**16
 _PROGRESS = "epoch "
 
 
@@ -71,7 +72,7 @@ class Child:
     def last_words(self) -> str:
         """What it said at its end, after its last epoch."""
         with open(self.log, "rb") as file:
-            file.seek(self._began_at)
+            file.seek(max(self._began_at, self.log.stat().st_size - _MOST_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
         epochs = [i for i, line in enumerate(lines) if line.startswith(_PROGRESS)]
         return "\n".join(lines[epochs[-1] + 1 if epochs else 0 :][-_MOST_LINES:]).strip()

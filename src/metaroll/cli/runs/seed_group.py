@@ -190,8 +190,9 @@ def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping
                     running.append(_begin(group, folder, changes))
                     progress.say(f"training {escape(str(folder))}")
                 time.sleep(_POLL_SECONDS)
+                ended = [child for child in running if child.returncode is not None]
                 progress.show(running)
-                for child in [child for child in running if child.returncode is not None]:
+                for child in ended:
                     running.remove(child)
                     child.close()
                     if child.returncode:
