@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from _reporting import read_results
 
-from metaroll.cli.experiment.presets import get_preset
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, read_config
 from metaroll.training.store.snapshots import latest
@@ -189,7 +189,7 @@ def about_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _changes_from_preset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the run that are not those of the published configuration."""
     used = {**config["run"], **config["algorithm"], **config["evaluation"]}
-    preset = get_preset("pearl", config["env"])
+    preset = get_algorithm("pearl").preset(config["env"])
     names = set(preset) - {"epochs"}
     return {name: used[name] for name in sorted(names) if _plain(used[name]) != _plain(preset[name])}
 

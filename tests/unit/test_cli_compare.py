@@ -209,11 +209,11 @@ def test_one_run_per_seed(tmp_path, monkeypatch, capsys, jobs):
     assert main(["compare", "many", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["unfinished"] == ["many/seed-5 (not begun)"]
     before = (tmp_path / "many" / "seed-4" / "summary.json").read_bytes()
-    assert main(["resume", "many", "--json"]) == 0
+    assert main(["resume", "many", "--jobs", "1", "--json"]) == 0
     assert [summary["seed"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [4, 5]
     assert (tmp_path / "many" / "seed-4" / "summary.json").read_bytes() == before
     # More epochs for all of them.
-    assert main(["resume", "many", "--epochs", "2", "--json"]) == 0
+    assert main(["resume", "many", "--jobs", jobs, "--epochs", "2", "--json"]) == 0
     assert [summary["epochs"] for summary in json.loads(capsys.readouterr().out)["runs"]] == [2, 2]
     assert "--from-epoch is for one run" in refusal(capsys, "resume", "many", "--from-epoch", "1")
     assert "--jobs is for a group of runs" in refusal(capsys, "resume", "many/seed-4", "--jobs", "2")

@@ -10,12 +10,11 @@ from importlib import metadata
 
 import pytest
 
-from metaroll.cli.doctor import command, driver_checks, engine_checks, health_checks
-from metaroll.cli.doctor.driver_checks import backend_answers, gpu_finding, picture_finding, without_screen
-from metaroll.cli.doctor.health_checks import Check, guarded, one_line
-from metaroll.cli.doctor.probes import Probe
-from metaroll.cli.doctor.resources import Memory, Processors
+from metaroll.cli import doctor, probes
+from metaroll.cli.doctor import Check, backend_answers, gpu_finding, guarded, picture_finding
 from metaroll.cli.main import main
+from metaroll.cli.probes import Probe, one_line, without_screen
+from metaroll.cli.resources import Memory, Processors
 
 GIB = 2**30
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium")
@@ -45,15 +44,15 @@ def test_this_machine_passes_and_the_json_is_all_there_is(capsys, tmp_path, monk
 @pytest.fixture
 def no_processes(monkeypatch):
     """The command with the checks that start processes replaced by findings."""
-    monkeypatch.setattr(driver_checks, "gpu_check", lambda seconds: Check("GPU", "ok", "none"))
-    monkeypatch.setattr(driver_checks, "PICTURES", {})
-    monkeypatch.setattr(engine_checks, "worker_check", lambda seconds: Check("worker start", "ok", "ready"))
-    monkeypatch.setattr(engine_checks, "self_test", lambda seconds: Check("self-test", "ok", "same bits"))
+    monkeypatch.setattr(doctor, "gpu_check", lambda seconds: Check("GPU", "ok", "none"))
+    monkeypatch.setattr(doctor, "PICTURES", {})
+    monkeypatch.setattr(doctor, "worker_check", lambda seconds: Check("worker start", "ok", "ready"))
+    monkeypatch.setattr(doctor, "self_test", lambda seconds: Check("self-test", "ok", "same bits"))
 
 
 def test_quick_starts_no_workers_and_draws_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(engine_checks, "worker_check", None)
-    monkeypatch.setattr(driver_checks, "picture_probes", None)
+    monkeypatch.setattr(doctor, "worker_check", None)
+    monkeypatch.setattr(doctor, "picture_probes", None)
     assert main(["doctor", "--quick"]) == 0
     out = capsys.readouterr().out
     assert "temporary folder" in out
@@ -63,14 +62,12 @@ def test_quick_starts_no_workers_and_draws_nothing(capsys, monkeypatch):
 
 
 def test_a_failed_check_is_status_1_and_a_hint_is_not(capsys, monkeypatch, no_processes):
-    monkeypatch.setattr(health_checks, "memory_check", lambda: Check("memory", "warn", "little", "buy some"))
+    monkeypatch.setattr(doctor, "memory_check", lambda: Check("memory", "warn", "little", "buy some"))
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
     assert "-> buy some" in out
     assert "metaroll works here" in out
-    monkeypatch.setattr(
-        engine_checks, "self_test", lambda seconds: Check("self-test", "fail", "bits differ [x]", "hint")
-    )
+    monkeypatch.setattr(doctor, "self_test", lambda seconds: Check("self-test", "fail", "bits differ [x]", "hint"))
     assert main(["doctor"]) == 1
     out = capsys.readouterr().out
     assert "bits differ [x]" in out
@@ -82,10 +79,10 @@ def test_a_failed_check_is_status_1_and_a_hint_is_not(capsys, monkeypatch, no_pr
 
 
 @pytest.mark.parametrize(("module", "name", "line", "status"), [
-    (health_checks, "memory_check", "memory", 0),
-    (health_checks, "packages_check", "packages", 1),
-    (engine_checks, "worker_check", "worker start", 1),
-    (driver_checks, "gpu_check", "GPU", 0),
+    (doctor, "memory_check", "memory", 0),
+    (doctor, "packages_check", "packages", 1),
+    (doctor, "worker_check", "worker start", 1),
+    (doctor, "gpu_check", "GPU", 0),
 ])  # fmt: skip
 def test_an_exception_in_a_check_is_a_line_and_never_a_traceback(
     capsys, monkeypatch, no_processes, module, name, line, status
@@ -119,12 +116,16 @@ def test_a_missing_an_old_and_a_broken_package_are_named_with_the_line_that_mend
     monkeypatch.setattr(
         metadata,
         "requires",
-        lambda name: ["numpy>=2.0", "no-such-thing>=1.5", "rich>=99.1", "yaml_of_nobody; extra == 'x'"],
+        lambda name: [
+            *("numpy>=2.0", "no-such-thing>=1.5", "rich>=99.1", "yaml_of_nobody; extra == 'x'"),
+            *("tyro>=0.9,<0.9.1", "of-old-times>=1; python_version < '3'"),
+        ],
     )
-    found = health_checks.packages_check()
+    found = doctor.packages_check()
     assert found.status == "fail"
-    assert found.value == f"no-such-thing is missing; rich {metadata.version('rich')} is older than 99.1"
-    assert found.hint == "pip install 'no-such-thing>=1.5' 'rich>=99.1'"
+    rich, tyro = metadata.version("rich"), metadata.version("tyro")
+    assert found.value == f"no-such-thing is missing; rich {rich} is older than 99.1; tyro {tyro} is not <0.9.1,>=0.9"
+    assert found.hint == "pip install 'no-such-thing>=1.5' 'rich>=99.1' 'tyro<0.9.1,>=0.9'"
 
 
 def test_a_package_that_cannot_be_imported_fails(monkeypatch):
@@ -132,8 +133,8 @@ def test_a_package_that_cannot_be_imported_fails(monkeypatch):
         raise ImportError("libtorch.so: no such file")
 
     monkeypatch.setattr(metadata, "requires", lambda name: ["torch>=2.4"])
-    monkeypatch.setattr(health_checks.importlib, "import_module", broken)
-    found = health_checks.packages_check()
+    monkeypatch.setattr(doctor.importlib, "import_module", broken)
+    found = doctor.packages_check()
     assert (found.status, found.value) == (
         "fail",
         "torch cannot be imported (ImportError: libtorch.so: no such file)",
@@ -145,13 +146,13 @@ def test_a_metaroll_that_is_not_installed_says_so(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", absent)
-    found = guarded("packages", health_checks.packages_check, essential=True)
+    found = guarded("packages", doctor.packages_check, essential=True)
     assert found.status == "fail"
     assert "pip install -e ." in found.value
 
 
 def test_extras_are_those_that_this_version_uses():
-    found = health_checks.extras_in_use()
+    found = doctor.extras_in_use()
     assert {"fast", "mujoco", "plot"} <= set(found)
     assert not {"", "all", "dev"} & set(found)
 
@@ -159,11 +160,11 @@ def test_extras_are_those_that_this_version_uses():
 def test_an_extra_that_is_missing_is_a_hint_with_its_line(monkeypatch):
     lines = ["gpu-of-nobody>=3; extra == 'plot'", "numpy>=2; extra == 'fast'"]
     monkeypatch.setattr(metadata, "requires", lambda name: lines)
-    found = health_checks.extra_check("plot")
+    found = doctor.extra_check("plot")
     assert found.status == "warn"
     assert found.value == "gpu-of-nobody is missing (runs have no pictures without it)"
     assert found.hint == "pip install 'metaroll[plot]'"
-    assert health_checks.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
+    assert doctor.extra_check("fast").value == f"numpy {metadata.version('numpy')}"
 
 
 # ------------------------------------------------------------------------------------------------------------ machine
@@ -171,42 +172,42 @@ def test_more_threads_than_a_container_allows_are_a_hint(monkeypatch):
     import torch
 
     monkeypatch.setattr(torch, "get_num_threads", lambda: 16)
-    monkeypatch.setattr(health_checks, "processors", lambda: Processors(64, 32, 2.5))
+    monkeypatch.setattr(doctor, "processors", lambda: Processors(64, 32, 2.5))
     monkeypatch.setenv("OMP_NUM_THREADS", "16")
-    found = health_checks.threads_check()
+    found = doctor.threads_check()
     assert found.status == "warn"
     assert "OMP_NUM_THREADS=16" in found.value
     assert found.hint.endswith("export OMP_NUM_THREADS=2")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert health_checks.threads_check().status == "ok"
+    assert doctor.threads_check().status == "ok"
 
 
 def test_little_memory_and_busy_processors_are_hints(monkeypatch):
-    monkeypatch.setattr(health_checks, "memory", lambda: Memory(4 * GIB, GIB))
-    found = health_checks.memory_check()
+    monkeypatch.setattr(doctor, "memory", lambda: Memory(4 * GIB, GIB))
+    found = doctor.memory_check()
     assert (found.status, found.value) == ("warn", "1.0 GiB free of 4.0 GiB")
-    monkeypatch.setattr(health_checks, "processors", lambda: Processors(8, 4, 1.5))
-    monkeypatch.setattr(health_checks.os, "getloadavg", lambda: (0.25, 0.0, 0.0))
-    assert health_checks.processors_check().value == "4 of 8, 1.5 of them at a time (container); load 0.2"
-    monkeypatch.setattr(health_checks.os, "getloadavg", lambda: (12.0, 0.0, 0.0))
-    assert health_checks.processors_check().status == "warn"
+    monkeypatch.setattr(doctor, "processors", lambda: Processors(8, 4, 1.5))
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (0.25, 0.0, 0.0))
+    assert doctor.processors_check().value == "4 of 8, 1.5 of them at a time (container); load 0.2"
+    monkeypatch.setattr(doctor.os, "getloadavg", lambda: (12.0, 0.0, 0.0))
+    assert doctor.processors_check().status == "warn"
 
 
 def test_a_folder_that_cannot_be_written_is_named_with_the_cure(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").write_text("a file where the folder should be")
-    found = health_checks.runs_folder_check()
+    found = doctor.runs_folder_check()
     assert (found.status, found.hint) == ("warn", "choose a place with --out DIR")
     assert f"{tmp_path}/runs cannot be written (Not a directory)" in found.value
-    monkeypatch.setattr(health_checks.tempfile, "gettempdir", lambda: str(tmp_path / "gone"))
-    found = health_checks.temporary_folder_check()
+    monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(tmp_path / "gone"))
+    found = doctor.temporary_folder_check()
     assert (found.status, found.hint.rpartition("export ")[2]) == ("fail", "TMPDIR=DIR")
 
 
 def test_a_disk_that_is_nearly_full_is_a_hint(tmp_path, monkeypatch):
-    monkeypatch.setattr(health_checks.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(health_checks.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 2**28}))
-    found = health_checks.temporary_folder_check()
+    monkeypatch.setattr(doctor.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 2**28}))
+    found = doctor.temporary_folder_check()
     assert (found.status, found.value) == ("warn", f"{tmp_path}, 0.2 GiB free")
 
 
@@ -285,9 +286,9 @@ def test_what_draws_without_a_screen_is_found_and_used_for_the_time_of_the_block
 
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(driver_checks, "Probe", Answers)
-    monkeypatch.setattr(driver_checks.sys, "platform", "linux")
-    monkeypatch.setitem(driver_checks.sys.modules, "mujoco", object())
+    monkeypatch.setattr(probes, "Probe", Answers)
+    monkeypatch.setattr(probes.sys, "platform", "linux")
+    monkeypatch.setitem(probes.sys.modules, "mujoco", object())
     with without_screen() as backend:
         assert (backend, os.environ["MUJOCO_GL"]) == ("osmesa", "osmesa")
     assert "MUJOCO_GL" not in os.environ
@@ -351,17 +352,17 @@ def test_bits_that_depend_on_workers_fail_the_self_test(monkeypatch):
         raise AssertionError("rollout 2 differs when run by 2 worker(s): rewards at step 3")
 
     monkeypatch.setattr(invariance, "assert_worker_invariant", differ)
-    found = engine_checks.self_test(20.0)
+    found = doctor.self_test(20.0)
     assert (found.status, found.value) == ("fail", "rollout 2 differs when run by 2 worker(s): rewards at step 3")
 
 
 def test_workers_that_do_not_start_are_a_failed_check(monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
-    found = guarded("worker start", lambda: engine_checks.worker_check(20.0), essential=True)
+    found = guarded("worker start", lambda: doctor.worker_check(20.0), essential=True)
     assert found.status == "fail"
     assert "WorkerLost" in found.value
 
 
 def test_names_of_checks_are_unique(no_processes):
-    names = [check.name for check in command.examine()]
+    names = [check.name for check in doctor.examine()]
     assert len(names) == len(set(names)) > 10

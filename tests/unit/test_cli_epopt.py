@@ -7,15 +7,16 @@ import json
 import pytest
 
 from metaroll.cli.experiment.experiments import build, resolve, run_options, split_tasks
-from metaroll.cli.experiment.param_ranges import parse_ranges
 from metaroll.cli.main import main
 from metaroll.learners.epopt import EPOpt
 from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.training.algorithms.building import parse_ranges
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_folder import read_config
 
 SMALL = (
-    *("--epochs", "2", "--rollouts-per-epoch", "8", "--warm-up-epochs", "1", "--epsilon", "0.25"),
+    *("--epochs", "2", "--lr-decay-epochs", "2"),
+    *("--rollouts-per-epoch", "8", "--warm-up-epochs", "1", "--epsilon", "0.25"),
     *("--max-path-length", "20", "--evaluate-every", "1", "--num-episodes", "1", "--num-test-tasks", "3"),
     *("--torch-threads", "1"),
 )

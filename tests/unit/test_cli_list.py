@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 import metaroll
-from metaroll.cli.arguments import take_positionals
-from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset, preset_names
 from metaroll.cli.main import main
+from metaroll.cli.options import take_positionals
 from metaroll.cli.runs.run_reports import find_runs, read_run
 from metaroll.envs.lookup.registry import family_names, get_family
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_folder import write_config
 from metaroll.training.store.snapshots import Snapshotter
@@ -119,7 +119,7 @@ def test_presets_hold_their_values(capsys):
     found = listed(capsys, "presets")["presets"]
     assert {(e["algo"], e["env"]) for e in found} == {(a, e) for a in ALGORITHM_NAMES for e in preset_names(a)}
     (entry,) = [e for e in found if (e["algo"], e["env"]) == ("pearl", "point-robot")]
-    assert entry["values"]["reward_scale"] == get_preset("pearl", "point-robot")["reward_scale"] == 100.0
+    assert entry["values"]["reward_scale"] == get_algorithm("pearl").preset("point-robot")["reward_scale"] == 100.0
 
 
 def test_policies_are_the_public_classes_that_act(capsys):
@@ -347,3 +347,22 @@ def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monke
     shown = capsys.readouterr().out.split()
     names = {"algos": ALGORITHM_NAMES, "envs": family_names(), "presets": preset_names("pearl")}[topic]
     assert set(names) <= set(shown)
+
+
+def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capfd):
+    write_config(tmp_path / "a\x1b]0;title\x07b", config(env="point\x1b[31m-robot"))
+    assert main(["list", "runs", "--runs", str(tmp_path)]) == 0
+    shown = capfd.readouterr().out
+    assert "\x1b" not in shown and "\x07" not in shown
+    assert "x1b" in shown
+
+
+def test_the_newest_result_may_be_that_of_the_end_of_a_run(tmp_path, capsys):
+    folder = make_run(tmp_path / "run", TOTAL, evaluate_every=2)
+    summary = {"epochs": TOTAL, "env_steps": 500, "return_after": -18.2}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
+    assert (entry["newest_return"], entry["newest_return_epoch"]) == (-18.2, TOTAL)
+    (folder / "summary.json").write_text(json.dumps({**summary, "epochs": TOTAL + 1}))  # of an earlier time
+    (entry,) = listed(capsys, "runs", "--runs", str(tmp_path))["runs"]
+    assert (entry["newest_return"], entry["newest_return_epoch"]) == (-4.0, 4)

@@ -165,3 +165,12 @@ def test_a_name_between_colons_is_no_emoji(capsys):
     assert "'my_env:family:'" in capsys.readouterr().err
     make_console().print("my_env:family: is a family")
     assert capsys.readouterr().out == "my_env:family: is a family\n"
+
+
+def test_a_module_that_leaves_by_itself_is_an_error_and_no_success(tmp_path, monkeypatch, capsys):
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit()\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    for command in (["train", "ppo", "leaving:make"], ["check", "leaving:make"]):
+        status, _, err = run(capsys, *command)
+        assert status == 2
+        assert "leaving.py, line 3" in " ".join(err.split())

@@ -7,19 +7,18 @@ from typing import Any, Literal
 
 import pytest
 
-from metaroll.cli.arguments import parse
 from metaroll.cli.experiment.experiments import run_options
-from metaroll.cli.experiment.presets import ALGORITHM_NAMES
-from metaroll.cli.options import (
+from metaroll.cli.options import options_class, parse
+from metaroll.errors import UnknownNameError
+from metaroll.training.algorithms.options import (
     MISSING,
     Option,
     argument_help,
     check_value,
     constructor_options,
     merge_layers,
-    options_class,
 )
-from metaroll.errors import UnknownNameError
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 
 class Learner:

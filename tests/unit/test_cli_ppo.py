@@ -66,11 +66,12 @@ def test_lines_show_the_return_in_training_and_that_of_evaluations(tmp_path, cap
     assert (tmp_path / "run" / "learning_curve.png").is_file()
 
 
-def test_repetitions_are_for_algorithms_that_adapt(tmp_path, capsys):
+def test_repetitions_and_tasks_are_for_those_that_have_some(tmp_path, capsys):
     run = str(tmp_path / "run")
     assert main(["train", "ppo", "CartPole-v1", *SMALL, "--epochs", "1", "--out", run, "--quiet"]) == 0
-    assert main(["evaluate", run, "--repetitions", "2"]) == 2
-    assert "--episodes" in capsys.readouterr().err
+    for option in ("--repetitions", "--num-tasks"):  # no tasks: they were ignored
+        assert main(["evaluate", run, option, "2"]) == 2
+        assert "--episodes" in capsys.readouterr().err
 
 
 def test_a_family_is_trained_in_its_training_tasks_and_evaluated_on_the_others():

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+import metaroll
 from metaroll.cli.experiment.experiments import resolve, run_options
-from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset, preset_names
-from metaroll.cli.options import check_value
+from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError
+from metaroll.training.algorithms.options import check_value
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 
@@ -16,7 +23,7 @@ PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 @pytest.mark.parametrize(("algo", "env"), PAIRS)
 def test_every_value_names_an_option_and_fits_it(algo, env):
     options = {option.name: option for option in run_options(algo)}
-    for name, value in get_preset(algo, env).items():
+    for name, value in get_algorithm(algo).preset(env).items():
         assert name in options
         assert check_value(options[name], value, "the preset") == value
 
@@ -33,13 +40,13 @@ def test_a_family_without_a_preset_brings_its_sizes():
 
 
 def test_without_a_preset_there_are_the_common_values_of_the_algorithm():
-    assert get_preset("ppo", "CartPole-v1")["hidden_sizes"] == (64, 64)
+    assert get_algorithm("ppo").preset("CartPole-v1")["hidden_sizes"] == (64, 64)
     assert resolve("ppo", "CartPole-v1")["algorithm"]["max_path_length"] == 500
 
 
 def test_an_unknown_algorithm_is_refused_with_the_nearest_name():
     with pytest.raises(UnknownNameError, match="did you mean 'pearl'"):
-        get_preset("perl", "point-robot")
+        get_algorithm("perl")
 
 
 @pytest.mark.parametrize(
@@ -103,3 +110,39 @@ def test_sparse_rewards_are_in_the_context_and_in_the_score_only():
 def test_horizons_are_those_of_the_families():
     for env in preset_names("pearl"):
         assert resolve("pearl", env)["algorithm"]["max_path_length"] == get_family(env).horizon
+
+
+def test_a_schedule_of_a_preset_follows_the_epochs_of_the_run():
+    """With 300 epochs, the learning rate of the preset was exactly 0 in the last 200."""
+    assert resolve("ppo", "Pendulum-v1")["algorithm"]["lr_decay_epochs"] == 100
+    longer = resolve("ppo", "Pendulum-v1", [("the test", {"epochs": 300})])
+    assert longer["algorithm"]["lr_decay_epochs"] == 300
+    given = resolve("ppo", "Pendulum-v1", [("the test", {"epochs": 300, "lr_decay_epochs": 100})])
+    assert given["algorithm"]["lr_decay_epochs"] == 100
+    assert resolve("epopt", "pend", [("the test", {"epochs": 7})])["algorithm"]["lr_decay_epochs"] == 7
+
+
+@pytest.mark.parametrize(("decay", "beyond"), [("1", True), ("2", False)])
+def test_epochs_without_a_learning_rate_are_announced(decay, beyond, tmp_path, capfd):
+    small = ["--epochs", "2", "--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0"]
+    small += ["--num-episodes", "1", "--lr-decay-epochs", decay, "--torch-threads", "1"]
+    assert main(["train", "ppo", "Pendulum-v1", *small, "--out", str(tmp_path / "run")]) == 0
+    assert ("the learning rate is 0 after epoch 1" in capfd.readouterr().out) is beyond
+
+
+def test_only_descriptions_know_names_of_algorithms():
+    """A new algorithm is one module and one line of the registry: nothing else branches on a name."""
+    package = Path(metaroll.__file__).parent
+    sources = [*(package / "cli").rglob("*.py"), *(package / "training").rglob("*.py")]
+    known = re.compile("|".join(f"[\"']{re.escape(name)}[\"']" for name in ALGORITHM_NAMES))
+    found = {path.name for path in sources if known.search(path.read_text()) and path.parent.name != "algorithms"}
+    assert found == {"demo.py"}  # the demo is one of PEARL
+
+
+def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():
+    code = (
+        "import sys, metaroll.training.algorithms.registry; "
+        "print([m for m in ('torch', 'gymnasium', 'tyro', 'rich', 'metaroll.cli') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from metaroll.cli.runs.run_config import check_same_run, default_run_dir, file_values, flat_values
@@ -12,10 +14,10 @@ from metaroll.training.store.run_folder import (
     lock_run,
     package_versions,
     read_config,
-    read_yaml,
     refuse_existing,
     write_config,
 )
+from metaroll.training.store.yaml_files import read_yaml
 
 CONFIG = {
     "command": "demo",
@@ -179,3 +181,46 @@ def test_what_may_not_change_within_a_run_is_compared_with_the_snapshot(tmp_path
         check_same_run({**read, "run": {**read["run"], "seed": 4}}, CONFIG, tmp_path)
     with pytest.raises(SnapshotError, match=r"discount in .* is 0.9, the snapshot was written with 0.99"):
         check_same_run({**read, "algorithm": {"discount": 0.9}}, CONFIG, tmp_path)
+
+
+BOMB = (
+    "a: &a ["
+    + "x, " * 9
+    + "x]\n"
+    + "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (BOMB, "more than 10000 entries"),
+        ("hidden_sizes: " + "[" * 3000 + "]" * 3000, "nested deeper than 20"),
+        ("a: &a [1, *a]", "contains itself"),
+        ("a: &a {b: *a}", "contains itself"),
+        ("epochs: 3\nseed: 1\nepochs: 4", "line 3 gives 'epochs' a second time"),
+        ("run: {seed: 1, seed: 2}", "'seed' a second time"),
+        ("# " + "x" * 2**18, "must have at most 262144 bytes"),
+        ("epochs: " + "9" * 5000, "cannot be read as a configuration"),
+    ],
+)
+def test_yaml_that_no_configuration_needs_is_refused_at_once(tmp_path, text, message):
+    """Nine lines of aliases became gigabytes, and the others an internal error, or the last of two values."""
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read_yaml(tmp_path / "config.yaml")
+    with pytest.raises(SnapshotError, match=re.escape(message)):
+        read_config(tmp_path)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        file_values(tmp_path / "config.yaml", "pearl", "point-robot")
+
+
+def test_aliases_and_merged_names_may_be_used(tmp_path):
+    (tmp_path / "config.yaml").write_text(
+        "sizes: &s [8, 8]\nhidden_sizes: *s\nrun: &r {seed: 1}\nmore: {<<: *r, epochs: 2}"
+    )
+    read = read_yaml(tmp_path / "config.yaml")
+    assert (read["hidden_sizes"], read["more"]) == ([8, 8], {"seed": 1, "epochs": 2})

@@ -111,6 +111,10 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(pla
     assert (values["n_test_tasks"], values["n_exploration_episodes"], values["epoch"]) == (6, 3, 1)
     assert json.loads((place / "r" / "evaluation.json").read_text()) == values
     assert {p: p.read_bytes() for p in before} == before
+    shown = run(capsys, "evaluate", "r", "--episodes", "1", "--num-tasks", "2", "--out", "elsewhere/results")[1]
+    assert "after 1 epoch" in shown and "elsewhere/results" in shown
+    assert (place / "elsewhere" / "results" / "evaluation.json").is_file()
+    assert json.loads((place / "r" / "evaluation.json").read_text()) == values
     again = json.loads(run(capsys, "evaluate", "r", "--episodes", "3", "--num-tasks", "6", "--seed", "1", "--json")[1])
     assert again == values
 
@@ -179,6 +183,8 @@ def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place,
         (["--num-workers", "2", "--transport", "serial"], "transport 'serial' runs in this process"),
         (["--num-train-tasks", "0"], "num_train_tasks must be at least 1, got 0"),
         (["--num-test-tasks", "0"], "num_test_tasks must be at least 1, got 0"),
+        (["--hidden-sizes", "8", "10000000", "10000000"], "more than this machine has"),
+        (["--encoder-hidden-sizes", "100000000000000"], "the networks do not fit into memory"),
         (["--hidden-sizes", "8", "0"], "hidden_sizes must be at least 1 each, got [8, 0]"),
         (["--context-reward-key", "sparse"], "context_reward_key 'sparse' is not among the infos of point-robot"),
         (["--return-reward-key", "sparse"], "return_reward_key 'sparse' is not among the infos of point-robot"),
@@ -275,6 +281,8 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     whole = json.loads(train(capsys, "--out", "whole", "--snapshot-mode", "all", "--json")[1])
     first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
     assert first["epoch"] == 1
+    shown = run(capsys, "evaluate", "whole", "--from-epoch", "0")[1]
+    assert "before training" in shown and "untrained" in shown and "what it learned" not in shown
     (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
     status, _, err = run(capsys, "evaluate", "whole")
     assert (status, "--from-epoch 1 on the command line; there are: 0, 1, 2" in err) == (2, True)
@@ -354,6 +362,7 @@ def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(pla
         (["--repetitions", "0"], "--repetitions must be at least 1, got 0"),
         (["--seed", "-1"], "--seed must be at least 0, got -1"),
         (["--from-epoch", "9"], "r has no snapshot after 9 epochs"),
+        (["--out", "tiny.yaml/results"], "--out must name a file that can be written"),
     ],
 )
 def test_an_evaluation_names_the_option_that_makes_no_sense(place, capsys, option, message):

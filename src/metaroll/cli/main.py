@@ -8,9 +8,11 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from metaroll.cli.display.consoles import HelpShown, escape, make_console
 from metaroll.errors import MetarollError, unknown_name
 
 __all__ = ["main"]
@@ -25,11 +27,11 @@ _COMMANDS = {
     "robustness RUN": "return of a run's policy over one or two domain parameters, as a picture and numbers",
     "compare RUN ...": "groups of runs over their seeds: returns, differences, probability of improvement",
     "plot RUN ...": "learning curves of groups of runs, as a picture",
-    "check ENV": "look at the tasks of an environment: are they set, kept, told apart, given away",
+    "check ENV": "look at the tasks of an environment: are they set, kept, different, and hidden from observations",
     "list [WHAT]": "algorithms, environments, presets, policies, and runs with how far they are",
     "doctor": "check this machine: packages, processors, GPU, rendering, workers",
 }
-# Where a command is, unless in cli/commands/commands.py under its own name: module and function.
+# Where a command is, unless in cli/commands/train.py under its own name: module and function.
 _ELSEWHERE = {
     "robustness": ("commands.robustness", "robustness"),
     "watch": ("commands.watch", "watch"),
@@ -38,7 +40,7 @@ _ELSEWHERE = {
     "plot": ("commands.compare", "plot"),
     "check": ("commands.check", "check"),
     "list": ("commands.listing", "list_command"),
-    "doctor": ("doctor.command", "doctor"),
+    "doctor": ("doctor", "doctor"),
 }
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -47,6 +49,18 @@ _TRACEBACK_FLAG = "--traceback"
 
 class _Terminated(KeyboardInterrupt):
     """SIGTERM (a scheduler's time limit, say), which is to end the program in order, as Ctrl-C does."""
+
+
+class _ExitError(MetarollError):
+    """Code of others has called ``sys.exit()``, which would end the command without a word."""
+
+    def __init__(self, error: SystemExit) -> None:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}, line {frames[-1].lineno}," if frames else "some code"
+        super().__init__(
+            f"{place} called sys.exit({'' if error.code is None else repr(error.code)}), which ends the program: leave "
+            "it out, or move it below `if __name__ == '__main__':`"
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -65,8 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _termination_as_interrupt():
             return _dispatch(arguments)
+    except HelpShown:
+        return 0
     except BaseException as error:
-        if isinstance(error, SystemExit | GeneratorExit):
+        if isinstance(error, GeneratorExit):
             raise
         if argv is None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process is about to end: a second Ctrl-C adds nothing
@@ -75,16 +91,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: BaseException, wants_traceback: bool) -> int:
     """Say on standard error what went wrong, and how a run can be continued; the exit status."""
-    from rich.markup import escape
-
-    from metaroll.cli.display.consoles import make_console
-
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
         return 1
     errors = make_console(stderr=True)
     resume = getattr(error, "resume_command", None)
+    if isinstance(error, SystemExit):
+        error = _ExitError(error)
     if isinstance(error, KeyboardInterrupt):
         what = "terminated" if isinstance(error, _Terminated) else "interrupted"
         hint = f"; continue with: {escape(resume)}" if resume else ""
@@ -92,8 +106,6 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         return _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
     internal = not isinstance(error, MetarollError | OSError)
     if wants_traceback or internal:
-        import traceback
-
         traceback.print_exception(error)
     if internal:
         errors.print("[bold red]internal error:[/] please report it with the traceback above", soft_wrap=True)
@@ -135,30 +147,16 @@ def _dispatch(arguments: list[str]) -> int:
     if command not in names:
         kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", names)
         raise unknown_name(kind, command, known)
-    module, function = _ELSEWHERE.get(command, ("commands.commands", command))
+    module, function = _ELSEWHERE.get(command, ("commands.train", command))
     run = getattr(importlib.import_module(f"metaroll.cli.{module}"), function)
-    with _exit_status() as status:
-        status[0] = run(rest) or 0
-    return status[0]
-
-
-@contextlib.contextmanager
-def _exit_status() -> Iterator[list[int]]:
-    """The parser leaves by ``SystemExit`` after ``--help``; give its status back instead."""
-    status = [0]
-    try:
-        yield status
-    except SystemExit as leaving:
-        status[0] = leaving.code if isinstance(leaving.code, int) else 0
+    return run(rest) or 0
 
 
 def _print_help() -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from metaroll import __version__
-    from metaroll.cli.display.consoles import make_console
-    from metaroll.cli.experiment.presets import ALGORITHM_NAMES, preset_names
+    from metaroll.training.algorithms.registry import ALGORITHM_NAMES, preset_names
 
     widest = max(map(len, ALGORITHM_NAMES))
 

@@ -1,224 +1,261 @@
-"""Options of a run, derived from documented constructors: no parameter is listed twice."""
+"""Options of commands: parsed into plain values, with one clear error where they make no sense."""
 
 from __future__ import annotations
 
-import collections.abc
 import contextlib
 import dataclasses
-import inspect
+import difflib
+import errno
+import io
+import random
 import re
-import sys
-import textwrap
-import types
+import tempfile
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
-from metaroll.errors import unknown_name
+import tyro
+from rich.console import Console
+
+from metaroll.cli.display.consoles import HelpShown, make_console
+from metaroll.errors import MetarollError, UnknownNameError
+from metaroll.training.algorithms.options import MISSING, Option
 
 __all__ = [
-    "MISSING",
-    "Option",
-    "argument_help",
-    "check_value",
-    "constructor_options",
-    "merge_layers",
+    "Output",
+    "UsageError",
+    "asks_for_help",
+    "blame_input",
+    "file_to_write",
+    "flags_for",
+    "flags_of",
     "options_class",
+    "parse",
+    "parse_options",
+    "peek_option",
+    "take_positionals",
+    "unset",
 ]
 
-MISSING: Any = inspect.Parameter.empty
-"""Default of an option that has none."""
+T = TypeVar("T")
 
-_SCALARS = (bool, int, float, str)
-_SEQUENCES = (list, tuple, collections.abc.Sequence)
 _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
 _REPEATED = ("randomize_param",)
 """Options of many values that are given one by one, by the same flag again."""
-_NAMESPACE = {"Sequence": collections.abc.Sequence, "Any": Any, "Literal": typing.Literal}
 
 
-@dataclass(frozen=True)
-class Option:
-    """One value that a user may set, by flag or in a file.
-
-    Attributes:
-        name: Name of the constructor's parameter; the flag is the same with dashes.
-        section: Section of ``config.yaml`` and of the help that it belongs to.
-        kind: ``bool``, ``int``, ``float`` or ``str``.
-        many: A tuple of ``kind`` instead of one.
-        optional: ``None`` is allowed.
-        choices: The values allowed; empty means all.
-        default: Default of the constructor, or ``MISSING``.
-        help: Text from the ``Args`` section of the constructor's docstring.
-    """
-
-    name: str
-    section: str
-    kind: type
-    many: bool = False
-    optional: bool = False
-    choices: tuple[Any, ...] = ()
-    default: Any = MISSING
-    help: str = ""
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def annotation(self) -> Any:
-        """The type that the command-line parser needs."""
-        base: Any = typing.Literal[self.choices] if self.choices else self.kind
-        if self.many:
-            base = tuple[base, ...]
-        return base | None if self.optional else base
+class UsageError(MetarollError, ValueError):
+    """The command line (or a configuration file) asks for something that makes no sense."""
 
 
-def constructor_options(
-    constructor: Callable[..., Any], section: str, skip: Collection[str] = (), only: Collection[str] | None = None
-) -> list[Option]:
-    """Options for the plain parameters (numbers, strings, flags and lists of them) of a documented constructor.
-
-    Parameters that take objects (environments, networks, classes) are left out: a run builds them itself.
-
-    Args:
-        constructor: A class or function with annotated parameters.
-        section: Section that the options are put in.
-        skip: Names that the run fills itself.
-        only: If given, no other names are taken.
-    """
-    texts = argument_help(constructor)
-    namespace = {**_NAMESPACE, **vars(sys.modules[constructor.__module__])}
-    options = []
-    for parameter in inspect.signature(constructor).parameters.values():
-        if parameter.name in skip or (only is not None and parameter.name not in only):
-            continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        plain = _plain_type(_evaluated(parameter.annotation, namespace), parameter.default)
-        if plain is None:
-            continue
-        kind, many, optional, choices = plain
-        default = tuple(parameter.default) if many and _is_listed(parameter.default) else parameter.default
-        text = texts.get(parameter.name, "")
-        options.append(Option(parameter.name, section, kind, many, optional, choices, default, text))
-    return options
-
-
-def _is_listed(value: Any) -> bool:
-    return isinstance(value, list | tuple)
-
-
-def _evaluated(annotation: Any, namespace: Mapping[str, Any]) -> Any:
-    """The annotation as an object; ``None`` where it names something that only a type checker sees."""
-    if not isinstance(annotation, str):
-        return annotation
+@contextlib.contextmanager
+def blame_input() -> Iterator[None]:
+    """Built-in errors raised while a run is set up are errors in what the user gave."""
     try:
-        return eval(annotation, dict(namespace))  # source text of the constructor itself, as typing.get_type_hints does
-    except (NameError, AttributeError, TypeError, SyntaxError):
-        return None
+        yield
+    except MetarollError:
+        raise
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise UsageError(str(error)) from error
 
 
-def _plain_type(annotation: Any, default: Any) -> tuple[type, bool, bool, tuple[Any, ...]] | None:
-    """``(kind, many, optional, choices)`` of a plain parameter, ``None`` for one that takes objects."""
-    optional = default is None
-    members = [annotation]
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        members = list(typing.get_args(annotation))
-    if type(None) in members:
-        optional, members = True, [m for m in members if m is not type(None)]
-    members = [m for m in members if m in _SCALARS or typing.get_origin(m) in (*_SEQUENCES, typing.Literal)]
-    if not members:  # annotated with a class (or not at all): only a plain default tells what is meant
-        if type(default) in _SCALARS:
-            return type(default), False, optional, ()
-        return None
-    member = float if float in members else members[0]
-    if typing.get_origin(member) is typing.Literal:
-        choices = typing.get_args(member)
-        return type(choices[0]), False, optional, choices
-    if typing.get_origin(member) in _SEQUENCES:
-        inner = [a for a in typing.get_args(member) if a is not Ellipsis]
-        return (inner[0], True, optional, ()) if inner and inner[0] in _SCALARS else None
-    return member, False, optional, ()
-
-
-def argument_help(constructor: Any) -> dict[str, str]:
-    """Name -> text from the ``Args`` (or ``Attributes``) sections of the docstrings of a class and its constructor."""
-    texts: dict[str, str] = {}
-    for documented in (constructor, getattr(constructor, "__init__", None)):
-        texts.update(_parse_arguments(inspect.cleandoc(getattr(documented, "__doc__", None) or "")))
-    return texts
-
-
-def _parse_arguments(doc: str) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for section in re.finditer(r"^(?:Args|Arguments|Attributes):\n((?:[ \t]+.*\n?|\n)+)", doc, re.MULTILINE):
-        block = textwrap.dedent(section.group(1))
-        for entry in re.finditer(
-            r"^(\w+(?:, \w+)*)(?: \([^)\n]*\))?:(.*(?:\n(?:[ \t]+.*|(?=\n)))*)", block, re.MULTILINE
-        ):
-            text = " ".join(entry.group(2).replace("``", "").split())
-            texts.update({name: text for name in entry.group(1).split(", ")})
-    return texts
-
-
-def check_value(option: Option, value: Any, where: str) -> Any:
-    """``value`` as the option's type, or an error that says where it stands and what was expected."""
-    if value is None:
-        if option.optional:
-            return None
-    elif option.many:
-        if _is_listed(value):
-            element = dataclasses.replace(option, many=False, optional=False)
-            return tuple(check_value(element, item, where) for item in value)
-    elif option.choices:
-        if value in option.choices:
-            return value
-    elif option.kind is float and isinstance(value, int | float | str) and not isinstance(value, bool):
-        with contextlib.suppress(ValueError):
-            return float(value)  # YAML 1.1 reads 3e-4 as text
-    elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
-        return value
-    raise ValueError(f"{option.name} in {where} must be {_expectation(option)}, got {value!r}")
-
-
-def _expectation(option: Option) -> str:
-    one = " or ".join(repr(c) for c in option.choices) or {
-        bool: "true or false",
-        int: "an integer",
-        float: "a number",
-        str: "a text",
-    }.get(option.kind, option.kind.__name__)
-    if option.many:
-        one = f"a list with each entry {one}"
-    return f"{one} (or null)" if option.optional else one
-
-
-def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Name -> value for all options: the constructor's defaults, overridden by each layer in turn.
+def take_positionals(
+    arguments: Sequence[str], count: int, valued_flags: Collection[str] | None = None
+) -> tuple[list[str], list[str]]:
+    """The first arguments that are no options, at most ``count``, and all others.
 
     Args:
-        options: All options of the run.
-        layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+        arguments: What the user typed.
+        count: Most arguments to take.
+        valued_flags: Flags that a value follows, which tell options from arguments behind them; ``None`` (they are not
+            known yet) takes only what stands before all options.
     """
-    known = {option.name: option for option in options}
-    values = {name: option.default for name, option in known.items()}
-    for where, layer in layers:
-        for name, value in layer.items():
-            if name not in known:
-                raise unknown_name(f"option (in {where})", str(name), known)
-            values[name] = check_value(known[name], value, where)
-    return values
+    taken: list[str] = []
+    others: list[str] = []
+    left = list(arguments)
+    while left and len(taken) < count:
+        argument = left.pop(0)
+        if not argument.startswith("-"):
+            taken.append(argument)
+            continue
+        others.append(argument)
+        if valued_flags is None:
+            break
+        if argument.replace("_", "-") in valued_flags and left:
+            others.append(left.pop(0))
+    return taken, others + left
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether the user wants to read the help text, for which nothing else must be right."""
+    return "-h" in arguments or "--help" in arguments
+
+
+def peek_option(arguments: Sequence[str], flag: str) -> str | None:
+    """The value of ``flag`` before everything is parsed, since it decides what the defaults are."""
+    for position, argument in enumerate(arguments):
+        if argument == flag:
+            if position + 1 == len(arguments):
+                raise UsageError(f"{flag} needs a value")
+            return arguments[position + 1]
+        if argument.startswith(flag + "="):
+            return argument[len(flag) + 1 :]
+    return None
+
+
+def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, flags: Collection[str] = ()) -> T:
+    """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``HelpShown``.
+
+    Args:
+        kind: Dataclass of options (nested ones are groups of the help text).
+        arguments: What the user typed.
+        prog: Name of the command in the help text.
+        description: Text above the options.
+        flags: All flags, for the nearest names of an unknown one.
+    """
+    output = io.StringIO()
+    random_state = random.getstate()
+    try:
+        with contextlib.redirect_stderr(output):
+            parsed, unknown = tyro.cli(
+                kind,
+                args=list(arguments),
+                prog=prog,
+                description=description,
+                return_unknown_args=True,
+                config=(tyro.conf.OmitArgPrefixes,),
+            )
+    except SystemExit as leaving:
+        if leaving.code in (0, None):
+            raise HelpShown from None
+        message = _in_plain_words(_first_sentence(output.getvalue()), arguments)
+        raise UsageError(f"{message}; see {prog} --help") from None
+    finally:
+        random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
+    if unknown:
+        first = unknown[0].split("=")[0]
+        if first.startswith("-"):
+            # Without the dashes, which would make all short names look alike.
+            known = {flag.lstrip("-"): flag for flag in flags}
+            near = difflib.get_close_matches(first.lstrip("-"), sorted(known), n=3, cutoff=0.55)
+            hint = f"; did you mean {' or '.join(known[n] for n in near)}? See" if near else "; see"
+            raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
+        raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
+    return parsed
+
+
+_NO_NUMBER = re.compile(
+    r"Error parsing (?P<flag>--\S+): (?:no type matching \{None\}\|(?:INT|FLOAT) .*<class '(?:int|float)'>: )?"
+    r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
+)
+
+_NO_CHOICE = re.compile(
+    r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
+)
+
+
+def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
+    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices."""
+    match = _NO_CHOICE.fullmatch(sentence)
+    if match is not None:
+        flags = match["flags"].split("/")
+        typed = [argument.split("=")[0].replace("_", "-") for argument in arguments]
+        flag = next((flag for flag in flags if flag in typed), flags[0])
+        choices = sorted(choice.strip(" '") for choice in match["choices"].split(","))
+        known = ", ".join(choice for choice in choices if choice not in ("", "None"))
+        return f"{flag} must be one of {known}, got {match['text']!r}"
+    match = _NO_NUMBER.fullmatch(sentence)
+    if match is None:
+        return sentence
+    kind = "a whole number" if "int()" in match["kind"] else "a number"
+    return f"{match['flag']} must be {kind}, got {match['text']}"
+
+
+def _first_sentence(box: str) -> str:
+    """The message of the parser, out of the box that it draws: the first block between two rules.
+
+    Where the terminal has no box characters, the title stands in a block of its own before it.
+    """
+    blocks: list[list[str]] = [[]]
+    for line in box.splitlines():
+        text = line.strip(" │")
+        if text.startswith(("╭", "╰", "───", "---")):
+            blocks.append([])
+        elif text:
+            blocks[-1].append(text)
+    filled = [" ".join(block) for block in blocks if block]
+    position = 0 if "│" in box else 1
+    return filled[position].rstrip(".") if position < len(filled) else " ".join(filled) or "the arguments make no sense"
+
+
+def unset(metavar: str, meaning: str) -> Any:
+    """How the help text shows an option that is not set: what happens then, instead of ``None``."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {meaning})")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """What is shown, and where."""
+
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Print the summary as JSON, the only thing on standard output."""
+    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show nothing but errors (and the JSON)."""
+    traceback: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Show where an error comes from."""
+
+    def console(self) -> Console:
+        """Where messages go: beside the JSON nothing else may be on standard output."""
+        return make_console(stderr=self.json, quiet=self.quiet)
+
+
+def parse_options(kind: type[T], arguments: Sequence[str], prog: str, about: str) -> T:
+    """An instance of the dataclass ``kind`` from ``arguments``."""
+    return parse(kind, arguments, prog, about, [*flags_of(kind), "--help"])
+
+
+def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:
+    """The file that ``flag`` names, of one of these endings, where a file can be written; its folder may be missing.
+
+    Nothing is left behind, and what takes long is not begun in vain.
+    """
+    path = Path(text).expanduser()
+    if path.suffix.lower() not in endings:
+        raise UsageError(f"{flag} must end in {' or '.join([', '.join(endings[:-1]), endings[-1]])}, got {text!r}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        place = next(folder for folder in path.absolute().parents if folder.exists())
+        with tempfile.TemporaryFile(dir=place):
+            pass  # tells of full disks, too, and of folders that only seem to be writable
+    except OSError as error:
+        raise UsageError(f"{flag} must name a file that can be written, got {text!r}: {error.strerror}") from error
+    return path
+
+
+def flags_of(kind: Any, valued_only: bool = False) -> list[str]:
+    """All flags of a dataclass of options, nested ones included; perhaps those only that a value follows."""
+    hints = typing.get_type_hints(kind)
+    flags: list[str] = []
+    for field in dataclasses.fields(kind):
+        inner = hints[field.name]
+        if dataclasses.is_dataclass(inner):
+            flags += flags_of(inner, valued_only)
+        elif not (valued_only and inner is bool):
+            flags.append("--" + field.name.replace("_", "-"))
+    return flags
+
+
+def flags_for(option: Option) -> set[str]:
+    """All that a user may type to set the option."""
+    return {option.flag, option.flag.replace("--", "--no-", 1), *_ALIASES.get(option.name, [])}
 
 
 def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any], note: str = "") -> type:
     """A dataclass with one field per option for the command-line parser, with ``values`` as defaults."""
-    from typing import Annotated
-
-    import tyro
-
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
         metavar = option.kind.__name__.upper() if option.optional and not option.many else None

@@ -116,7 +116,8 @@ class PPO(RLAlgorithm):
         num_passes: Times that an epoch goes over its data.
         batch_size: Steps per minibatch; of a recurrent policy whole rollouts with about so many steps together.
         learning_rate: Step size of Adam.
-        lr_decay_epochs: Epochs over which the learning rate falls linearly to 0; ``None`` keeps it.
+        lr_decay_epochs: Epochs over which the learning rate falls linearly to 0, after which nothing is learned;
+            ``None`` keeps it.
         clip_range: How far the probability ratio may move from 1 before the objective is clipped.
         value_clip_range: The same for changes of the value, in its own units; ``None`` does not clip.
         value_coeff: Weight of the squared error of the values.

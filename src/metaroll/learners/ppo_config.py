@@ -57,7 +57,7 @@ class PPOConfig:
         return ", ".join(f"{name}={value!r}" for name, value in sorted(asdict(self).items()))
 
     def learning_rate_at(self, epoch: int) -> float:
-        """Learning rate of the epoch (counted from 0): falls linearly to 0 over ``lr_decay_epochs``, if given."""
+        """Learning rate of the epoch (from 0): falls linearly to 0 over ``lr_decay_epochs``, and stays there."""
         if self.lr_decay_epochs is None:
             return float(self.learning_rate)
         return float(self.learning_rate) * max(0.0, 1.0 - epoch / self.lr_decay_epochs)

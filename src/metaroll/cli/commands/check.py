@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.display.output_options import Output, flags_of, parse_options, unset
+from metaroll.cli.display.consoles import escape
+from metaroll.cli.options import (
+    Output,
+    UsageError,
+    asks_for_help,
+    blame_input,
+    flags_of,
+    parse_options,
+    take_positionals,
+    unset,
+)
 
 if TYPE_CHECKING:
     from metaroll.diagnostics.report import TaskEnvReport
@@ -63,7 +70,7 @@ def check(arguments: Sequence[str]) -> int:
         refuse_benchmark(names[0])
         _refuse_gymnasium_id(names[0])
         family = get_family(names[0])
-    with console.status(Text(f"looking at {names[0]}"), spinner="line"):
+    with console.status(escape(f"looking at {names[0]}"), spinner="line"):
         report = check_task_env(family, num_steps=given.num_steps, workers=not given.quick, seed=given.seed)
     report = dataclasses.replace(report, name=names[0])
     seconds = time.perf_counter() - started

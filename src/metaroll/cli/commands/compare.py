@@ -9,10 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
 
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.display.output_options import Output, file_to_write, flags_of, parse_options
+from metaroll.cli.display.consoles import escape
+from metaroll.cli.options import (
+    Output,
+    UsageError,
+    asks_for_help,
+    blame_input,
+    file_to_write,
+    flags_of,
+    parse_options,
+    take_positionals,
+)
 
 __all__ = ["compare", "plot"]
 

@@ -11,15 +11,14 @@ from typing import Annotated, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 import metaroll
-from metaroll.cli.arguments import UsageError, take_positionals
-from metaroll.cli.display.output_options import Output, flags_of, parse_options, unset
-from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset, preset_names
+from metaroll.cli.display.consoles import escape
+from metaroll.cli.options import Output, UsageError, flags_of, parse_options, take_positionals, unset
 from metaroll.errors import unknown_name
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
 
 __all__ = ["list_command"]
 
@@ -69,11 +68,9 @@ def _folder(text: str | None) -> Path:
 
 # ---------------------------------------------------------------------------------------------------------- entries
 def _algorithms(folder: Path) -> list[dict[str, Any]]:
-    from metaroll.cli.experiment.experiments import algorithm_class
-
     entries = []
     for name in ALGORITHM_NAMES:
-        documented = algorithm_class(name)
+        documented = get_algorithm(name).learner()
         entries.append({"name": name, "class": documented.__name__, "summary": _first_line(documented)})
     return entries
 
@@ -117,7 +114,7 @@ def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
 
 def _presets(folder: Path) -> list[dict[str, Any]]:
     return [
-        {"algo": algo, "env": env, "values": dict(get_preset(algo, env))}
+        {"algo": algo, "env": env, "values": get_algorithm(algo).preset(env)}
         for algo in ALGORITHM_NAMES
         for env in preset_names(algo)
     ]

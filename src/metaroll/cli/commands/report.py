@@ -8,10 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.markup import escape
 
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.display.output_options import Output, file_to_write, flags_of, parse_options, unset
+from metaroll.cli.display.consoles import escape
+from metaroll.cli.options import (
+    Output,
+    UsageError,
+    asks_for_help,
+    blame_input,
+    file_to_write,
+    flags_of,
+    parse_options,
+    take_positionals,
+    unset,
+)
 from metaroll.errors import MetarollError
 from metaroll.training.store import run_folder
 

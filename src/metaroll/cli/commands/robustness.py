@@ -11,11 +11,11 @@ from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.display.output_options import Output, parse_options, unset
+from metaroll.cli.display.consoles import escape
+from metaroll.cli.options import Output, UsageError, asks_for_help, blame_input, parse_options, take_positionals, unset
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store import run_folder
 
 __all__ = ["parse_grid", "robustness"]
@@ -59,7 +59,7 @@ def robustness(arguments: Sequence[str]) -> None:
         folder = run_folder.find_run(names[0])
         config = run_folder.read_config(folder)
         grid = parse_grid(given.param)
-        if config["algo"] == "pearl":
+        if get_algorithm(config["algo"]).adapts:
             raise UsageError(f"robustness is for policies that do not adapt, {folder} is a run of {config['algo']}")
     _measure(config, folder, grid, given)
 

@@ -8,10 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.markup import escape
-
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, take_positionals
-from metaroll.cli.display.output_options import Output, file_to_write, flags_of, parse_options, unset
+from metaroll.cli.display.consoles import escape
+from metaroll.cli.options import (
+    Output,
+    UsageError,
+    asks_for_help,
+    blame_input,
+    file_to_write,
+    flags_of,
+    parse_options,
+    take_positionals,
+    unset,
+)
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
@@ -75,7 +83,7 @@ def film_run(
     folder: Path, num_tasks: int, first_task: int = 0, from_epoch: int | None = None
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
-    from metaroll.cli.doctor.driver_checks import without_screen
+    from metaroll.cli.probes import without_screen
     from metaroll.cli.runs.sessions import restored_run
     from metaroll.training.figures.record_video import record_video, tasks_to_film
 

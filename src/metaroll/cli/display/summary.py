@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.panel import Panel
 
+from metaroll.cli.display.consoles import escape
 from metaroll.cli.display.evaluation_tables import short_number, with_interval
 from metaroll.cli.display.progress import duration
-from metaroll.functional.cvar import conditional_value_at_risk
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.store.files import to_plain
@@ -49,15 +49,14 @@ _VALUES = (
 def evaluation_values(
     result: EvaluationResult | PolicyEvaluation, config: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The numbers of an evaluation that tables and summaries show; of EPOpt (``config``) also what it learns for."""
+    """The numbers of an evaluation that tables and summaries show; with ``config`` also those of its algorithm."""
     values = result.to_dict()
     if isinstance(result, EvaluationResult):
         return {name: values[name] for name in _VALUES}
     plain = {name: values[name] for name in _PLAIN_VALUES}
-    if config is None or config["algo"] != "epopt":
+    if config is None:
         return plain
-    epsilon = float(config["algorithm"]["epsilon"])
-    return {**plain, "return_cvar": conditional_value_at_risk(result.returns.ravel(), epsilon), "cvar_epsilon": epsilon}
+    return {**plain, **get_algorithm(config["algo"]).summary_values(result.returns, config["algorithm"])}
 
 
 def draw_pictures(
@@ -152,6 +151,11 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
+    epoch = summary.get("epoch", summary.get("epochs"))
+    if epoch is not None:
+        lines.append(
+            f"agent    after {_count(epoch, 'epoch')}" if epoch else "agent    before its first epoch: untrained"
+        )
     if "normalized_score" in summary:
         lines += [
             f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "
@@ -163,4 +167,6 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: list[Path
         lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
     lines += [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
     lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
-    return Panel("\n".join(lines), title="what it learned", title_align="left", expand=False)
+    return Panel(
+        "\n".join(lines), title="what it learned" if epoch != 0 else "before training", title_align="left", expand=False
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,19 +13,20 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from metaroll.cli.experiment.algorithms import KINDS
-from metaroll.cli.experiment.presets import ALGORITHM_NAMES, get_preset
-from metaroll.cli.options import MISSING, Option, constructor_options, merge_layers
+from metaroll.cli.resources import memory
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions
+from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
@@ -37,7 +39,6 @@ from metaroll.types import EnvUpdate
 __all__ = [
     "Experiment",
     "RunOptions",
-    "algorithm_class",
     "build",
     "build_evaluator",
     "check_names",
@@ -167,10 +168,9 @@ class Experiment(NamedTuple):
 
 def check_names(algo: str, env: str) -> None:
     """Error with the nearest names if there is no such algorithm or environment."""
-    if algo not in ALGORITHM_NAMES:
-        raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
+    adapts = get_algorithm(algo).adapts
     refuse_benchmark(env)
-    if algo == "pearl" and not is_entry_point(env) and not has_family(env):
+    if adapts and not is_entry_point(env) and not has_family(env):
         raise unknown_name("environment", env, family_names())
 
 
@@ -183,31 +183,31 @@ def refuse_benchmark(env: str) -> None:
         )
 
 
-def algorithm_class(algo: str) -> type:
-    """The documented class of the algorithm that the command line calls ``algo``."""
-    return KINDS[algo].documented
-
-
 def run_options(algo: str) -> list[Option]:
     """All options of a run of ``algo``, in sections ``run``, ``algorithm`` and ``evaluation``."""
     own = constructor_options(RunOptions, "run")
     taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
-    algorithm = KINDS[algo].options(taken)
+    algorithm = get_algorithm(algo).options(taken)
     taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
-    return own + algorithm + constructor_options(KINDS[algo].evaluator, "evaluation", skip=taken)
+    return own + algorithm + constructor_options(get_algorithm(algo).evaluator(), "evaluation", skip=taken)
 
 
 def resolve(
     algo: str, env: str, layers: Iterable[tuple[str, Mapping[str, Any]]] = (), command: str = "train"
 ) -> dict[str, Any]:
-    """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out."""
+    """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out.
+
+    A schedule of the preset that lasts for its epochs follows the epochs of the run, unless a layer says otherwise.
+    """
     check_names(algo, env)
-    options = run_options(algo)
+    description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
     known = {option.name for option in options}
-    sizes = KINDS[algo].sizes(env)
+    sizes, preset = description.sizes(env), description.preset(env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
-    base = [("the environment", own), ("the preset", get_preset(algo, env))]
-    values = merge_layers(options, [*base, *layers])
+    values = merge_layers(options, [("the environment", own), ("the preset", preset), *layers])
+    for name in description.follows_epochs:
+        if name in preset and not any(name in layer for _, layer in layers):
+            values[name] = values["epochs"]
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option.flag for option in missing)
@@ -225,7 +225,7 @@ def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple
 
     Without any the algorithm learns in, and is evaluated on, the environment as it is: then the first is ``None``.
     """
-    return KINDS[config["algo"]].tasks(config, num_test)
+    return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
 
 
 def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
@@ -239,10 +239,10 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     if config["algorithm"].get("max_path_length", 0) is None:  # not in resolve, which also tells defaults for --help
         raise ValueError(f"{config['env']} has no time limit: give one with --max-path-length")
     train_tasks, test_tasks = split_tasks(config)
-    kind = KINDS[config["algo"]]
-    env = kind.env(config, train_tasks)
+    description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
+    env = description.environment(given, train_tasks)
     _check_reward_keys(config, env)
-    algo = kind.build(config, train_tasks, test_tasks)
+    algo = _built(description, given, train_tasks, test_tasks)
     evaluator = build_evaluator(config, test_tasks)
     run = config["run"]
     if run["transport"] == "ray":
@@ -262,6 +262,23 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
+
+
+def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
+    """The algorithm; networks that do not fit into memory are an error in their sizes."""
+    sizes = {"hidden_sizes": given.hidden_sizes}
+    sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}
+    most = memory().total
+    for name, widths in sizes.items():
+        needed = 4 * sum(first * second for first, second in itertools.pairwise(widths))
+        if needed > most:
+            raise ValueError(f"{name} {list(widths)} takes {needed:,} bytes per network, more than this machine has")
+    try:
+        return description.build(given, train, test)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
+            raise
+        raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
 
 
 def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:
@@ -317,7 +334,8 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
         "seed": derive_seed("evaluation", config["run"]["seed"]),
         "allow_overlap": is_varied(config["env"]) and get_family(config["env"]).same_tasks,
     }
-    if config["algo"] != "pearl":
+    description = get_algorithm(config["algo"])
+    if not description.adapts:
         arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
-    evaluator: Any = KINDS[config["algo"]].evaluator
+    evaluator: Any = description.evaluator()
     return evaluator(**{**arguments, **changes})

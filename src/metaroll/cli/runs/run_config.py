@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from metaroll.errors import SnapshotError
-from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, read_yaml
+from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS
+from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = ["check_same_run", "default_group_dir", "default_run_dir", "file_values", "flat_values"]
 
-_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env")
+_NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
 _CHANGEABLE = ("evaluate_every", "memory_limit")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
@@ -73,7 +74,7 @@ def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, f
 def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
     from metaroll.training.store.files import to_plain  # it loads torch
 
-    values = {name: config.get(name) for name in ("algo", "env")}
+    values = {name: config.get(name) for name in ("algo", "env", "seeds", "jobs")}
     values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
     values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
     return to_plain(values)

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.cli.arguments import UsageError
+from metaroll.cli.options import UsageError
 from metaroll.cli.runs import run_config
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store import run_folder
-from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import read_metrics
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "unfinished_runs",
 ]
 
-_PHASES = {"return_after": "MetaTest", "return_mean": "Evaluation"}
 # What belongs to one run, or to where it was run.
 _OF_ONE_RUN = (
     *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
@@ -35,7 +34,7 @@ _OF_ONE_RUN = (
 )
 # Packages that decide what is measured, rather than how fast or to which last bit.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
-_CURE = "comparing them would say nothing; evaluate all in the same way, or leave some out"
+_HINT = "comparing them would say nothing; evaluate all in the same way, or leave some out"
 
 
 @dataclass(frozen=True)
@@ -157,13 +156,13 @@ def _task_seed(run: RunScores) -> int | str:
 
 
 def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
-    told = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
+    message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
     seeds = [_task_seed(run), _task_seed(other)]
     if seeds[0] == seeds[1]:
-        return f"{told}: they are one run, leave one out"
+        return f"{message}: they are one run, leave one out"
     return (
-        f"{told}, and differ in their held-out tasks only (--task-seed {seeds[0]} and {seeds[1]}): train them on tasks "
-        "of the same --task-seed, or leave one out"
+        f"{message}, and differ in their held-out tasks only (--task-seed {seeds[0]} and {seeds[1]}): train them on "
+        "tasks of the same --task-seed, or leave one out"
     )
 
 
@@ -176,7 +175,7 @@ def refuse_different(groups: Sequence[RunGroup]) -> None:
         for name in first.keys() & other.keys():
             if first[name] != other[name]:
                 raise UsageError(
-                    f"{name} is {first[name]!r} in {runs[0].folder} and {other[name]!r} in {run.folder}: {_CURE}"
+                    f"{name} is {first[name]!r} in {runs[0].folder} and {other[name]!r} in {run.folder}: {_HINT}"
                 )
 
 
@@ -188,22 +187,23 @@ def scores_of(*groups: RunGroup) -> list[np.ndarray]:
 
 
 def _read(folder: Path, source: Path) -> RunScores:
-    from metaroll.cli.runs.run_reports import read_run
+    from metaroll.cli.runs.run_reports import evaluation_at_the_end, read_run
 
     config, known = run_folder.read_config(folder), read_run(folder)
     if known.problem:
         raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
-    metric = "return_after" if config["algo"] == "pearl" else "return_mean"
+    algorithm = get_algorithm(config["algo"])
+    metric = algorithm.metric
     try:
-        rows = read_metrics(folder, phase=_PHASES[metric], metric=metric)
+        rows = read_metrics(folder, phase=algorithm.phase, metric=metric)
     except FileNotFoundError:
         rows = []
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
-    last = _evaluation_at_the_end(folder, metric)
     on_the_way = whole[-1]["iteration"] + 1 if whole else 0
-    if last is not None and on_the_way < last["epochs"] <= known.epochs_done:
+    last = evaluation_at_the_end(folder, known.epochs_done, on_the_way, metric)
+    if last is not None:
         curve.append((last["env_steps"], last[metric]))
         tasks = _scores_of_tasks(last, metric)
     if not curve:
@@ -219,14 +219,6 @@ def _read(folder: Path, source: Path) -> RunScores:
     return RunScores(
         folder, source, config, metric, steps, value, tuple(tasks), np.array(curve, dtype=float), unfinished
     )
-
-
-def _evaluation_at_the_end(folder: Path, metric: str) -> dict[str, Any] | None:
-    """What ``summary.json`` says, with which a run ends, whether or not it was evaluated in between."""
-    path = folder / "summary.json"
-    found = read_json(path) if path.is_file() else {}
-    wanted = {"epochs": int, "env_steps": int, metric: int | float}
-    return found if all(isinstance(found.get(name), kind) for name, kind in wanted.items()) else None
 
 
 def _scores_of_tasks(evaluation: Mapping[str, Any], metric: str) -> list[float]:
@@ -257,5 +249,5 @@ def _provenance(run: RunScores) -> dict[str, Any]:
     versions = config.get("versions") or {}
     known |= {f"version of {name}": versions[name] for name in _PACKAGES if name in versions}
     summary = run.folder / "summary.json"
-    told = json.loads(summary.read_text(encoding="utf-8")).get("provenance") if summary.is_file() else None
-    return {**known, **(told or {})}
+    found = json.loads(summary.read_text(encoding="utf-8")).get("provenance") if summary.is_file() else None
+    return {**known, **(found or {})}

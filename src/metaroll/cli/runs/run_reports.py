@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from metaroll.errors import SnapshotError
+from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME
-from metaroll.training.store.run_folder import CONFIG_FILE, LOCK_FILE, is_locked, read_config, read_yaml
+from metaroll.training.store.run_folder import CONFIG_FILE, LOCK_FILE, is_locked, read_config
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
+from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["RunReport", "find_runs", "read_run"]
+__all__ = ["RunReport", "evaluation_at_the_end", "find_runs", "read_run"]
 
 _DEPTH = 3
 _SNAPSHOTS = "snapshots"
@@ -96,10 +99,38 @@ def read_run(folder: Path) -> RunReport:
             continue
         found["epochs_done"] = max(facts.get("epochs_done", 0), found.get("epochs_done", 0))
         facts = {**found, **facts, "epochs_done": found["epochs_done"]}
+    facts |= _newer_return(folder, facts)
     state = _state(facts, running, problems)
     ended_early = state == "interrupted" and _ended_early(folder, facts["epochs_done"])
     state = "finished" if ended_early else state
     return RunReport(folder=folder, state=state, problem="; ".join(problems[:1]), ended_early=ended_early, **facts)
+
+
+def evaluation_at_the_end(folder: Path, epochs_done: int, evaluated: int, metric: str) -> dict[str, Any] | None:
+    """What ``summary.json`` says, with which a run ends, if it is newer than the evaluations on the way.
+
+    Args:
+        folder: Folder of the run.
+        epochs_done: Its finished epochs; a summary of more than these is of an earlier time.
+        evaluated: Finished epochs at the newest evaluation on the way.
+        metric: The number that evaluations are compared by.
+    """
+    path = folder / "summary.json"
+    found = read_json(path) if path.is_file() else {}
+    wanted = {"epochs": int, "env_steps": int, metric: int | float}
+    if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in wanted.items()):
+        return None
+    return found if evaluated < found["epochs"] <= epochs_done else None
+
+
+def _newer_return(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The return at the end of the run, where it is newer than what the metrics say."""
+    for metric in _RETURNS:
+        with contextlib.suppress(SnapshotError, OSError):
+            evaluated = facts.get("newest_return_epoch") or 0
+            if last := evaluation_at_the_end(folder, facts.get("epochs_done", 0), evaluated, metric):
+                return {"newest_return": last[metric], "newest_return_epoch": last["epochs"]}
+    return {}
 
 
 def _ended_early(folder: Path, epochs_done: int) -> bool:

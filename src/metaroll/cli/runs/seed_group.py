@@ -6,18 +6,19 @@ import contextlib
 import dataclasses
 import json
 import shlex
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
+from metaroll.cli.display.consoles import escape, printable
+from metaroll.cli.resources import processors
+from metaroll.cli.runs.child import Child
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, GROUP_FILE
@@ -31,8 +32,7 @@ __all__ = [
     "train_group",
 ]
 
-_POLL_SECONDS = 0.1
-_GRACE_SECONDS = 30.0
+_POLL_SECONDS = 0.2
 _FLAGS = {"epochs": "--epochs", "num_workers": "--num-workers", "transport": "--engine", "ray_address": "--ray-address"}
 """Options of a run that may change when it goes on, and their flags."""
 
@@ -181,49 +181,75 @@ def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], cons
 
 def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
     waiting, failed = list(todo), []
-    running: list[tuple[subprocess.Popen[str], Path]] = []
-    with tempfile.TemporaryDirectory(prefix="metaroll-") as place:
+    running: list[Child] = []
+    with _Progress(console) as progress:
         try:
             while waiting or running:
                 while waiting and len(running) < group.jobs:
                     folder = waiting.pop(0)
-                    running.append((_begin(group, folder, changes, Path(place) / str(len(waiting))), folder))
-                    console.print(f"training {escape(str(folder))}", soft_wrap=True)
-                for process, folder in [entry for entry in running if entry[0].poll() is not None]:
-                    running.remove((process, folder))
-                    complaint = process.communicate()[1].strip()
-                    if process.returncode:
-                        failed.append(folder)
-                    word = f"[bold red]failed[/]: {escape(complaint)}" if process.returncode else "done"
-                    console.print(f"{escape(str(folder))} {word}", soft_wrap=True)
+                    running.append(_begin(group, folder, changes))
+                    progress.say(f"training {escape(str(folder))}")
                 time.sleep(_POLL_SECONDS)
+                ended = [child for child in running if child.returncode is not None]
+                progress.show(running)
+                for child in ended:
+                    running.remove(child)
+                    child.close()
+                    if child.returncode:
+                        failed.append(child.folder)
+                        progress.say(f"{escape(str(child.folder))} [bold red]failed[/]: {escape(child.last_words())}")
+                    else:
+                        progress.say(f"{escape(str(child.folder))} done")
         finally:
-            _end([process for process, _ in running])
+            for child in running:
+                child.terminate()
+            for child in running:
+                child.close()
     if failed:
         names = ", ".join(str(folder) for folder in failed)
         raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {names}")
 
 
-def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any], place: Path) -> subprocess.Popen[str]:
-    config, changed = _changed(group, folder, changes)
-    if folder in group.missing:
-        run_folder.write_config(place, config)
-        options = ["train", config["algo"], config["env"], "--config", str(place / CONFIG_FILE), "--out", str(folder)]
+class _Progress:
+    """Shows the newest epoch of each run: one line per run in a terminal, one line per epoch elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, transient=True) if console.is_terminal and not console.quiet else None
+
+    def __enter__(self) -> _Progress:
+        if self._live is not None:
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._live is not None:
+            self._live.__exit__(*exception)
+
+    def say(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True)
+
+    def show(self, running: Sequence[Child]) -> None:
+        new = [f"{child.folder.name}: {line}" for child in running for line in child.progress()]
+        if self._live is None:
+            for line in new:
+                self._console.print(escape(line), soft_wrap=True)
+        else:
+            lines = [printable(f"{child.folder.name}: {child.newest or 'starting'}") for child in running]
+            self._live.update(Group(*(Text(line, overflow="ellipsis") for line in lines)))
+
+
+def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
+    begins = folder in group.missing
+    if begins:
+        seed = str(group.seeds[group.folders.index(folder)])
+        algo, env, file = group.config["algo"], group.config["env"], str(group.folder / GROUP_FILE)
+        arguments = ["train", algo, env, "--config", file, "--seed", seed, "--out", str(folder)]
+        if group.config["run"]["torch_threads"] is None:
+            arguments += ["--torch-threads", str(max(1, processors().usable // group.jobs))]
     else:
-        pairs = [(_FLAGS[name], str(value)) for name, value in changed.items() if value is not None]
-        options = ["resume", str(folder), *(text for pair in pairs for text in pair)]
-    command = (sys.executable, "-m", "metaroll.cli.main", *options, "--quiet")
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=subprocess.PIPE, text=True)
-
-
-def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Let processes that are left end in order, so that their runs can be resumed."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.communicate(timeout=_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        _, changes = _changed(group, folder, changes)
+        arguments = ["resume", str(folder)]
+    # Where a run goes on, an engine without a cluster leaves out the address by itself.
+    pairs = [(_FLAGS[name], str(value)) for name, value in changes.items() if begins or value is not None]
+    return Child([*arguments, *(text for pair in pairs for text in pair)], folder, folder / run_folder.LOG_FILE)

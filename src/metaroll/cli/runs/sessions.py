@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from metaroll.cli.arguments import UsageError, blame_input
+from metaroll.cli.display.consoles import escape, make_console
 from metaroll.cli.display.evaluation_tables import show_study, success_values
 from metaroll.cli.display.progress import TrainingDisplay
 from metaroll.cli.display.summary import closing_panel, draw_pictures, evaluation_values, print_json
 from metaroll.cli.experiment import demo, experiments
-from metaroll.cli.experiment.task_split import describe_split, split_of, warn_of_equal_tasks, write_split
+from metaroll.cli.options import UsageError, blame_input
+from metaroll.cli.runs.cluster_watch import watched
 from metaroll.cli.runs.run_config import check_same_run, flat_values
-from metaroll.envs.lookup.registry import is_varied
+from metaroll.diagnostics.task_differences import tasks_do_not_differ
+from metaroll.envs.lookup.entry_points import is_entry_point
+from metaroll.envs.lookup.registry import get_family, has_family, is_varied
 from metaroll.errors import SnapshotError
-from metaroll.tasks.leak_guard import SplitReport
+from metaroll.rollouts.workers.ray_session import head_address
+from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.training.algorithms.description import BuildOptions
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.store.files import write_json
@@ -33,7 +38,7 @@ from metaroll.training.store.run_folder import (
     refuse_existing,
     write_config,
 )
-from metaroll.training.store.run_store import check_metrics
+from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 
 __all__ = ["continue_run", "evaluate_run", "restored_run", "start"]
@@ -61,17 +66,17 @@ def _start(
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
             experiment = experiments.build(config, folder, callbacks=(display,))
-            split = split_of(experiment.algo, experiment.evaluator)
+            split = _split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(lock_run(folder))
             if prepare is not None:
                 prepare(folder, config["command"])
             write_config(folder, config)
-            write_split(folder, split)
-        stack.enter_context(_resumable(folder))
+            _write_split(folder, split)
+        stack.enter_context(_resumable(folder, config))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
         _announce(config, experiment.algo, folder, console, split)
-        warn_of_equal_tasks(config, console)
+        _warn_of_equal_tasks(config, console)
         with display:
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         _finish(config, experiment, folder, display, console, as_json, split)
@@ -97,12 +102,12 @@ def continue_run(
             if epochs < done:
                 raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
             experiment = experiments.build(config, folder, callbacks=(display,))
-        stack.enter_context(_resumable(folder))
+        stack.enter_context(_resumable(folder, config))
         stack.enter_context(contextlib.closing(experiment.runner))
         stack.enter_context(experiments.torch_threads(config))
         with blame_input():
             experiment.runner.restore(folder, done)
-            split = split_of(experiment.algo, experiment.evaluator)
+            split = _split_of(config, experiment.algo, experiment.evaluator)
             write_config(folder, config)
         if done >= epochs:
             console.print(
@@ -110,6 +115,7 @@ def continue_run(
             )
         else:
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
+            _show_notes(config, epochs, console)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
             experiment.runner.resume(n_epochs=epochs)
@@ -124,14 +130,20 @@ def evaluate_run(
     num_tasks: int | None,
     changes: Mapping[str, Any],
     from_epoch: int | None = None,
+    out: Path | None = None,
 ) -> None:
-    """Evaluate a snapshot in ``folder``; nothing of the run itself is changed."""
-    config = _checked(config, folder)
+    """Evaluate a snapshot in ``folder``, and write the results there or to ``out``; the run itself is not changed."""
+    config, out = _checked(config, folder), folder if out is None else out
     with blame_input():
         _, test_tasks = experiments.split_tasks(config, num_tasks)
+        if num_tasks is not None and not test_tasks:
+            raise UsageError(
+                f"--num-tasks is for runs with held-out tasks; this one is evaluated in {config['env']} as it is: ask "
+                "for more episodes with --episodes N instead"
+            )
         evaluator = experiments.build_evaluator(config, test_tasks, **changes)
         experiment = experiments.build(config)
-        split = split_of(experiment.algo, evaluator)
+        split = _split_of(config, experiment.algo, evaluator)
     with contextlib.closing(experiment.runner), contextlib.closing(evaluator), experiments.torch_threads(config):
         with blame_input():
             epoch = _restore_newest(config, experiment, folder, from_epoch)
@@ -147,10 +159,11 @@ def evaluate_run(
         **({} if split is None else {"task_split": split.to_dict()}),
         "versions": package_versions(),
     }
-    write_json(folder / "evaluation.json", summary)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "evaluation.json", summary)
     if study is not None:
         show_study(console, study, success)
-    pictures = draw_pictures(folder / "evaluation.png", result, console, study=study)
+    pictures = draw_pictures(out / "evaluation.png", result, console, study=study)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
     if as_json:
         print_json(summary)
@@ -209,63 +222,60 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     title = f"{config['algo']} learns {config['env']} (seed {config['run']['seed']})"
     updates = config["algorithm"].get("num_steps_per_epoch", 0)
-    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=config["algo"] == "pearl")
+    return TrainingDisplay(
+        console, title, config["run"]["epochs"], updates, adapts=get_algorithm(config["algo"]).adapts
+    )
 
 
 def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console, split: SplitReport | None) -> None:
     algorithm = config["algorithm"]
+    amount = get_algorithm(config["algo"]).amount(algo, algorithm)
+    _show_notes(config, config["run"]["epochs"], console)
     if split is None:
         num_tasks = algorithm["num_test_tasks"]
         where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
         draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
         if draws and not is_varied(config["env"]):
             where = "held-out domain parameters"
-        elif config["algo"] == "epopt" and not num_tasks:
-            console.print(
-                "[yellow]nothing is drawn:[/] all rollouts are of the environment as it is, of which EPOpt then "
-                "prefers the unlucky ones; say what varies: --randomize-param NAME=LOW:HIGH",
-                soft_wrap=True,
-            )
         console.print(
-            f"{config['algo']} on {config['env']}: {_amount(config, algo)}\nrun folder {escape(str(folder))}\n"
+            f"{config['algo']} on {config['env']}: {amount}\nrun folder {escape(str(folder))}\n"
             f"return: in training, and without noise in {where} [95 % interval]\n",
             soft_wrap=True,
         )
         return
-    gibibytes = algo.memory_when_full / 2**30
     where = "test tasks" if split.overlaps else "held-out tasks"
     console.print(
-        f"{config['algo']} on {config['env']}: {describe_split(split)}\n"
-        f"run folder {escape(str(folder))}; replay data grow to at most {gibibytes:.1f} GiB\n"
+        f"{config['algo']} on {config['env']}: {_describe_split(split)}\n"
+        f"run folder {escape(str(folder))}; {amount}\n"
         f"return: on {where}, before adaptation -> after it [95 % interval]\n",
         soft_wrap=True,
     )
 
 
-def _amount(config: Mapping[str, Any], algo: Any) -> str:
-    """What one epoch of an algorithm that does not adapt takes."""
-    algorithm = config["algorithm"]
-    if config["algo"] == "hill-climbing":
-        each = algo.num_domains * algo.num_init_states_per_domain
-        return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
-    if config["algo"] == "distill":
-        return f"{algorithm['steps_per_epoch']} steps per epoch, labeled by {algorithm['teacher']}"
-    of_epopt = config["algo"] == "epopt"
-    amount = f"{algorithm['rollouts_per_epoch']} rollouts" if of_epopt else f"{algorithm['steps_per_epoch']} steps"
-    return f"{amount} per epoch, gradients by {algo.gradients}"
+def _show_notes(config: Mapping[str, Any], epochs: int, console: Console) -> None:
+    """What a user should know of the algorithm before training."""
+    for note in get_algorithm(config["algo"]).notes(BuildOptions.of(config), epochs):
+        console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
 
 
 @contextlib.contextmanager
-def _resumable(folder: Path) -> Iterator[None]:
-    """Tell who handles errors and Ctrl-C how the run can be continued."""
+def _resumable(folder: Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Tell who handles errors and Ctrl-C how the run can be continued; a Ray cluster that is lost is an error."""
+    resume = f"metaroll resume {shlex.quote(str(folder))}"
+
+    def lost(address: str) -> None:
+        text = f"the Ray cluster at {address} does not answer any more; what was saved is kept; continue with: {resume}"
+        make_console(stderr=True).print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+
     try:
-        yield
+        with watched(head_address, lost) if config["run"]["transport"] == "ray" else contextlib.nullcontext():
+            yield
     except SnapshotError:
         raise  # it says itself what can be done
     except BaseException as error:
         # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
         if latest(folder) is not None or not (folder / "metrics.jsonl").exists():
-            error.resume_command = f"metaroll resume {shlex.quote(str(folder))}"  # type: ignore[attr-defined]
+            error.resume_command = resume  # type: ignore[attr-defined]
         raise
 
 
@@ -293,9 +303,10 @@ def _finish(
     elif result is None:  # nothing was left to train, or the last epoch was not evaluated
         result = experiment.evaluator.evaluate(experiment.algo)
     epochs, ending = config["run"]["epochs"], {}
-    if getattr(experiment.algo, "converged", False) and experiment.algo.num_epochs < epochs:
-        epochs, ending = experiment.algo.num_epochs, {"ended_early": True}
-        console.print(f"ended after {epochs} epochs: the last returns are all alike (--stop-std)")
+    ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
+    if ended is not None and ended[0] < epochs:
+        epochs, ending = ended[0], {"ended_early": True}
+        console.print(f"ended after {epochs} epochs: {ended[1]}")
     summary = {
         **_identity(config),
         "epochs": epochs,
@@ -313,3 +324,38 @@ def _finish(
     console.print(closing_panel(summary, folder, pictures, further))
     if as_json:
         print_json(summary)
+
+
+def _split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitReport | None:
+    """The report of the leak guard; ``None`` for algorithms that do not adapt.
+
+    Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
+    """
+    if not get_algorithm(config["algo"]).adapts:
+        return None
+    return check_split(algo.train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")
+
+
+def _describe_split(report: SplitReport) -> str:
+    """The report in words; where training tasks are tested on, what that means."""
+    if not report.overlaps:
+        return str(report)
+    numbers = f"{report.num_train} training and {report.num_test} test tasks, {len(report.overlaps)} in both"
+    return f"{numbers}, as the family was published: returns do not tell what happens in new tasks"
+
+
+def _write_split(folder: Path, report: SplitReport | None) -> None:
+    """Write the report into the folder of the run."""
+    if report is not None:
+        write_json(folder / TASK_SPLIT_FILE, report.to_dict())
+
+
+def _warn_of_equal_tasks(config: Mapping[str, Any], console: Console) -> None:
+    """Say so if the tasks of a user's own family are all the same in a few steps; ours are known to differ."""
+    name = config["env"]
+    if not is_entry_point(name) or not has_family(name):
+        return
+    finding = tasks_do_not_differ(get_family(name), config["run"]["seed"])
+    if finding is not None:
+        text = f"[yellow]the tasks of {escape(name)} do not differ:[/] {escape(finding)}"
+        console.print(f"{text}; `metaroll check {escape(name)}` looks closer\n", soft_wrap=True)

@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typing import Any
 from metaroll.errors import ClusterError
 from metaroll.rollouts.workers.cluster_probe import check_address, check_answer
 
-__all__ = ["RaySession", "check_cluster", "join", "require_ray"]
+__all__ = ["RaySession", "check_cluster", "head_address", "join", "require_ray"]
 
 _CHECK_S, _LOST_S = 5.0, 30.0
 """Time between two questions whether the head is there, and after which it is given up (after 60 s, Ray ends us)."""
@@ -278,6 +279,14 @@ def _connect(ray: Any, target: str | None, num_cpus: int) -> None:
         ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
     else:
         ray.init(address=target, **quiet)
+
+
+def head_address() -> str | None:
+    """``HOST:PORT`` of the head of the cluster that this process is connected to; ``None`` without a connection."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return None
+    return ray.get_runtime_context().gcs_address
 
 
 def _job(ray: Any) -> tuple[str, str]:

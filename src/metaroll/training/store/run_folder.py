@@ -20,6 +20,7 @@ from typing import Any
 
 from metaroll.data.atomic_files import temporary_path, write_atomic
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.training.store.yaml_files import read_yaml
 
 __all__ = [
     "CONFIG_FILE",
@@ -27,6 +28,7 @@ __all__ = [
     "EVALUATION_FILE",
     "GROUP_FILE",
     "LOCK_FILE",
+    "LOG_FILE",
     "SUMMARY_FILE",
     "TASK_SPLIT_FILE",
     "RunLock",
@@ -37,7 +39,6 @@ __all__ = [
     "lock_run",
     "package_versions",
     "read_config",
-    "read_yaml",
     "refuse_existing",
     "refuse_foreign",
     "write_config",
@@ -53,6 +54,8 @@ SUMMARY_FILE = "summary.json"
 EVALUATION_FILE = "evaluation.json"
 """Written by an evaluation of a finished or stopped run."""
 LOCK_FILE = ".lock"
+LOG_FILE = ".output.log"
+"""What a run of a group in a process of its own has said."""
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
 CONFIG_FORMAT = 1
 _HEADER = "# Written by metaroll; `metaroll resume` and `metaroll evaluate` rebuild the whole run from this file.\n"
@@ -74,7 +77,7 @@ _OWN_FILES = (
 )
 _OWN_SNAPSHOTS = re.compile(r"\d{6,}(\.abandoned)?|\.\d{6,}\.old|\.tmp-\d{6,}")
 # Left by a run that ended before it began.
-_NOTHING = re.compile(rf"{re.escape(LOCK_FILE)}|\.{re.escape(CONFIG_FILE)}\.(.+\.)?tmp")
+_NOTHING = re.compile(rf"{re.escape(LOCK_FILE)}|{re.escape(LOG_FILE)}|\.{re.escape(CONFIG_FILE)}\.(.+\.)?tmp")
 
 
 # -- who may write -----------------------------------------------------------------------------------------------------
@@ -338,24 +341,6 @@ def _dumper() -> type:
 
     Dumper.add_representer(list, lambda dumper, row: dumper.represent_sequence("tag:yaml.org,2002:seq", row, True))
     return Dumper
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """A YAML file that holds names and values."""
-    import yaml
-
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}")
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        detail = " ".join(str(error).split())
-        raise ValueError(f"{path} is not valid YAML: {detail}") from error
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise ValueError(f"{path} must hold lines `name: value`, got {type(document).__name__}")
-    return document
 
 
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:

@@ -8,12 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from metaroll.cli.arguments import UsageError, asks_for_help, blame_input, peek_option, take_positionals
-from metaroll.cli.display.output_options import Output, flags_of, parse_options, unset
-from metaroll.cli.experiment.presets import ALGORITHM_NAMES, example_envs
-from metaroll.cli.options import options_class
+from metaroll.cli.options import (
+    Output,
+    UsageError,
+    asks_for_help,
+    blame_input,
+    file_to_write,
+    flags_for,
+    flags_of,
+    options_class,
+    parse_options,
+    peek_option,
+    take_positionals,
+    unset,
+)
 from metaroll.cli.runs import run_config, seed_group
-from metaroll.errors import unknown_name
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
 from metaroll.training.store import run_folder
 
 __all__ = ["demo", "evaluate", "resume", "train"]
@@ -24,6 +34,7 @@ _AsBefore = Annotated[int | None, unset("INT", "as before")]
 _Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
 _AsTrained = Annotated[int | None, unset("INT", "as in training")]
 _Folder = Annotated[str | None, unset("DIR", "runs/ALGO-ENV-SEED")]
+_RunFolder = Annotated[str | None, unset("DIR", "the folder of the run")]
 _File = Annotated[str | None, unset("FILE", "none")]
 _Engine = Annotated[Literal["auto", "serial", "process", "ray"] | None, unset("{auto,serial,process,ray}", "as before")]
 _Address = Annotated[str | None, unset("HOST:PORT", "as before")]
@@ -103,6 +114,8 @@ class _EvaluateArguments:
     """Seed of the evaluation's rollouts."""
     from_epoch: _Newest = None
     """Evaluate the agent as it was after this epoch."""
+    out: _RunFolder = None
+    """Folder for the results."""
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
@@ -143,9 +156,14 @@ def train(arguments: Sequence[str]) -> None:
     kind = dataclasses.make_dataclass("_TrainArguments", [("output", Output), ("files", _Files), *sections.items()])
     about = f"{usage}\n\nDefaults shown are those of {algo} in {env}."
     given: Any = parse_options(kind, rest, f"metaroll train {algo} {env}", about)
-    values = {o.name: getattr(getattr(given, o.section), o.name) for o in options}
+    typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
+    values = {}
+    for option in options:
+        value = getattr(getattr(given, option.section), option.name)
+        if value != config[option.section][option.name] or typed & flags_for(option):
+            values[option.name] = value
     with blame_input():
-        config = experiments.resolve(algo, env, [("the options", values)])
+        config = experiments.resolve(algo, env, [*layers, ("the options", values)])
         experiments.require_at_least({"--seeds": given.files.seeds, "--jobs": given.files.jobs}, 1)
         group = _group(config, given.files) if given.files.seeds > 1 else None
         folder = _default_folder(config) if given.files.out is None else _folder(given.files.out)
@@ -180,9 +198,7 @@ def _show_group(group: seed_group.SeedGroup, summaries: Sequence[Mapping[str, An
 def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
     """The two names and the other arguments; ``--help`` works without names, with the first of each."""
     names, rest = take_positionals(arguments, 2)
-    if names and names[0] not in ALGORITHM_NAMES:
-        raise unknown_name("algorithm", names[0], ALGORITHM_NAMES)
-    algo = names[0] if names else ALGORITHM_NAMES[0]
+    algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
     if len(names) < 2 and not asks_for_help(rest):
         known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(example_envs(algo))}"
         missing = "the environment is" if names else "both names are"
@@ -245,7 +261,7 @@ def evaluate(arguments: Sequence[str]) -> None:
         counts = {name: getattr(given, name) for name in ("episodes", "adapted_episodes", "num_tasks", "repetitions")}
         require_at_least({"--" + name.replace("_", "-"): value for name, value in counts.items()}, 1)
         require_at_least({"--seed": given.seed}, 0)
-    adapts = config["algo"] == "pearl"
+    adapts = get_algorithm(config["algo"]).adapts
     for name in () if adapts else ("repetitions", "adapted_episodes"):
         if getattr(given, name) is not None:
             flag = "--" + name.replace("_", "-")
@@ -254,7 +270,11 @@ def evaluate(arguments: Sequence[str]) -> None:
     changes = {episodes: given.episodes, "repetitions": given.repetitions, "seed": given.seed}
     changes["n_test_rollouts"] = given.adapted_episodes
     changes = {name: value for name, value in changes.items() if value is not None}
-    evaluate_run(config, folder, given.output.console(), given.output.json, given.num_tasks, changes, given.from_epoch)
+    with blame_input():
+        out = folder if given.out is None else _folder(given.out)
+        file_to_write("--out", str(out / "evaluation.json"), [".json"])
+    console = given.output.console()
+    evaluate_run(config, folder, console, given.output.json, given.num_tasks, changes, given.from_epoch, out)
 
 
 def _run_folder_name(kind: type, arguments: Sequence[str], usage: str) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""Checks that a driver could crash or hang: each runs in a process of its own, with a time limit."""
+"""What a driver could crash or hang: each runs in a process of its own, with a time limit."""
 
 from __future__ import annotations
 
@@ -10,13 +10,30 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from metaroll.cli.doctor.health_checks import one_line
+__all__ = [
+    "BACKENDS",
+    "MUJOCO_ENV",
+    "MUJOCO_GL",
+    "Probe",
+    "main",
+    "one_line",
+    "picture_problem",
+    "probe_backend",
+    "without_screen",
+]
 
-__all__ = ["Probe", "main", "probe_gpu", "probe_picture"]
+MUJOCO_ENV = "HalfCheetah-v5"
+"""What is drawn to find out whether MuJoCo draws."""
+
+MUJOCO_GL = "MUJOCO_GL"
+"""The variable that says what MuJoCo draws with."""
+
+BACKENDS = {"egl": "libegl1", "osmesa": "libosmesa6"}
+"""What MuJoCo can draw with where there is no screen (OSMesa without a GPU, too) -> package of Debian that has it."""
 
 _GRACE_S = 2.0
 
@@ -44,7 +61,7 @@ class Probe:
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "metaroll.cli.doctor.probes", name, str(seconds), *arguments],
+            [sys.executable, "-P", "-m", "metaroll.cli.probes", name, str(seconds), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -90,7 +107,52 @@ class Probe:
         self.close()
 
 
-def probe_gpu() -> dict[str, Any]:
+def probe_backend(backend: str, seconds: float) -> Probe:
+    """Draws a picture by MuJoCo with one of ``BACKENDS``."""
+    return Probe("picture", MUJOCO_ENV, seconds=seconds, environment={MUJOCO_GL: backend})
+
+
+def picture_problem(answer: Mapping[str, Any]) -> str:
+    """Why the answer of a probe ``picture`` is no picture; empty if it is one."""
+    return str(answer.get("error") or ("the picture is blank" if answer.get("blank") else ""))
+
+
+@contextlib.contextmanager
+def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
+    """For the time of the block MuJoCo draws with the first of ``BACKENDS`` that works here, which is returned.
+
+    ``None``, and all is left as it is, where MuJoCo is not in use, MUJOCO_GL says what to take, there is a screen, or
+    none of them works (drawing then says what is wrong).
+    """
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if "mujoco" not in sys.modules or os.environ.get(MUJOCO_GL) or screen or not sys.platform.startswith("linux"):
+        yield None
+        return
+    for backend in BACKENDS:
+        with probe_backend(backend, seconds) as probe:
+            if not picture_problem(probe.answer()):
+                break
+    else:
+        yield None
+        return
+    os.environ[MUJOCO_GL] = backend
+    try:
+        yield backend
+    finally:
+        del os.environ[MUJOCO_GL]
+
+
+def one_line(error: BaseException) -> str:
+    """Kind and message of an error, shortened to a line."""
+    try:
+        message = " ".join(str(error).split())
+    except Exception:  # errors of OpenGL cannot always say what they are
+        message = ""
+    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def _probe_gpu() -> dict[str, Any]:
     """GPUs that torch can compute on: ``{"devices": [{"name", "total", "free"}]}``."""
     import torch
 
@@ -103,7 +165,7 @@ def probe_gpu() -> dict[str, Any]:
     return {"devices": devices}
 
 
-def probe_picture(env_id: str) -> dict[str, Any]:
+def _probe_picture(env_id: str) -> dict[str, Any]:
     """Draws a picture of an environment without a window: ``{"shape", "blank", "backend"}``."""
     import gymnasium
 
@@ -118,7 +180,7 @@ def probe_picture(env_id: str) -> dict[str, Any]:
     }
 
 
-_PROBES: dict[str, Callable[..., dict[str, Any]]] = {"gpu": probe_gpu, "picture": probe_picture}
+_PROBES: dict[str, Callable[..., dict[str, Any]]] = {"gpu": _probe_gpu, "picture": _probe_picture}
 
 
 def main(name: str, seconds: float, *arguments: str) -> None:

@@ -1,16 +1,18 @@
-"""Tuned values per algorithm and environment: plain data, keyed by the names of the options that they set."""
+"""PEARL by name: its presets, its networks, training tasks and held-out ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from metaroll.errors import unknown_name
+from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions
 
-__all__ = ["ALGORITHM_NAMES", "example_envs", "get_preset", "preset_names"]
+if TYPE_CHECKING:
+    from metaroll.learners.pearl import PEARL
+    from metaroll.types import EnvSpec, EnvUpdate
 
-ALGORITHM_NAMES = ("pearl", "ppo", "epopt", "distill", "hill-climbing")
-"""Algorithms that ``metaroll train`` knows."""
+__all__ = ["PEARLDescription"]
 
 # What the documented constructor leaves without a default, and the sizes that the original uses in every environment.
 _PEARL: dict[str, Any] = {
@@ -84,43 +86,10 @@ _RANDOM_BODIES: dict[str, Any] = {
     "repetitions": 2,
 }
 
-# Those of Stable-Baselines3 (its defaults); observations and returns are normalized.
-_PPO: dict[str, Any] = {"hidden_sizes": (64, 64), "init": "orthogonal", "epochs": 100}
-
-# 15,000 rollouts; in the last two thirds of the epochs the worst tenth alone counts.
-_EPOPT: dict[str, Any] = {
-    **_PPO,
-    "epochs": 150,
-    "warm_up_epochs": 50,
-    "lr_decay_epochs": 150,
-    "batch_size": 250,
-    "discount": 0.98,
-    "randomize": "default",
-}
-
-# A GRU of 64 units.
-_DISTILL: dict[str, Any] = {"hidden_sizes": (64,), "init": "orthogonal", "epochs": 50}
-
-# A linear policy.
-_CLIMBING: dict[str, Any] = {"hidden_sizes": (), "init": "orthogonal", "epochs": 100}
-
-_BASES = {"pearl": _PEARL, "ppo": _PPO, "epopt": _EPOPT, "distill": _DISTILL, "hill-climbing": _CLIMBING}
-
-_PRESETS: dict[tuple[str, str], dict[str, Any]] = {
-    ("hill-climbing", "CartPole-v1"): _CLIMBING,
-    # 200,000 steps: 100 epochs of 10 episodes.
-    ("ppo", "Pendulum-v1"): {
-        **_PPO,
-        "steps_per_epoch": 2000,
-        "learning_rate": 1e-3,
-        "lr_decay_epochs": 100,
-        "discount": 0.95,
-        "init_std": 0.5,
-    },
-    # 1 million steps: 500 epochs of two episodes.
-    ("ppo", "HalfCheetah-v5"): {**_PPO, "steps_per_epoch": 2000, "batch_size": 80, "epochs": 500},
-    ("pearl", "point-robot"): _POINT_ROBOT,
-    ("pearl", "sparse-point-robot"): {
+# Effective values of the reference configurations (Rakelly et al. 2019, arXiv:1903.08254, code "oyster").
+_PRESETS: dict[str, dict[str, Any]] = {
+    "point-robot": _POINT_ROBOT,
+    "sparse-point-robot": {
         **_POINT_ROBOT,
         "num_steps_prior": 100,
         "num_steps_posterior": 900,
@@ -137,7 +106,7 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "n_exploration_traj": 19,
         "num_prior_episodes": 5,
     },
-    ("pearl", "cheetah-vel"): {
+    "cheetah-vel": {
         **_ROBOT,
         "num_train_tasks": 100,
         "num_test_tasks": 30,
@@ -145,39 +114,76 @@ _PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         "embedding_batch_size": 100,
         "embedding_mini_batch_size": 100,
     },
-    ("pearl", "cheetah-dir"): {
+    "cheetah-dir": {
         **_TWO_DIRECTIONS,
         "num_steps_per_epoch": 2000,
         "num_steps_prior": 1000,
         "num_extra_rl_steps_posterior": 1000,
     },
-    ("pearl", "ant-dir"): _TWO_DIRECTIONS,
-    ("pearl", "ant-goal"): {
+    "ant-dir": _TWO_DIRECTIONS,
+    "ant-goal": {
         **_ROBOT,
         "num_train_tasks": 150,
         "num_test_tasks": 30,
         "meta_batch_size": 10,
         "kl_lambda": 1.0,
     },
-    ("pearl", "humanoid-dir"): {**_ROBOT, "num_train_tasks": 100, "num_test_tasks": 30},
-    ("pearl", "hopper-rand-params"): _RANDOM_BODIES,
-    ("pearl", "walker-rand-params"): _RANDOM_BODIES,
+    "humanoid-dir": {**_ROBOT, "num_train_tasks": 100, "num_test_tasks": 30},
+    "hopper-rand-params": _RANDOM_BODIES,
+    "walker-rand-params": _RANDOM_BODIES,
 }
-"""Effective values of the reference configurations (Rakelly et al. 2019, arXiv:1903.08254, code "oyster")."""
 
 
-def preset_names(algo: str) -> list[str]:
-    """Environments that have a preset for ``algo``."""
-    return sorted(env for name, env in _PRESETS if name == algo)
+class PEARLDescription(AlgorithmDescription):
+    """PEARL, which learns in families of tasks."""
 
+    name = "pearl"
+    adapts = True
+    common = _PEARL
+    presets = _PRESETS
 
-def example_envs(algo: str) -> list[str]:
-    """Environments to begin with: those that have a preset, else a simulated system that needs none."""
-    return preset_names(algo) or ["qcp-st"]
+    def learner(self) -> type[PEARL]:
+        from metaroll.learners.pearl import PEARL
 
+        return PEARL
 
-def get_preset(algo: str, env: str) -> Mapping[str, Any]:
-    """Option name -> value for ``algo`` in ``env``; without a preset for ``env`` the values that all presets share."""
-    if algo not in ALGORITHM_NAMES:
-        raise unknown_name("algorithm", algo, ALGORITHM_NAMES)
-    return dict(_PRESETS.get((algo, env), _BASES[algo]))
+    def sizes(self, env: str) -> Mapping[str, Any]:
+        from metaroll.training.algorithms.building import family_sizes
+
+        return family_sizes(env)
+
+    def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
+        from metaroll.training.algorithms.building import family_tasks
+
+        return family_tasks(given, num_test)
+
+    def build(self, given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> PEARL:
+        from metaroll.learners.pearl import PEARL
+        from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+        from metaroll.policies.networks import MLPEncoder, QFunction
+        from metaroll.training.algorithms.building import common_arguments, network_generator
+        from metaroll.types import EnvSpec
+
+        latent_dim, sizes, init = given.values["latent_dim"], given.hidden_sizes, given.init
+        environment = train[0]()
+        try:
+            spec = EnvSpec.from_env(environment)
+        finally:
+            environment.close()
+        augmented = PEARL.augment_env_spec(spec, latent_dim)
+        value_spec = cast("EnvSpec", PEARL.get_env_spec(spec, latent_dim, "vf"))
+        generator = network_generator(given)
+        algo = PEARL(
+            env=train,
+            inner_policy=TanhGaussianMLPPolicy(augmented, hidden_sizes=sizes, init=init, generator=generator),
+            qf=QFunction(augmented, hidden_sizes=sizes, init=init, generator=generator),
+            vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
+            encoder_class=functools.partial(MLPEncoder, init=init),
+            **common_arguments(given, test),
+            **given.values,
+        )
+        algo.to(given.device)
+        return algo
+
+    def amount(self, algo: PEARL, values: Mapping[str, Any]) -> str:
+        return f"replay data grow to at most {algo.memory_when_full / 2**30:.1f} GiB"

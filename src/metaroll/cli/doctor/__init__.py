@@ -1,1 +1,0 @@
-"""``metaroll doctor``."""

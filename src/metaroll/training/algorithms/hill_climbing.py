@@ -1,0 +1,108 @@
+"""Hill climbing by name: its preset, its policy, and what randomizes its environment."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions, setup_of
+
+if TYPE_CHECKING:
+    from metaroll.learners.hill_climbing import HillClimbing
+    from metaroll.types import EnvUpdate
+
+__all__ = ["HillClimbingDescription", "HillClimbingSetup"]
+
+# A linear policy.
+_COMMON: dict[str, Any] = {"hidden_sizes": (), "init": "orthogonal", "epochs": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HillClimbingSetup:
+    """What hill climbing is told beside the arguments of its constructor.
+
+    Args:
+        hidden_nonlinearity: Activation of the hidden layers.
+        randomize: Train in, and evaluate on, random domain parameters of a simulated system.
+        randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
+            takes the place of randomize.
+        num_test_tasks: Number of held-out sets of domain parameters (null: 20 of them).
+    """
+
+    hidden_nonlinearity: Literal["tanh", "relu"] = "tanh"
+    randomize: Literal["none", "default", "conservative"] = "none"
+    randomize_param: Sequence[str] = ()
+    num_test_tasks: int | None = None
+
+
+class HillClimbingDescription(AlgorithmDescription):
+    """Hill climbing over the parameters of a policy, in one environment or in random domains of it."""
+
+    name = "hill-climbing"
+    common = _COMMON
+    presets: Mapping[str, Mapping[str, Any]] = {"CartPole-v1": _COMMON}
+
+    def learner(self) -> type:
+        from metaroll.learners.hill_climbing import HillClimbing
+
+        return HillClimbing
+
+    def option_sources(self) -> Sequence[tuple[type, Collection[str]]]:
+        return ((HillClimbingSetup, ()),)
+
+    def sizes(self, env: str) -> Mapping[str, Any]:
+        from metaroll.envs.lookup.registry import is_varied
+        from metaroll.training.algorithms.building import env_sizes
+
+        if is_varied(env):
+            raise ValueError(
+                f"hill-climbing learns in one environment, or in random domains of it, got the family of tasks {env!r};"
+                " take a Gymnasium id or a simulated system such as qcp-st, or train ppo in the family"
+            )
+        return env_sizes(env)
+
+    def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
+        from metaroll.training.algorithms.building import training_tasks
+
+        setup = setup_of(HillClimbingSetup, given.values)
+        held_out = setup.num_test_tasks if num_test is None else num_test
+        return training_tasks(given, setup.randomize, setup.randomize_param, None, held_out)
+
+    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> HillClimbing:
+        from metaroll.learners.hill_climbing import HillClimbing
+        from metaroll.training.algorithms.building import (
+            common_arguments,
+            make_policy,
+            network_generator,
+            own_arguments,
+            spec_of,
+        )
+
+        setup, spec = setup_of(HillClimbingSetup, given.values), spec_of(given.env)
+        if given.device != "cpu":
+            raise ValueError(
+                f"hill-climbing acts, and takes no gradient steps: device must be cpu, got {given.device!r}"
+            )
+        policy = make_policy(spec, given, "mlp", setup.hidden_nonlinearity, network_generator(given), learn_std=False)
+        arguments = own_arguments(HillClimbing, given.values)
+        return HillClimbing(spec, policy, **common_arguments(given, test), **arguments)
+
+    def environment(self, given: BuildOptions, train: Any) -> Any:
+        """The sampler draws domains from the wrapper that randomizes the environment."""
+        return given.env if train is None else functools.partial(_randomized, given.env, train)
+
+    def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
+        each = algo.num_domains * algo.num_init_states_per_domain
+        return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
+
+    def ended_early(self, algo: HillClimbing) -> tuple[int, str] | None:
+        return (algo.num_epochs, "the last returns are all alike (--stop-std)") if algo.converged else None
+
+
+def _randomized(env: str, randomizer: Any) -> Any:
+    from metaroll.envs.lookup.slot_factory import make_env
+    from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
+
+    return DomainRandWrapperLive(make_env(env), randomizer)
