@@ -210,13 +210,13 @@ class PPO(RLAlgorithm):
 
         self._told = _privileges(privileged, self.domain_params)
         self._policy = _wrapped(policy, self._config.normalize_observations, scale_actions, self._told, self.env_spec)
-        generator = torch_generator(derive_seed("ppo critic", self.seed))
-        self._critic = self._default_critic(generator) if critic is None else critic
+        inputs = self.env_spec.obs_dim + len(self.domain_params)
+        self._critic = _default_critic(inputs, derive_seed("ppo critic", self.seed)) if critic is None else critic
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
         self._critic.to(self._device)
         _check_policy(self._policy, self.env_spec)
-        _check_critic(self._critic, self.env_spec.obs_dim + len(self.domain_params), self._device)
+        _check_critic(self._critic, inputs, self._device)
         self._gradients = _kind_of_gradients(gradients, self._policy.policy, self._critic)
         self._trainer = self._make_trainer()
 
@@ -281,7 +281,7 @@ class PPO(RLAlgorithm):
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
         self._normalizer.learn_observations(data)
         self._num_epochs += 1
-        self._check_finite(metrics)
+        _check_finite((self._policy, self._critic), metrics, self._num_epochs)
         returns = data.episode_returns
         return {
             "return": float(returns.mean()),
@@ -351,10 +351,6 @@ class PPO(RLAlgorithm):
         self._batch_generator.bit_generator.state = tree["batches"]
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
 
-    def _default_critic(self, generator: torch.Generator) -> MLP:
-        width = self.env_spec.obs_dim + len(self.domain_params)
-        return MLP(width, 1, (64, 64), "tanh", init="orthogonal", generator=generator)
-
     def _make_trainer(self) -> Trainer:
         policy: Any = self._policy.policy
         if self._gradients == "numpy":
@@ -391,14 +387,19 @@ class PPO(RLAlgorithm):
         )
         return batch, 1.0 - float(advantages.var()) / spread if spread > 0 else math.nan
 
-    def _check_finite(self, metrics: Mapping[str, float]) -> None:
-        weights = [*self._policy.parameters(), *self._critic.parameters()]
-        if all(map(math.isfinite, metrics.values())) and all(bool(torch.isfinite(w).all()) for w in weights):
-            return
-        raise InvalidValueError(
-            f"losses or weights are not finite any more after {self._num_epochs} epochs ({dict(metrics)}); lower "
-            "learning_rate, and resume from the last snapshot"
-        )
+
+def _default_critic(inputs: int, seed: int) -> MLP:
+    return MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=torch_generator(seed))
+
+
+def _check_finite(modules: Sequence[nn.Module], metrics: Mapping[str, float], num_epochs: int) -> None:
+    weights = [weight for module in modules for weight in module.parameters()]
+    if all(map(math.isfinite, metrics.values())) and all(bool(torch.isfinite(w).all()) for w in weights):
+        return
+    raise InvalidValueError(
+        f"losses or weights are not finite any more after {num_epochs} epochs ({dict(metrics)}); lower learning_rate, "
+        "and resume from the last snapshot"
+    )
 
 
 def _check_policy(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
