@@ -104,7 +104,7 @@ _MODULES = {
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
     "policies.gru": ["CategoricalGRUPolicy", "GRUGaussianPolicy"],
     "policies.last_action": ["LastActionPolicy"],
-    "policies.normalized": ["NormalisedPolicy"],
+    "policies.normalized": ["NormalizedPolicy"],
     "policies.networks": ["MLPEncoder", "QFunction"],
     "policies.context": ["ContextConditionedPolicy"],
     "policies.adapters": ["ScriptedPolicy", "as_policy"],

@@ -18,7 +18,7 @@ from metaroll.policies.adapters import as_policy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import NormalisedPolicy, widened_spec
+from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.policies.playback import DummyPolicy
 from metaroll.processing.on_policy import collect_on_policy
 from metaroll.processing.relabel import label_actions
@@ -161,7 +161,7 @@ def test_a_teacher_that_sees_the_last_action_is_told_the_one_that_was_taken():
     with RolloutEngine(Rudder, DummyPolicy(SPEC)) as engine:
         rollouts = engine.run(plans)
     data = collect_on_policy(rollouts, SPEC)
-    teacher = NormalisedPolicy(student_of(seed=4))
+    teacher = NormalizedPolicy(student_of(seed=4))
     labels = label_actions(teacher, data, rollouts)
     network: Any = teacher.policy
     rows = torch.from_numpy(np.stack([rollout.observations[:-1] for rollout in rollouts])).float()
@@ -181,7 +181,7 @@ def test_a_teacher_may_be_a_formula_that_needs_domain_parameters_and_one_with_a_
 
 
 def test_labels_of_a_policy_with_memory_are_those_of_its_own_rollouts():
-    teacher = NormalisedPolicy(student_of(seed=5), False)
+    teacher = NormalizedPolicy(student_of(seed=5), False)
     plans = [RolloutPlan(index=i, seed=(1, 0, i), env_update=TESTS[i], max_steps=5 + i, eval=True) for i in range(2)]
     with RolloutEngine(Rudder, teacher) as engine:
         rollouts = engine.run(plans)
@@ -253,7 +253,7 @@ def test_a_state_that_does_not_fit_changes_nothing():
 
 def test_a_student_that_knows_moments_goes_on_from_them():
     """They count for ten epochs of 480 steps: with 480 new rows the mean moves by a share of 1 / 11."""
-    student = NormalisedPolicy(student_of())
+    student = NormalizedPolicy(student_of())
     student.set_observation_moments(np.array([11.0]), np.array([2.0]))
     learner = learner_of(student=student, num_passes=1)
     with LocalRunner(seed=3) as runner:
@@ -288,13 +288,13 @@ def test_a_privileged_policy_of_ppo_is_told_what_its_critic_is_told():
 
 def test_a_policy_that_is_told_nothing_says_so():
     network = GaussianMLPPolicy(widened_spec(SPEC, 1), (8,), generator=torch_generator(0))
-    policy = NormalisedPolicy(network, domain_params=["gain"], env_spec=SPEC)
+    policy = NormalizedPolicy(network, domain_params=["gain"], env_spec=SPEC)
     with pytest.raises(DataError, match="'gain', which is not known here"):
         policy.initial_state([None], [], [None])
     state = policy.initial_state([None], [], [{"gain": -1.0, "other": 3.0}])
     assert state["domain"].tolist() == [[-1.0]]
     with pytest.raises(ValueError, match="widened_spec"):
-        NormalisedPolicy(GaussianMLPPolicy(SPEC, (8,)), domain_params=["gain"], env_spec=SPEC)
+        NormalizedPolicy(GaussianMLPPolicy(SPEC, (8,)), domain_params=["gain"], env_spec=SPEC)
     with pytest.raises(ValueError, match="name them"):
         PPO(SPEC, network, task_sampler=GAINS, privileged=True)
 

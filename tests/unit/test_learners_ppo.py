@@ -17,7 +17,7 @@ from metaroll.learners.ppo_trainer import PPOData
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLP
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -345,7 +345,7 @@ def test_a_policy_for_other_spaces_is_refused():
     with pytest.raises(TypeError, match="policy of metaroll"):
         PPO(CONTINUOUS, object())
     with pytest.raises(ValueError, match="normalize_observations must be False"):
-        PPO(CONTINUOUS, NormalisedPolicy(make().policy.policy, normalize_observations=False))
+        PPO(CONTINUOUS, NormalizedPolicy(make().policy.policy, normalize_observations=False))
     unlimited = EnvSpec(CONTINUOUS.observation_space, CONTINUOUS.action_space)
     with pytest.raises(ValueError, match="max_path_length"):
         PPO(unlimited, make().policy.policy)

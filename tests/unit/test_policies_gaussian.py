@@ -15,7 +15,7 @@ from metaroll.errors import ShapeError
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, Policy
 
@@ -308,7 +308,7 @@ def test_squashed_actions_fill_the_bounds_of_the_space_with_the_density_of_scale
     of_unit = unit(rows, torch.from_numpy(noise).float()).log_prob
     torch.testing.assert_close(drawn.log_prob, of_unit - math.log(30.0 * 5.0))
     # Between normalized observations and bounds nothing is scaled twice.
-    np.testing.assert_array_equal(NormalisedPolicy(policy, False).act(obs, {}, noise)[0], action)
+    np.testing.assert_array_equal(NormalizedPolicy(policy, False).act(obs, {}, noise)[0], action)
 
 
 @pytest.mark.parametrize("policy_class", [GRUGaussianPolicy, CategoricalGRUPolicy])

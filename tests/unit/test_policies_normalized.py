@@ -9,7 +9,7 @@ import torch
 
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.invariance import assert_worker_invariant
 from metaroll.seeding import torch_generator
@@ -22,7 +22,7 @@ MEAN, STD = np.array([10.0, 0.0, -3.0]), np.array([5.0, 0.0, 0.1])
 
 def make(kind=GaussianMLPPolicy, **options):
     inner = kind(SPEC, generator=torch_generator(0))
-    policy = NormalisedPolicy(inner, **options)
+    policy = NormalizedPolicy(inner, **options)
     if policy.normalize_observations:
         policy.set_observation_moments(MEAN, STD)
     return policy, inner
@@ -55,7 +55,7 @@ def test_rounding_leads_no_action_out_of_the_space():
     space = Box(np.array([-1.38, -2.98, -0.1], np.float32), np.array([0.82, 1.9, 0.3], np.float32))
     inner = GaussianMLPPolicy(EnvSpec(Box(-1, 1, (1,)), space), generator=torch_generator(0))
     for sign in (-5, 5):
-        action, _, _ = NormalisedPolicy(inner).act(np.zeros((2, 1)), {}, np.full((2, 3), sign, np.float32))
+        action, _, _ = NormalizedPolicy(inner).act(np.zeros((2, 1)), {}, np.full((2, 3), sign, np.float32))
         assert action.tolist() == [(space.low if sign < 0 else space.high).tolist()] * 2
 
 
@@ -64,7 +64,7 @@ def test_entries_with_one_bound_are_clipped_and_those_without_left_alone():
     space = Box(np.array([0, -np.inf, -most, -4], np.float32), np.array([np.inf, 3, most, 4], np.float32))
     inner = GaussianMLPPolicy(EnvSpec(Box(-1, 1, (1,)), space), generator=torch_generator(0))
     inner.net.layers[-1].weight.data.zero_()
-    action, _, infos = NormalisedPolicy(inner).act(np.zeros((2, 1)), {}, np.array([[-5] * 4, [5] * 4], np.float32))
+    action, _, infos = NormalizedPolicy(inner).act(np.zeros((2, 1)), {}, np.array([[-5] * 4, [5] * 4], np.float32))
     assert action.tolist() == [[0, -5, -5, -4], [5, 3, 5, 4]]
     assert infos["raw_action"].tolist() == [[-5] * 4, [5] * 4]
 
@@ -119,7 +119,7 @@ def test_without_normalizer_and_bounds_nothing_is_changed():
 
 def test_discrete_actions_are_left_alone():
     spec = EnvSpec(Box(-1, 1, (2,)), gymnasium.spaces.Discrete(3))
-    policy = NormalisedPolicy(CategoricalMLPPolicy(spec, generator=torch_generator(0)))
+    policy = NormalizedPolicy(CategoricalMLPPolicy(spec, generator=torch_generator(0)))
     action, _, infos = policy.act(np.zeros((4, 2)), {}, np.full((4, 1), 0.5, np.float32))
     assert action.dtype.kind == "i"
     assert "raw_action" not in infos
@@ -127,7 +127,7 @@ def test_discrete_actions_are_left_alone():
 
 def test_the_normalizer_reaches_the_workers():
     spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
-    policy = NormalisedPolicy(GaussianMLPPolicy(spec, (8,), generator=torch_generator(0)))
+    policy = NormalizedPolicy(GaussianMLPPolicy(spec, (8,), generator=torch_generator(0)))
     plans = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=5) for i in range(2)]
     with RolloutEngine("Pendulum-v1", policy) as engine:
         before = engine.run(plans)
@@ -139,7 +139,7 @@ def test_the_normalizer_reaches_the_workers():
 
 def test_bad_arguments_are_named():
     with pytest.raises(TypeError, match="policy of metaroll"):
-        NormalisedPolicy(object())
+        NormalizedPolicy(object())
     with pytest.raises(ValueError, match="clip_observations"):
         make(clip_observations=0.0)
 

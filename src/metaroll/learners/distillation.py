@@ -20,7 +20,7 @@ from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, tr
 from metaroll.learners.snapshots import load_optimizer_tree, load_or_keep, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
@@ -41,7 +41,7 @@ class Distillation(RLAlgorithm):
         env_spec: Environment or spec.
         teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` is told those of each rollout.
         student: What is trained: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``, perhaps in
-            a ``LastActionPolicy``. Moments of observations that a ``NormalisedPolicy`` has count for ten epochs.
+            a ``LastActionPolicy``. Moments of observations that a ``NormalizedPolicy`` has count for ten epochs.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the environment as it is.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
@@ -116,7 +116,7 @@ class Distillation(RLAlgorithm):
         self.teacher = _checked_teacher(teacher, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
         self._policy = (
-            student if isinstance(student, NormalisedPolicy) else NormalisedPolicy(student, True, scale_actions)
+            student if isinstance(student, NormalizedPolicy) else NormalizedPolicy(student, True, scale_actions)
         )
         _check_student(self._policy, self.env_spec)
         self._policy.to(self._device)
@@ -128,7 +128,7 @@ class Distillation(RLAlgorithm):
         self._num_epochs = 0
 
     @property
-    def policy(self) -> NormalisedPolicy:
+    def policy(self) -> NormalizedPolicy:
         """The student."""
         return self._policy
 
@@ -301,7 +301,7 @@ def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:
     return teacher
 
 
-def _check_student(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
+def _check_student(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
     if not policy.policy.has_densities:
         raise TypeError(f"student must have evaluate_actions(obs, actions), which {type(policy.policy).__name__} lacks")
     if policy.domain_params:

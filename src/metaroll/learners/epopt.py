@@ -17,7 +17,7 @@ from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indi
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.on_policy_training import train_epochs
 from metaroll.learners.ppo import PPO
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.types import EnvSpec, Runner
 
 __all__ = ["EPOpt"]
@@ -82,7 +82,7 @@ class EPOpt(RLAlgorithm):
         return self._learner
 
     @property
-    def policy(self) -> NormalisedPolicy:
+    def policy(self) -> NormalizedPolicy:
         """What acts."""
         return self._learner.policy
 

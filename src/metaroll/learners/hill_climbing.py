@@ -16,7 +16,7 @@ from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.snapshots import load_or_keep
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec, Runner
 
@@ -260,11 +260,11 @@ def _limit(max_path_length: int | None, env_spec: EnvSpec) -> int:
     return int(limit)
 
 
-def _wrapped(policy: Any, scale_actions: bool) -> NormalisedPolicy:
-    return policy if isinstance(policy, NormalisedPolicy) else NormalisedPolicy(policy, False, scale_actions)
+def _wrapped(policy: Any, scale_actions: bool) -> NormalizedPolicy:
+    return policy if isinstance(policy, NormalizedPolicy) else NormalizedPolicy(policy, False, scale_actions)
 
 
-def _explored(policy: NormalisedPolicy) -> np.ndarray:
+def _explored(policy: NormalizedPolicy) -> np.ndarray:
     """Places in the flat vector of the parameters that require a gradient: the others are no weights."""
     layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
     wanted = [

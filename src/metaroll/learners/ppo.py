@@ -23,7 +23,7 @@ from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run
 from metaroll.learners.snapshots import load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
-from metaroll.policies.normalized import NormalisedPolicy
+from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
 from metaroll.types import EnvSpec, Runner
@@ -43,7 +43,7 @@ class PPONormalizer:
         known_rows: How many rows the moments count for that the policy has already, if it has any.
     """
 
-    def __init__(self, policy: NormalisedPolicy, domain_params: Sequence[str], known_rows: int) -> None:
+    def __init__(self, policy: NormalizedPolicy, domain_params: Sequence[str], known_rows: int) -> None:
         self._policy = policy
         self._domain_params = tuple(domain_params)
         self._observations = policy.observation_moments(known_rows)
@@ -102,7 +102,7 @@ class PPO(RLAlgorithm):
         env_spec: Environment or spec.
         policy: What is trained: ``GaussianMLPPolicy``, ``CategoricalMLPPolicy``, ``GRUGaussianPolicy``,
             ``CategoricalGRUPolicy``, or any policy of metaroll with ``evaluate_actions(obs, actions) -> (log_prob,
-            entropy)``. One in a ``NormalisedPolicy`` that knows moments of observations goes on from these, as if
+            entropy)``. One in a ``NormalizedPolicy`` that knows moments of observations goes on from these, as if
             they came from ten epochs.
         critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
             ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64.
@@ -226,7 +226,7 @@ class PPO(RLAlgorithm):
         self._num_epochs = 0
 
     @property
-    def policy(self) -> NormalisedPolicy:
+    def policy(self) -> NormalizedPolicy:
         """What acts: the given policy between normalized observations and the action space."""
         return self._policy
 
@@ -402,7 +402,7 @@ def _check_finite(modules: Sequence[nn.Module], metrics: Mapping[str, float], nu
     )
 
 
-def _check_policy(policy: NormalisedPolicy, env_spec: EnvSpec) -> None:
+def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
     if not policy.policy.has_densities:
         raise TypeError(
             f"policy must have evaluate_actions(obs, actions) -> (log_prob, entropy), which "
@@ -456,13 +456,13 @@ def _privileges(privileged: bool, domain_params: tuple[str, ...]) -> tuple[str, 
 
 def _wrapped(
     policy: Any, normalize_observations: bool, scale_actions: bool, told: tuple[str, ...], env_spec: EnvSpec
-) -> NormalisedPolicy:
-    if not isinstance(policy, NormalisedPolicy):
+) -> NormalizedPolicy:
+    if not isinstance(policy, NormalizedPolicy):
         more: dict[str, Any] = {"domain_params": told, "env_spec": env_spec} if told else {}
-        return NormalisedPolicy(policy, normalize_observations, scale_actions, **more)
+        return NormalizedPolicy(policy, normalize_observations, scale_actions, **more)
     if policy.normalize_observations != normalize_observations:
         raise ValueError(
-            f"normalize_observations must be {policy.normalize_observations}, as the given NormalisedPolicy has it, "
+            f"normalize_observations must be {policy.normalize_observations}, as the given NormalizedPolicy has it, "
             f"got {normalize_observations}"
         )
     if policy.domain_params != told:

@@ -19,7 +19,7 @@ from metaroll.policies.parameters import ParameterLayout
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
-__all__ = ["NormalisedPolicy", "widened_spec"]
+__all__ = ["NormalizedPolicy", "widened_spec"]
 
 _TINY = 1e-8
 
@@ -31,7 +31,7 @@ def widened_spec(env_spec: EnvSpec, num_more: int) -> EnvSpec:
     return EnvSpec(space, env_spec.action_space, env_spec.max_episode_length)
 
 
-class NormalisedPolicy(ActingPolicy):
+class NormalizedPolicy(ActingPolicy):
     """Acts as ``policy`` does on ``clip((obs - mean) / std, -c, c)``, and brings its actions into the action space.
 
     Mean and standard deviation are parameters that no gradient reaches: they travel with the others to the workers and

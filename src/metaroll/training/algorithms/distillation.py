@@ -13,7 +13,7 @@ from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
 
 if TYPE_CHECKING:
     from metaroll.learners.distillation import Distillation
-    from metaroll.policies.normalized import NormalisedPolicy
+    from metaroll.policies.normalized import NormalizedPolicy
     from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["DistillSetup", "DistillationDescription"]
@@ -126,7 +126,7 @@ def _teacher_config(setup: DistillSetup) -> Mapping[str, Any]:
     return found
 
 
-def _load_teacher(given: BuildOptions, setup: DistillSetup) -> NormalisedPolicy:
+def _load_teacher(given: BuildOptions, setup: DistillSetup) -> NormalizedPolicy:
     """The policy of the newest snapshot of the teacher's run."""
     from metaroll.training.run.run_state import fingerprint_of, load_algorithm
     from metaroll.training.store.snapshots import load_snapshot
