@@ -260,3 +260,9 @@ def test_a_larger_geom_touches_the_floor() -> None:
     params.set({})
     mujoco.mj_forward(model, data)
     assert data.ncon == 0
+
+
+def test_what_has_no_effect_is_refused() -> None:
+    params = BoundModelParams(SimpleNamespace(model=mujoco.MjModel.from_xml_string(GEOMS.format(**GEOMS_BEFORE))))
+    with pytest.raises(ValueError, match="body_gravcomp has no effect in this model"):
+        params.set({"body_gravcomp": 1.0})

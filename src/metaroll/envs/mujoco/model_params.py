@@ -137,6 +137,11 @@ class BoundModelParams:
     def set(self, params: Mapping[str, float]) -> None:
         """Nominal values everywhere, except for ``params``; a wrong path or value changes nothing."""
         entries = [self._entry(path, value) for path, value in params.items()]
+        if not self._model.ngravcomp and any(e.attribute == "body_gravcomp" and e.value for e in entries):
+            raise ValueError(
+                "body_gravcomp has no effect in this model, since its file gives gravcomp to no body: MuJoCo leaves "
+                "the computation out then; give it there"
+            )
         entries.sort(key=lambda entry: not entry.is_factor)
         nominal = self._memory.nominal
         touched = dict.fromkeys([*nominal, *(entry.attribute for entry in entries)])
