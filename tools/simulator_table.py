@@ -240,7 +240,7 @@ def reward_text(task: SimTask, state_labels: Sequence[str], action_labels: Seque
         return "none; the only step ends the episode."
     if isinstance(task, FinalRewTask):
         return f"{reward_text(task.task, state_labels, action_labels)[:-1]}; {_final_text(task)}."
-    if not isinstance(task, DesStateTask):
+    if not isinstance(task, DesStateTask | RadiallySymmDesStateTask):
         raise TypeError(f"no text for {type(task).__name__}")
     desired = ", ".join("pi" if value == math.pi else number(value) for value in task.state_des)
     angles = [state_labels[i] for i in task.idcs] if isinstance(task, RadiallySymmDesStateTask) else []

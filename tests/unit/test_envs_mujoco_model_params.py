@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import mujoco
@@ -20,6 +21,8 @@ from metaroll import (
     default_randomizer,
     rollout,
 )
+from metaroll.envs.mujoco.library import BOUNDS
+from metaroll.envs.mujoco.model_params import BoundModelParams
 from metaroll.errors import DataError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 
@@ -203,3 +206,63 @@ def test_random_bodies_in_samplers_do_not_depend_on_workers():
         eval=True,
     )
     np.testing.assert_array_equal(plain.observations, samples[0][8 + 3].observations)
+
+
+GEOMS = """<mujoco><worldbody><geom type="plane" size="5 5 .1"/><body pos="0 0 1"><freejoint/>
+<inertial pos=".02 .03 .04" euler="20 0 0" mass="1" diaginertia=".1 .1 .1"/>
+<geom name="sphere" type="sphere" size="{sphere}" pos=".1 .2 0"/>
+<geom name="capsule" type="capsule" size=".1 {capsule}" euler="10 20 30"/><geom name="box" size="{box} .2 .3"/>
+<geom name="ellipsoid" type="ellipsoid" size="{ellipsoid} .2 .3" pos="0 {place} 0" margin="{margin}"/>
+<geom name="cylinder" type="cylinder" size=".1 {cylinder}" pos="0 0 .4"/></body></worldbody></mujoco>"""
+GEOMS_BEFORE = {
+    "sphere": 0.1, "capsule": 0.3, "box": 0.1, "ellipsoid": 0.1, "cylinder": 0.2, "place": 0.0, "margin": 0.0
+}  # fmt: skip
+GEOMS_AFTER = {
+    "sphere": 0.4, "capsule": 0.7, "box": 0.5, "ellipsoid": 0.6, "cylinder": 0.8, "place": 0.3, "margin": 0.2
+}  # fmt: skip
+GEOM_PATHS = {
+    "geom_size:sphere:0": 0.4, "geom_size:capsule:1": 0.7, "geom_size:box:0": 0.5, "geom_size:ellipsoid:0": 0.6,
+    "geom_size:cylinder:1": 0.8, "geom_pos:ellipsoid:1": 0.3, "geom_margin:ellipsoid": 0.2,
+}  # fmt: skip
+
+
+def test_bounds_of_geoms_follow_their_sizes_and_places() -> None:
+    """As if the file had said so; and nothing is left of it when the next domain is set."""
+    given, wanted = (mujoco.MjModel.from_xml_string(GEOMS.format(**values)) for values in (GEOMS_BEFORE, GEOMS_AFTER))
+    before = {name: getattr(given, name).copy() for name in BOUNDS}
+    params = BoundModelParams(SimpleNamespace(model=given))
+    params.set(GEOM_PATHS)
+    for name in ("geom_rbound", "geom_aabb", "body_margin"):
+        np.testing.assert_allclose(getattr(given, name), getattr(wanted, name), atol=1e-12, err_msg=name)
+    for model in (given, wanted):  # the tree may have other branches, but every geom the same box, and the root
+        leaves = model.bvh_nodeid >= 0
+        model.bvh_aabb[:] = model.bvh_aabb[np.lexsort((model.bvh_nodeid, ~leaves))]
+    np.testing.assert_allclose(given.bvh_aabb[:6], wanted.bvh_aabb[:6], atol=1e-9)
+    params.set({})
+    for name, values in before.items():
+        np.testing.assert_array_equal(getattr(given, name), values, err_msg=name)
+
+
+def test_a_larger_geom_touches_the_floor() -> None:
+    """Contacts used to be missed, since the box around it stayed as small as it had been."""
+    xml = """<mujoco><worldbody><geom type="plane" size="5 5 .1"/><body pos="0 0 1"><freejoint/>
+    <geom name="ball" type="sphere" size=".1"/><geom name="other" type="sphere" size=".1" pos=".5 0 0"/></body>
+    <body pos="0 2 1"><freejoint/><geom name="wall" type="box" size=".1 .1 .1"/></body></worldbody></mujoco>"""
+    model = mujoco.MjModel.from_xml_string(xml)
+    params, data = BoundModelParams(SimpleNamespace(model=model)), mujoco.MjData(model)
+    for values, contacts in (({"geom_size:ball:0": 1.2}, 1), ({"geom_size:ball:0": 1.95, "geom_size:wall:1": 1.0}, 2)):
+        params.set(values)
+        mujoco.mj_forward(model, data)
+        assert data.ncon >= contacts
+    params.set({"geom_pos:ball:2": -0.95})  # its frame was the body's
+    mujoco.mj_forward(model, data)
+    assert data.geom_xpos[1, 2] == pytest.approx(0.05) and data.ncon == 1
+    params.set({})
+    mujoco.mj_forward(model, data)
+    assert data.ncon == 0
+
+
+def test_what_has_no_effect_is_refused() -> None:
+    params = BoundModelParams(SimpleNamespace(model=mujoco.MjModel.from_xml_string(GEOMS.format(**GEOMS_BEFORE))))
+    with pytest.raises(ValueError, match="body_gravcomp has no effect in this model"):
+        params.set({"body_gravcomp": 1.0})

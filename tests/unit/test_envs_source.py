@@ -14,7 +14,7 @@ from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import EnvSource, env_kind, make_env, make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv, SparsePointRobotEnv
 from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.errors import UnknownNameError
+from metaroll.errors import SlotError, UnknownNameError
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import RolloutPlan
 
@@ -66,7 +66,7 @@ def test_updates_that_the_batched_simulator_cannot_apply_go_through_a_list() -> 
         assert env_kind(source, [plain, RolloutPlan()]) == "batched"
         assert env_kind(source, [plain, wrapped]) == "list"
     assert isinstance(make_slots("point-robot", 2, plans=[wrapped]), GymSlots)
-    with pytest.raises(TypeError, match=r"make_slots\(..., plans=plans\)"):
+    with pytest.raises(SlotError, match=r"TypeError: .*make_slots\(..., plans=plans\)"):
         make_slots("point-robot", 2).reset([0], [wrapped])
 
 
@@ -130,3 +130,20 @@ def test_wrong_sources_are_told() -> None:
     with pytest.raises(ValueError, match="must be one environment here, got the vector environment"):
         make_slots(vector, 1, share=True)
     vector.close()
+
+
+@pytest.mark.parametrize(
+    "source", ["Acrobot-v1", "CartPole-v1", "MountainCarContinuous-v0", "qcp-st", "bob", "point-robot"]
+)
+@pytest.mark.filterwarnings("error")
+def test_cheap_simulators_are_stepped_beyond_endings_in_silence(source: str) -> None:
+    """The loop looks for endings now and then only; rows may be anywhere by then."""
+    slots = make_slots(source, 3)
+    assert slots.info.steps_past_end and slots.info.can_keep
+    slots.reset(range(3), [RolloutPlan(i, (0, 0, i), max_steps=5) for i in range(3)])
+    space, ended = slots.env_spec.action_space, np.zeros(3, bool)
+    most = np.full(3, space.n - 1) if isinstance(space, gymnasium.spaces.Discrete) else np.tile(space.high, (3, 1))
+    for _ in range(300):
+        step = slots.step(most, np.ones(3, bool))
+        ended |= step.terminated
+    assert step.rewards.dtype == np.float64 and (ended.any() or source not in ("CartPole-v1", "qcp-st", "bob"))

@@ -86,11 +86,6 @@ class BatchedEnv(gymnasium.Env, ABC):
         infos = {name: values[0].item() for name, values in found.infos.items()}
         return self._rows.observe()[0], float(found.rewards[0]), bool(found.terminated[0]), False, infos
 
-    @property
-    def current_state(self) -> np.ndarray:
-        """The state now, ``(S,)``, in memory of its own."""
-        return self.simulator.state_rows(self._rows.state, np)[0]
-
     def on_step(self, begins: bool = False) -> None:
         """Called after every step, and where an episode ``begins``, for pictures that show what has been.
 

@@ -65,11 +65,12 @@ class HalfCheetahRules(GymnasiumRules):
 
 
 class WalkerRules(GymnasiumRules):
-    """Walker2d-v5."""
+    """Walker2d-v5 and Hopper-v5, which has bounds for all else of its state, too."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
         self.healthy_angle = env._healthy_angle_range
+        self.healthy_state: tuple[float, float] | None = getattr(env, "_healthy_state_range", None)
 
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         velocity = np.clip(now["qvel"], -10, 10)
@@ -78,7 +79,12 @@ class WalkerRules(GymnasiumRules):
     def is_healthy(self, now: Arrays) -> np.ndarray:
         z, angle = now["qpos"][:, 1], now["qpos"][:, 2]
         (min_z, max_z), (min_angle, max_angle) = self.healthy_z, self.healthy_angle
-        return (min_z < z) & (z < max_z) & (min_angle < angle) & (angle < max_angle)
+        healthy = (min_z < z) & (z < max_z) & (min_angle < angle) & (angle < max_angle)
+        if self.healthy_state is not None:
+            low, high = self.healthy_state
+            state = np.concatenate((now["qpos"][:, 2:], now["qvel"]), axis=1)
+            healthy &= ((low < state) & (state < high)).all(axis=1)
+        return healthy
 
     def reward_and_termination(self, step: Step) -> StepResult:
         qpos = step.now["qpos"]
@@ -95,19 +101,6 @@ class WalkerRules(GymnasiumRules):
             "reward_survive": survive,
         }
         return StepResult(forward + survive - control, ~is_healthy & bool(self.ends_unhealthy), infos)
-
-
-class HopperRules(WalkerRules):
-    """Hopper-v5."""
-
-    def __init__(self, env: Any) -> None:
-        super().__init__(env)
-        self.healthy_state = env._healthy_state_range
-
-    def is_healthy(self, now: Arrays) -> np.ndarray:
-        state = np.concatenate((now["qpos"][:, 2:], now["qvel"]), axis=1)
-        low, high = self.healthy_state
-        return super().is_healthy(now) & ((low < state) & (state < high)).all(axis=1)
 
 
 class AntRules(GymnasiumRules):
@@ -323,7 +316,7 @@ class PusherRules(GymnasiumRules):
 RULES: dict[str, Callable[[Any], GymnasiumRules]] = {
     "ant_v5:AntEnv": AntRules,
     "half_cheetah_v5:HalfCheetahEnv": HalfCheetahRules,
-    "hopper_v5:HopperEnv": HopperRules,
+    "hopper_v5:HopperEnv": WalkerRules,
     "humanoid_v5:HumanoidEnv": HumanoidRules,
     "inverted_double_pendulum_v5:InvertedDoublePendulumEnv": InvertedDoublePendulumRules,
     "inverted_pendulum_v5:InvertedPendulumEnv": InvertedPendulumRules,

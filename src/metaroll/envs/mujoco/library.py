@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import traceback
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["compute_again", "get_physics", "graphics_trouble", "load_mujoco", "set_physics", "unstable"]
+__all__ = [
+    "BOUNDS",
+    "compute_again",
+    "compute_bounds_again",
+    "get_physics",
+    "graphics_trouble",
+    "load_mujoco",
+    "set_physics",
+    "unstable",
+]
 
 _GRAPHICS = ("OpenGL", "mujoco.osmesa", "mujoco.egl", "mujoco.glfw", "mujoco.cgl", "mujoco.gl_context")
 
@@ -79,6 +90,86 @@ def compute_again(model: Any) -> None:
         stat.meanmass = sum(model.body_mass[1:].tolist()) / bodies
     if computed[1]:
         stat.meaninertia = sum(model.dof_M0.tolist()) / dofs
+
+
+BOUNDS = ("geom_rbound", "geom_aabb", "bvh_aabb", "body_margin", "geom_sameframe", "site_sameframe", "body_sameframe")
+"""What the compiler computes from shapes, places and margins, by which MuJoCo looks for contacts and finds places."""
+
+
+def compute_bounds_again(model: Any, nominal: Mapping[str, np.ndarray], moved: Mapping[str, np.ndarray]) -> None:
+    """What hangs on shapes, places and margins, after some have been changed; ``mj_setConst`` leaves it as it was.
+
+    Args:
+        model: MuJoCo's model.
+        nominal: ``BOUNDS`` as they were before anything was changed.
+        moved: Attribute (``"geom_size"``, ``"geom_pos"`` ...) -> which of its rows differ from the nominal ones, bool.
+    """
+    for name, values in nominal.items():
+        getattr(model, name)[...] = values
+    bodies = _any_of(moved, ("body_ipos", "body_iquat"), model.nbody)
+    model.body_sameframe[bodies] = 0
+    for kind, owners in (("geom", model.geom_bodyid), ("site", model.site_bodyid)):
+        places = _any_of(moved, (f"{kind}_pos", f"{kind}_quat"), len(owners))
+        getattr(model, f"{kind}_sameframe")[places | bodies[owners]] = 0
+        bodies_of_places = np.unique(owners[places]) if kind == "geom" else np.zeros(0, dtype=np.int64)
+        bodies[bodies_of_places] = True
+    sized = _any_of(moved, ("geom_size",), model.ngeom)
+    for geom in np.flatnonzero(sized).tolist():
+        _bound_geom(model, geom)
+    bodies[np.unique(model.geom_bodyid[sized])] = True
+    for body in np.flatnonzero(bodies).tolist():
+        _bound_body(model, body)
+    for body in np.unique(model.geom_bodyid[_any_of(moved, ("geom_margin",), model.ngeom)]).tolist():
+        model.body_margin[body] = model.geom_margin[model.geom_bodyid == body].max()
+
+
+def _any_of(moved: Mapping[str, np.ndarray], names: Sequence[str], count: int) -> np.ndarray:
+    found = np.zeros(count, dtype=bool)
+    for name in names:
+        found |= moved.get(name, False)
+    return found
+
+
+def _bound_geom(model: Any, geom: int) -> None:
+    """Sphere and box around a geom whose size says its shape; meshes and height fields bring theirs, planes have none.
+
+    As MuJoCo's compiler does (``mjCGeom::GetRBound`` and ``mjCGeom::ComputeAABB`` of user_objects.cc).
+    """
+    kinds, kind = load_mujoco().mjtGeom, int(model.geom_type[geom])
+    x, y, z = model.geom_size[geom].tolist()
+    known = {
+        int(kinds.mjGEOM_SPHERE): (x, (x, x, x)),
+        int(kinds.mjGEOM_CAPSULE): (x + y, (x, x, x + y)),
+        int(kinds.mjGEOM_CYLINDER): (math.hypot(x, y), (x, x, y)),
+        int(kinds.mjGEOM_ELLIPSOID): (max(x, y, z), (x, y, z)),
+        int(kinds.mjGEOM_BOX): (math.sqrt(x * x + y * y + z * z), (x, y, z)),
+    }
+    if kind in known:
+        model.geom_rbound[geom], model.geom_aabb[geom, 3:] = known[kind]
+
+
+def _bound_body(model: Any, body: int) -> None:
+    """The tree of boxes around a body's geoms, in the frame of its inertia."""
+    begin, count = int(model.body_bvhadr[body]), int(model.body_bvhnum[body])
+    frame, origin = _rotation(model.body_iquat[body]).T, model.body_ipos[body]
+    for node in range(begin + count - 1, begin - 1, -1):  # children come after their parents
+        children = model.bvh_child[node]
+        if children[0] < 0:
+            geom = int(model.bvh_nodeid[node])
+            turn = _rotation(model.geom_quat[geom])
+            center = frame @ (model.geom_pos[geom] + turn @ model.geom_aabb[geom, :3] - origin)
+            half = np.abs(frame @ turn) @ model.geom_aabb[geom, 3:]
+        else:
+            boxes = model.bvh_aabb[begin + children]
+            low, high = (boxes[:, :3] - boxes[:, 3:]).min(axis=0), (boxes[:, :3] + boxes[:, 3:]).max(axis=0)
+            center, half = 0.5 * (low + high), 0.5 * (high - low)
+        model.bvh_aabb[node] = np.concatenate((center, half))
+
+
+def _rotation(quaternion: np.ndarray) -> np.ndarray:
+    matrix = np.empty(9)
+    load_mujoco().mju_quat2Mat(matrix, quaternion / np.linalg.norm(quaternion))
+    return matrix.reshape(3, 3)
 
 
 def unstable(counts: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@
 
 Without ``*`` values are absolute; with it they are factors of the nominal values, those that the model had before
 anything was set here. Every set starts from the nominal values, so that nothing of an earlier one is left; single
-entries win over factors. What MuJoCo computes from masses, gears and the like is computed again (``mj_setConst``).
+entries win over factors. What MuJoCo computes from masses, gears and the like is computed again (``mj_setConst``), and
+so are the boxes around geoms of other sizes or places, by which it looks for contacts.
 A mass is a mass only: ``body_inertia`` stays what it is, and wants the same factor if a body shall be denser.
 """
 
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaroll.envs.mujoco.library import compute_again
+from metaroll.envs.mujoco.library import BOUNDS, compute_again, compute_bounds_again
 from metaroll.errors import DataError, ShapeError, unknown_name
 
 __all__ = ["BoundModelParams", "ModelParams", "forget_params", "model_params_of"]
@@ -49,6 +50,9 @@ _POSITIVE = ("body_mass", "body_inertia", "opt_timestep")
 _NOT_NEGATIVE = ("dof_damping", "dof_armature", "dof_frictionloss", "geom_friction", "opt_density", "opt_viscosity")
 _UNDERIVED = ("dof_damping", "dof_frictionloss", "geom_friction", "geom_solref", "geom_solimp", "geom_margin")
 """Attributes that MuJoCo computes nothing from in advance (nor from options, ``opt_``)."""
+
+_BOUNDING = ("geom_size", "geom_pos", "geom_quat", "geom_margin", "body_ipos", "body_iquat", "site_pos", "site_quat")
+"""Attributes on which the boxes around geoms hang, and whether frames are taken for the same."""
 
 _MARK = "_metaroll_model_params"
 
@@ -81,6 +85,8 @@ class ModelParams:
         """Attribute -> its values before it was touched."""
         self.settings: dict[str, float] = {}
         """Path -> value in force."""
+        self.bounds: dict[str, np.ndarray] = {}
+        """``BOUNDS`` as they were before any of ``_BOUNDING`` was touched."""
 
 
 class BoundModelParams:
@@ -131,6 +137,11 @@ class BoundModelParams:
     def set(self, params: Mapping[str, float]) -> None:
         """Nominal values everywhere, except for ``params``; a wrong path or value changes nothing."""
         entries = [self._entry(path, value) for path, value in params.items()]
+        if not self._model.ngravcomp and any(e.attribute == "body_gravcomp" and e.value for e in entries):
+            raise ValueError(
+                "body_gravcomp has no effect in this model, since its file gives gravcomp to no body: MuJoCo leaves "
+                "the computation out then; give it there"
+            )
         entries.sort(key=lambda entry: not entry.is_factor)
         nominal = self._memory.nominal
         touched = dict.fromkeys([*nominal, *(entry.attribute for entry in entries)])
@@ -140,6 +151,8 @@ class BoundModelParams:
             base = originals[entry.attribute][entry.rows, entry.columns]
             wanted[entry.attribute][entry.rows, entry.columns] = base * entry.value if entry.is_factor else entry.value
         changed = [name for name in touched if not np.array_equal(wanted[name], self._known(name))]
+        if not self._memory.bounds and any(name in _BOUNDING for name in changed):
+            self._memory.bounds = {name: getattr(self._model, name).copy() for name in BOUNDS}
         for name in changed:
             self._write(name, wanted[name])
         if touched:
@@ -148,6 +161,9 @@ class BoundModelParams:
         self._memory.settings = {path: float(value) for path, value in params.items()}
         if any(name not in _UNDERIVED and not name.startswith("opt_") for name in changed):
             compute_again(self._model)
+        if any(name in _BOUNDING for name in changed):
+            moved = {n: (wanted[n] != originals[n]).any(axis=1) for n in touched if n in _BOUNDING}
+            compute_bounds_again(self._model, self._memory.bounds, moved)
 
     # -- paths -------------------------------------------------------------------------------------------------------
 

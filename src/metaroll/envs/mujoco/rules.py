@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class StepResult(NamedTuple):
     infos: dict[str, np.ndarray]
 
 
-class Rules:
+class Rules(ABC):
     """Observation, reward and ending of an environment, as functions of arrays.
 
     A row of a result must depend on that row of the arguments alone, bit for bit, so that a rollout does not depend on
@@ -67,19 +68,19 @@ class Rules:
         """Where an episode starts, near the positions and velocities of the model file (not to be changed)."""
         return qpos, qvel
 
+    @abstractmethod
     def observe(self, now: Arrays, task: Arrays) -> np.ndarray:
         """Observations ``(E, O)``, in memory of their own."""
-        raise NotImplementedError
 
+    @abstractmethod
     def reward_and_termination(self, step: Step) -> StepResult:
         """Rewards, endings and infos of a step."""
-        raise NotImplementedError
 
     def task_row(self, task: Any) -> dict[str, Any]:
         """Numbers of a task that the other functions read; raises where it is no task."""
         return {}
 
-    def set_in_model(self, model: Any, task: Any) -> None:
+    def set_in_model(self, model: Any, task: Any) -> None:  # noqa: B027 (most change nothing)
         """Change ``model``, which another task may have changed before (``changes_model`` only)."""
 
 

@@ -173,15 +173,13 @@ class MujocoSimulator(Simulator):
 
     def _begin(self, starts: np.ndarray, tasks: np.ndarray) -> MujocoState:
         """Simulations that start from positions and velocities ``(k, nq + nv)`` under ``tasks (k,)``."""
-        handles, views, told = [], [], []
-        for start, task in zip(starts, tasks.tolist(), strict=True):
-            if not self._free:
-                self._free.append(len(self._simulations))
-                self._simulations.append(_Simulation(self.model, self.rules))
-            handle = self._free.popleft()
+        while len(self._free) < len(starts):
+            self._free.append(len(self._simulations))
+            self._simulations.append(_Simulation(self.model, self.rules))
+        handles, views, told = [self._free.popleft() for _ in starts], [], []
+        for handle, start, task in zip(handles, starts, tasks.tolist(), strict=True):
             simulation = self._simulations[handle]
             simulation.start(task, start[: self._init_qpos.size], start[self._init_qpos.size :])
-            handles.append(handle)
             views.append(simulation.views)
             told.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
         return MujocoState(

@@ -5,6 +5,7 @@ Simulations are those of Gymnasium's environments of version 5.
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -166,22 +167,23 @@ class SwimmerVelEnv(GymnasiumRobotEnv):
         return [{"velocity": float(v)} for v in as_generator(generator).uniform(0.1, 0.2, size=num_tasks)]
 
 
-class _RandParamsEnv(GymnasiumRobotEnv):
+class _RandomBodies:
+    """Tasks that are factors of a robot's masses, damping, inertia and friction."""
+
     needs_model = True
+    _rules: Any
+    _task: Any
 
     def get_task(self) -> Any:
         """The task in force: factors of the nominal values."""
-        rules: Any = self._rules
-        return (
-            {name: np.ones_like(value) for name, value in rules.nominal.items()}
-            if self._task is None
-            else super().get_task()
-        )
+        if self._task is None:
+            return {name: np.ones_like(value) for name, value in self._rules.nominal.items()}
+        return copy.deepcopy(self._task)
 
     def sample_tasks(self, num_tasks: int, generator: _Generator = None) -> list[dict[str, np.ndarray]]:
         """Factors ``1.5^u`` (of damping ``1.3^u``) for every entry, u uniform in [-3, 3]."""
-        drawn, rules = as_generator(generator), self._rules
-        nominal: dict[str, np.ndarray] = rules.nominal  # type: ignore[attr-defined]
+        drawn = as_generator(generator)
+        nominal: dict[str, np.ndarray] = self._rules.nominal
         return [
             {
                 name: (1.3 if name == "dof_damping" else 1.5) ** drawn.uniform(-3.0, 3.0, size=value.shape)
@@ -191,7 +193,7 @@ class _RandParamsEnv(GymnasiumRobotEnv):
         ]
 
 
-class HopperRandParamsEnv(_RandParamsEnv):
+class HopperRandParamsEnv(_RandomBodies, GymnasiumRobotEnv):
     """Hopper with another body in every task: ``v + 1 - 0.001 |a|^2`` until it falls.
 
     The task holds a factor for every entry of ``body_mass``, ``dof_damping``, ``body_inertia`` and ``geom_friction``.
@@ -201,7 +203,7 @@ class HopperRandParamsEnv(_RandParamsEnv):
     asset, camera_of, rules_of = "hopper.xml", "hopper_v5", task_rules.HopperParamsRules
 
 
-class WalkerRandParamsEnv(_RandParamsEnv):
+class WalkerRandParamsEnv(_RandomBodies, GymnasiumRobotEnv):
     """Walker with another body in every task: as ``HopperRandParamsEnv``, observation ``(17,)``."""
 
     asset, camera_of, rules_of = "walker2d_v5.xml", "walker2d_v5", task_rules.WalkerParamsRules

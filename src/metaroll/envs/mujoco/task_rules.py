@@ -7,6 +7,7 @@ not compute them, so that returns of the ant and the humanoid differ from publis
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -63,7 +64,7 @@ class TaskRules(Rules):
         return {name: value}
 
 
-class _CheetahRules(TaskRules):
+class _Cheetah(ABC):
     """Observation ``(20,)``: positions without the forward one (8), velocities (9), position of the torso (3).
 
     The torso's position is the one that MuJoCo holds after a step, computed at the start of the last of its five
@@ -90,11 +91,12 @@ class _CheetahRules(TaskRules):
         }
         return StepResult(forward + control, _never(forward), infos)
 
+    @abstractmethod
     def forward_reward(self, velocity: np.ndarray, task: Arrays) -> np.ndarray:
-        raise NotImplementedError
+        """Of the speed ``(E,)`` under the tasks."""
 
 
-class CheetahVelRules(_CheetahRules):
+class CheetahVelRules(_Cheetah, TaskRules):
     """``-|v - goal| - 0.05 |a|^2``."""
 
     task_name, example = "velocity", 1.5
@@ -106,7 +108,7 @@ class CheetahVelRules(_CheetahRules):
         return -np.abs(velocity - task["velocity"])
 
 
-class CheetahDirRules(_CheetahRules):
+class CheetahDirRules(_Cheetah, TaskRules):
     """``direction * v - 0.05 |a|^2``."""
 
     task_name, example = "direction", 1.0
@@ -121,7 +123,9 @@ class CheetahDirRules(_CheetahRules):
         return task["direction"] * velocity
 
 
-class _AntRules(TaskRules):
+class _Ant:
+    """What is read of the ant, and what contacts cost."""
+
     frame_skip = 5
     contacts = True
 
@@ -133,7 +137,7 @@ class _AntRules(TaskRules):
         return 0.5e-3 * np.square(_clipped_forces(now)).sum(axis=1)
 
 
-class AntDirRules(_AntRules):
+class AntDirRules(_Ant, TaskRules):
     """``v . (cos, sin) - 0.5 |a|^2 - contact cost + 1``; ends when the height leaves [0.2, 1]."""
 
     task_name, example = "angle", 0.0
@@ -152,7 +156,7 @@ class AntDirRules(_AntRules):
         return StepResult(forward + control + contact + 1.0, terminated, {**infos, **_place(now["torso"], velocity)})
 
 
-class AntGoalRules(_AntRules):
+class AntGoalRules(_Ant, TaskRules):
     """``-|xy - goal|_1 - 0.1 |a|^2 - contact cost``; never ends."""
 
     task_name, example = "goal", (1.0, 1.0)
@@ -230,7 +234,7 @@ class SwimmerVelRules(TaskRules):
         return StepResult(forward + control, _never(forward), {**infos, **_place(qpos, velocity)})
 
 
-class ParamsRules(TaskRules):
+class ParamsRules(Rules, ABC):
     """``v + 1 - 0.001 |a|^2`` for robots with other bodies: a task is a factor for every entry of four attributes.
 
     Args:
@@ -239,12 +243,14 @@ class ParamsRules(TaskRules):
 
     changes_model = True
     frame_skip = 4
-    noise = 0.005
-    normal_velocities = False
+    noise: ClassVar[float] = 0.005
     attributes: ClassVar[tuple[str, ...]] = ("body_mass", "dof_damping", "body_inertia", "geom_friction")
 
     def __init__(self, model: Any) -> None:
         self.nominal = {name: getattr(model, name).copy() for name in self.attributes}
+
+    def draw(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return draw_uniform(generator, qpos, self.noise), draw_uniform(generator, qvel, self.noise)
 
     def task_row(self, task: Any) -> dict[str, Any]:
         if task is None:
@@ -276,8 +282,9 @@ class ParamsRules(TaskRules):
         infos = {"x_position": x_position.copy(), "x_velocity": velocity, "reward_ctrl": control}
         return StepResult(velocity + control + 1.0, ~self.is_upright(step.now), infos)
 
+    @abstractmethod
     def is_upright(self, now: Arrays) -> np.ndarray:
-        raise NotImplementedError
+        """Which robots stand, bool ``(E,)``."""
 
 
 class HopperParamsRules(ParamsRules):

@@ -70,9 +70,6 @@ class PointSimulator(TaskSimulator):
         """The origin, at rest."""
         return (xp.zeros((len(constants["goal"]), self.state_dim)),)
 
-    def state_rows(self, state: Any, xp: Any) -> Any:
-        return xp.asarray(state[0], copy=True)
-
     def observe(self, state: Any, constants: Any, xp: Any) -> Any:
         """States, ``(N, S)`` float32."""
         return state[0].astype(np.float32)

@@ -43,7 +43,7 @@ class PlaneEnv(BatchedEnv):
         if begins:
             self._trail = []
         if begins or self.render_mode is not None:
-            self._trail.append(self.current_state[:2])
+            self._trail.append(self._rows.state[0][0, :2].copy())
 
     def render(self) -> np.ndarray | None:
         """A picture of the plane, uint8 ``(360, 360, 3)``, with ``render_mode="rgb_array"``."""

@@ -14,6 +14,7 @@ from metaroll.checks import check_whole
 from metaroll.envs.base.simulator import map_rows, rows_at, with_rows
 from metaroll.envs.sims.config import SimConfig, check_order, check_params
 from metaroll.envs.sims.model import Column, Columns
+from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import DerivedConstants, SimSimulator, SimState, first_state, step_columns
 from metaroll.errors import ShapeError
 from metaroll.seeding import as_generator, torch_generator
@@ -46,7 +47,9 @@ class SimBatch:
         device: str | torch.device | None = None,
         generator: np.random.Generator | int | None = None,
     ) -> None:
-        self.config: SimConfig = setting if isinstance(setting, SimConfig) else _config_of(setting)
+        if not isinstance(setting, SimConfig | SimEnv):
+            raise TypeError(f"setting must be a simulated environment or its config, got {type(setting).__name__}")
+        self.config = setting if isinstance(setting, SimConfig) else setting.config
         self.num_envs = check_whole("num_envs", num_envs)
         self._simulator = SimSimulator(self.config, dtype)
         self._dtype_name = dtype
@@ -196,10 +199,3 @@ class SimBatch:
             return tuple(self._numpy_generator.random((num, count), dtype=self.dtype))
         shape, device = (num, count), self.device
         return tuple(torch.rand(shape, generator=self._torch_generator, dtype=self.dtype, device=device).unbind(0))
-
-
-def _config_of(env: Any) -> SimConfig:
-    config = getattr(env, "config", None)
-    if not isinstance(config, SimConfig):
-        raise TypeError(f"setting must be a simulated environment or its config, got {type(env).__name__}")
-    return config

@@ -126,12 +126,11 @@ A system may lack some of the parameters: a catapult has either a planet or the 
 """
 
 
-def ranges_of(model: SimModel | None) -> Mapping[str, RandomizationRange | DomainParam] | None:
-    """Those of the parameters that ``model`` has; ``None`` for a system that is not in the table."""
-    found = DEFAULT_RANGES.get(str(getattr(model, "name", None)))
-    if model is None or found is None:
+def ranges_of(model: Any) -> Mapping[str, RandomizationRange | DomainParam] | None:
+    """Those of the parameters that ``model`` has; ``None`` for what is no system of the table."""
+    if not isinstance(model, SimModel) or model.name not in DEFAULT_RANGES:
         return None
-    return {name: values for name, values in found.items() if name in model.nominal}
+    return {name: values for name, values in DEFAULT_RANGES[model.name].items() if name in model.nominal}
 
 
 def _randomizer(name: str) -> DomainRandomizer:

@@ -105,8 +105,8 @@ class SimTask(ABC):
 
 
 @dataclass(frozen=True)
-class DesStateTask(SimTask):
-    """Be in a desired state: the reward is a function of desired minus present state, and of the action.
+class _DesiredState(SimTask, ABC):
+    """A desired state: the reward is a function of how far it is, and of the action.
 
     Args:
         state_des: Desired state, one number per entry.
@@ -148,9 +148,9 @@ class DesStateTask(SimTask):
     def scales(self, state_bounds: tuple[Columns, Columns], action_bounds: tuple[Columns, Columns], xp: Any) -> dict:
         return self.reward.scales(state_bounds, action_bounds, xp)
 
+    @abstractmethod
     def error(self, state: Columns, xp: Any) -> Columns:
-        """Desired minus present state."""
-        return tuple(desired - value for desired, value in zip(self.state_des, state, strict=True))
+        """How far the desired state is from the present one."""
 
     def step_reward(
         self, state: Columns, action: Columns, following: Columns, remaining: Column, scales: Constants, xp: Any
@@ -158,9 +158,22 @@ class DesStateTask(SimTask):
         return self.reward(self.error(state, xp), action, scales, xp)
 
 
+class DesStateTask(_DesiredState):
+    """Be in a desired state: the reward is a function of desired minus present state, and of the action.
+
+    Args:
+        state_des: Desired state, one number per entry.
+        reward: What errors and actions cost.
+    """
+
+    def error(self, state: Columns, xp: Any) -> Columns:
+        """Desired minus present state."""
+        return tuple(desired - value for desired, value in zip(self.state_des, state, strict=True))
+
+
 @dataclass(frozen=True)
-class RadiallySymmDesStateTask(DesStateTask):
-    """The same where some entries are angles: their errors are taken the short way round, from -pi to pi.
+class RadiallySymmDesStateTask(_DesiredState):
+    """Be in a desired state, where some entries are angles: their errors are taken the short way round, from -pi to pi.
 
     Args:
         state_des: Desired state.
@@ -178,7 +191,8 @@ class RadiallySymmDesStateTask(DesStateTask):
         object.__setattr__(self, "idcs", idcs)
 
     def error(self, state: Columns, xp: Any) -> Columns:
-        error = list(super().error(state, xp))
+        """Desired minus present state, angles the short way round."""
+        error = [desired - value for desired, value in zip(self.state_des, state, strict=True)]
         for index in self.idcs:
             turns = xp.floor((error[index] + math.pi) * (1.0 / _TWO_PI))
             error[index] = error[index] - _TWO_PI * turns

@@ -75,9 +75,6 @@ class _TabularMDP(TaskSimulator):
         """State 0."""
         return (xp.zeros(len(constants["rewards"]), dtype=xp.int64),)
 
-    def state_rows(self, state: Any, xp: Any) -> Any:
-        return xp.stack(state, axis=1)
-
     def observe(self, state: Any, constants: Any, xp: Any) -> Any:
         """The states, ``(N,)``."""
         return xp.asarray(state[0], copy=True)
