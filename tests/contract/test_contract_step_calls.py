@@ -70,9 +70,12 @@ TASK_TRIALS = "diagnostics/trials.py"  # until the checks of tasks run on the en
 STEPS_OF_TRAINING = ("optim", "scheduler")
 
 
+ENV_COPIES = "tasks/env_copies.py"  # tries what episodes change, with a copy of its own
+
+
 def stepping(tree: ast.Module, where: str) -> Iterator[str]:
     """``Slots.step`` is called by the slot loop only, ``env.step`` inside envs/ only; optimizers may step anywhere."""
-    if where.startswith("envs/") or where in (SLOT_LOOP, TASK_TRIALS):
+    if where.startswith("envs/") or where in (SLOT_LOOP, TASK_TRIALS, ENV_COPIES):
         return
     called = set()
     for call in calls(tree):

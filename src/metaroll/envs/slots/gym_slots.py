@@ -125,9 +125,15 @@ class GymSlots(Slots):
         self._envs.keep(kept)
         self._last = take_rows(self._last, kept)
         self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
-        for name in ("_steps", "_reset_infos", "_names", "_owners", "_domain_params", "_wanted"):
-            values = self.__dict__[name]
-            self.__dict__[name] = [values[slot] for slot in kept]
+        for values in (
+            self._steps,
+            self._reset_infos,
+            self._names,
+            self._owners,
+            self._domain_params,
+            self._wanted,
+        ):
+            values[:] = [values[slot] for slot in kept]
         self.num_slots = len(kept)
         self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
 
@@ -312,9 +318,8 @@ class _EnvGroup:
     def keep(self, slots: list[int]) -> None:
         for slot in set(range(len(self.envs))).difference(slots):
             self._drop(slot)
-        for name in ("envs", "_carried", "_owned"):
-            values = self.__dict__[name]
-            self.__dict__[name] = [values[slot] for slot in slots]
+        for values in (self.envs, self._carried, self._owned):
+            values[:] = [values[slot] for slot in slots]
 
     def close(self) -> None:
         for slot in range(len(self.envs)):

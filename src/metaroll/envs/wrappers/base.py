@@ -157,8 +157,8 @@ class ChainWrapper(gymnasium.Wrapper):
                 _element(self.env.action_space, commands) if self.changes_actions else action
             )
             found.update(info)
-            rows = (np.array([value]) for value in (reward, terminated, truncated))
-            return RowStep(np.asarray(observation)[None] if self.changes_observations else [observation], *rows, {})
+            shown = np.asarray(observation)[None] if self.changes_observations else [observation]
+            return RowStep(shown, np.array([reward]), np.array([terminated]), np.array([truncated]), {})
 
         def reset(rows: np.ndarray, env_seeds: np.ndarray) -> Any:
             return np.asarray(self.env.reset(seed=int(env_seeds[0]))[0])[None]
@@ -297,9 +297,11 @@ class WrappedSlots(SlotsProxy):
                 whole[rows] = commands
             found = self._slots.step(whole, active)
             inner.append(found)
-            some = slice(None) if everyone else rows
-            parts = (found.observations, found.rewards, found.terminated, found.truncated)
-            return RowStep(*(part[some] for part in parts), {})
+            shown, rewards, terminated, truncated = found[:4]
+            if everyone:
+                return RowStep(shown, rewards, terminated, truncated, {})
+            shown = shown[rows] if wrapper.changes_observations else shown
+            return RowStep(shown, rewards[rows], terminated[rows], truncated[rows], {})
 
         own = given if everyone or not wrapper.changes_actions else given[rows]
         out = wrapper.advance(own, self._memory, rows, step, self._restart)

@@ -108,7 +108,9 @@ class TrialWrapper(ChainWrapper):
 
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """Actions as they are, which are remembered."""
-        flat = np.eye(self._num_actions)[actions] if actions.ndim == 1 else actions.reshape(len(rows), self._num_actions)
+        flat = (
+            np.eye(self._num_actions)[actions] if actions.ndim == 1 else actions.reshape(len(rows), self._num_actions)
+        )
         memory["action"][rows] = flat
         return actions
 
