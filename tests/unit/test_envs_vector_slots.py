@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import gymnasium
+import gymnasium.envs.classic_control
 import numpy as np
 import pytest
 import torch

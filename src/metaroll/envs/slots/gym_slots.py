@@ -36,7 +36,6 @@ from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, Sl
 __all__ = ["GymSlots"]
 
 _NEVER = np.iinfo(np.int64).max
-_NO_INFO: dict[str, Any] = {}
 _MOST_PARKED = 2
 """Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
@@ -173,7 +172,7 @@ class GymSlots(Slots):
         rewards = np.zeros(self.num_slots)
         terminated = np.zeros(self.num_slots, dtype=bool)
         truncated = np.zeros(self.num_slots, dtype=bool)
-        infos: list[dict[str, Any]] = [_NO_INFO] * self.num_slots
+        infos: list[dict[str, Any]] = [{}] * self.num_slots
         observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
         careful, holds_objects, truth = self._careful, self._holds_objects, np.bool_

@@ -108,10 +108,10 @@ class TrialWrapper(ChainWrapper):
 
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """Actions as they are, which are remembered."""
-        flat = (
-            np.eye(self._num_actions)[actions] if actions.ndim == 1 else actions.reshape(len(rows), self._num_actions)
-        )
-        memory["action"][rows] = flat
+        if isinstance(self.env.action_space, Discrete):
+            memory["action"][rows] = np.eye(self._num_actions)[actions]
+        else:
+            memory["action"][rows] = actions.reshape(len(rows), self._num_actions)
         return actions
 
     def restarts(self, step: RowStep, memory: Memory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
