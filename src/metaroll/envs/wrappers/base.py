@@ -92,8 +92,20 @@ class ChainWrapper(gymnasium.Wrapper):
     remembers of each row, ``rows (k,)`` says which of them are meant; rows do not depend on one another.
     """
 
+    changes_actions = changes_observations = changes_steps = False
+    """Which functions of rows a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``."""
+    tells_applied = True
+    """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.changes_actions = cls.rows_in is not ChainWrapper.rows_in
+        cls.changes_observations = cls.rows_seen is not ChainWrapper.rows_seen
+        cls.changes_steps = (cls.rows_out, cls.restarts) != (ChainWrapper.rows_out, ChainWrapper.restarts)
+
     def __init__(self, env: Any) -> None:
         super().__init__(env)
+        self._commands_space = env.action_space
         self._memory = self.new_memory(1)
 
     # -- functions of rows --------------------------------------------------------------------------------------------
@@ -150,20 +162,33 @@ class ChainWrapper(gymnasium.Wrapper):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step."""
+        space, memory, commands = self._commands_space, self._memory, None
+        if self.changes_steps:
+            return self._step_as_rows(action)
+        if self.changes_actions:
+            commands = self.rows_in(_row(space, action), memory, _ONE)
+            action = _element(space, commands)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if self.changes_observations:
+            observation = self.rows_seen(np.asarray(observation)[None], memory, _ONE)[0]
+        if commands is not None and APPLIED not in info:
+            info = {APPLIED: _applied(space, commands)[0], **info}
+        return observation, reward, terminated, truncated, info  # type: ignore[return-value]
+
+    def _step_as_rows(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         found: dict[str, Any] = {}
 
         def step(commands: np.ndarray) -> RowStep:
-            observation, reward, terminated, truncated, info = self.env.step(
-                _element(self.env.action_space, commands) if self.changes_actions else action
-            )
+            given = _element(self._commands_space, commands) if self.changes_actions else action
+            observation, reward, terminated, truncated, info = self.env.step(given)
             found.update(info)
-            shown = np.asarray(observation)[None] if self.changes_observations else [observation]
+            shown = np.asarray(observation)[None]
             return RowStep(shown, np.array([reward]), np.array([terminated]), np.array([truncated]), {})
 
         def reset(rows: np.ndarray, env_seeds: np.ndarray) -> Any:
             return np.asarray(self.env.reset(seed=int(env_seeds[0]))[0])[None]
 
-        actions = _row(self.env.action_space, action) if self.changes_actions else np.zeros((1, 0))
+        actions = _row(self._commands_space, action) if self.changes_actions else np.zeros((1, 0))
         out = self.advance(actions, self._memory, _ONE, step, reset)
         added = {name: values[0] for name, values in out.infos.items()}
         rest = (values[0].item() for values in (out.rewards, out.terminated, out.truncated))
@@ -188,28 +213,15 @@ class ChainWrapper(gymnasium.Wrapper):
         """
         commands = self.rows_in(actions, memory, rows) if self.changes_actions else actions
         found = step(commands)
-        again = self.restarts(found, memory, rows)
+        again = self.restarts(found, memory, rows) if self.changes_steps else None
         if again is not None and len(again[0]):
             observations = np.array(found.observations)
             observations[again[0]] = reset(rows[again[0]], again[1])
             found = found._replace(observations=observations)
         out = self.rows_out(found, memory, rows) if self.changes_observations else found
         if self.changes_actions and self.tells_applied:
-            out = out._replace(infos={**out.infos, APPLIED: _applied(self.env.action_space, commands)})
+            out = out._replace(infos={**out.infos, APPLIED: _applied(self._commands_space, commands)})
         return out
-
-    @property
-    def changes_actions(self) -> bool:
-        """Whether ``rows_in`` is to be called."""
-        return type(self).rows_in is not ChainWrapper.rows_in
-
-    @property
-    def changes_observations(self) -> bool:
-        """Whether ``rows_out`` and ``rows_seen`` are to be called."""
-        return type(self).rows_seen is not ChainWrapper.rows_seen
-
-    tells_applied = True
-    """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
 
     def current_observation(self) -> Any:
         """What is observed now."""
@@ -351,10 +363,10 @@ def _row(space: gymnasium.Space, action: Any) -> np.ndarray:
     """One action as a row ``(1, ...)``; choices count from 0."""
     if isinstance(space, Discrete):
         return np.array([int(action) - int(space.start)])
-    row = np.array(action)[None]
-    if row.shape[1:] != space.shape:
-        raise ShapeError(f"action must have shape {space.shape}, got {row.shape[1:]}")
-    return row.astype(space.dtype, copy=False)
+    row = np.array(action, dtype=space.dtype)
+    if row.shape != space.shape:
+        raise ShapeError(f"action must have shape {space.shape}, got {row.shape}")
+    return row[None]
 
 
 def _rows(space: gymnasium.Space, actions: Any, num_rows: int) -> np.ndarray:
@@ -379,7 +391,7 @@ def _applied(space: gymnasium.Space, commands: np.ndarray) -> np.ndarray:
     """What environments make of ``commands``: within the bounds of a Box, choices as the environment counts them."""
     if isinstance(space, Discrete):
         return commands + space.start
-    return np.clip(commands, space.low, space.high) if isinstance(space, Box) else commands
+    return np.minimum(np.maximum(commands, space.low), space.high) if isinstance(space, Box) else commands
 
 
 def _spread(values: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:

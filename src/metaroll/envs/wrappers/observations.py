@@ -172,20 +172,21 @@ class GaussianObsNoiseWrapper(ChainWrapper):
 
     def rows_seen(self, observations: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """``observations (k, *shape)`` with the next noise."""
-        due = rows[memory["shown"][rows] % _BLOCK == 0]
-        if due.size:
-            first, count = memory["shown"][due] * self._size, _BLOCK * self._size
-            noise = normals(memory["keys"][due], self._role, first, count)
+        shown = memory["shown"][rows]
+        place = shown % _BLOCK
+        if not place.all():
+            due = rows[place == 0]
+            noise = normals(memory["keys"][due], self._role, memory["shown"][due] * self._size, _BLOCK * self._size)
             memory["block"][due] = noise.reshape(len(due), _BLOCK, self._size)
-        memory["shown"][rows] += 1
-        return self._noisy(observations, memory, rows)
+        memory["shown"][rows] = shown + 1
+        return self._noisy(observations, memory["block"][rows, place])
 
     def seen_now(self, observation: Any) -> Any:
         """With the noise that was shown last."""
-        return self._noisy(np.asarray(observation)[None], self._memory, np.zeros(1, dtype=np.int64))[0]
+        return self._noisy(np.asarray(observation), self._memory["block"][0, (self._memory["shown"][0] - 1) % _BLOCK])
 
-    def _noisy(self, observations: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
-        noise = memory["block"][rows, (memory["shown"][rows] - 1) % _BLOCK].reshape(observations.shape)
+    def _noisy(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        noise = noise.reshape(observations.shape)
         return (observations + (self._mean + self._std * noise)).astype(observations.dtype)
 
 
