@@ -85,6 +85,6 @@ def test_environments_made_by_gymnasium_are_stepped_as_batches_too():
     wrapped = DomainRandWrapperLive(env, default_randomizer(env))
     slots = make_slots(wrapped, 2)
     assert not isinstance(slots, GymSlots)
-    assert slots.name == GymSlots(wrapped, 1).name == "metaroll/Pendulum-v0"  # type: ignore[attr-defined]
+    assert slots.info.name == GymSlots(wrapped, 1).info.name == "metaroll/Pendulum-v0"
     assert slots.env_spec.observation_labels == PendulumEnv().env_spec.observation_labels
     assert np.isfinite(slots.env_spec.action_space.high).all()  # type: ignore[attr-defined]

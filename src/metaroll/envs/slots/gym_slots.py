@@ -124,14 +124,15 @@ class GymSlots(Slots):
         self._envs.keep(kept)
         self._last = take_rows(self._last, kept)
         self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
-        for values in (
+        per_slot: tuple[list[Any], ...] = (
             self._steps,
             self._reset_infos,
             self._names,
             self._owners,
             self._domain_params,
             self._wanted,
-        ):
+        )
+        for values in per_slot:
             values[:] = [values[slot] for slot in kept]
         self.num_slots = len(kept)
         self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
@@ -317,7 +318,8 @@ class _EnvGroup:
     def keep(self, slots: list[int]) -> None:
         for slot in set(range(len(self.envs))).difference(slots):
             self._drop(slot)
-        for values in (self.envs, self._carried, self._owned):
+        per_slot: tuple[list[Any], ...] = (self.envs, self._carried, self._owned)
+        for values in per_slot:
             values[:] = [values[slot] for slot in slots]
 
     def close(self) -> None:
