@@ -124,16 +124,15 @@ class GymSlots(Slots):
         self._envs.keep(kept)
         self._last = take_rows(self._last, kept)
         self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
-        per_slot: tuple[list[Any], ...] = (
+        for values in (
             self._steps,
             self._reset_infos,
             self._names,
             self._owners,
             self._domain_params,
             self._wanted,
-        )
-        for values in per_slot:
-            values[:] = [values[slot] for slot in kept]
+        ):
+            _keep_entries(values, kept)
         self.num_slots = len(kept)
         self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
 
@@ -318,9 +317,8 @@ class _EnvGroup:
     def keep(self, slots: list[int]) -> None:
         for slot in set(range(len(self.envs))).difference(slots):
             self._drop(slot)
-        per_slot: tuple[list[Any], ...] = (self.envs, self._carried, self._owned)
-        for values in per_slot:
-            values[:] = [values[slot] for slot in slots]
+        for values in (self.envs, self._carried, self._owned):
+            _keep_entries(values, slots)
 
     def close(self) -> None:
         for slot in range(len(self.envs)):
@@ -372,6 +370,10 @@ class _EnvGroup:
         """Before the shared environment is changed: a copy, from which later plans without an update start."""
         if self._shared is not None and self._template is None:
             self._template = constructor_of(self._shared)
+
+
+def _keep_entries(values: list[Any], kept: list[int]) -> None:
+    values[:] = [values[slot] for slot in kept]
 
 
 def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:
