@@ -101,6 +101,7 @@ _MODULES = {
     "envs.wrappers.actions": ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"],
     "envs.wrappers.observations": ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"],
     "envs.wrappers.transforms": ["DomainParamTransformWrapper"],
+    "envs.wrappers.trials": ["TrialWrapper"],
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
     "policies.gru": ["CategoricalGRUPolicy", "GRUGaussianPolicy"],
     "policies.last_action": ["LastActionPolicy"],

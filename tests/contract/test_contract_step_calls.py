@@ -81,6 +81,8 @@ STEPPING_ENVS = {
     # Wrappers, which step the one environment, or the Slots, that they wrap.
     "envs/wrappers/actions.py",
     "envs/wrappers/observations.py",
+    # What tries which attributes episodes change, with a copy of its own.
+    "tasks/env_copies.py",
     # The conformance kit of Slots.
     "envs/base/checks.py",
 }

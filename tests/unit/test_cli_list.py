@@ -101,7 +101,7 @@ def test_an_environment_tells_its_sizes_tasks_and_presets(capsys):
 
 
 def test_an_environment_that_cannot_be_made_says_why(capsys, monkeypatch):
-    import metaroll.envs.lookup.registry as registry
+    import metaroll.envs.base.task_family as registry
 
     def without_package():
         raise ImportError("cheetah-vel needs MuJoCo: pip install 'metaroll[mujoco]'")

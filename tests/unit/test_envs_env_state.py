@@ -18,6 +18,7 @@ from metaroll.envs.base.env_state import (
 from metaroll.envs.base.slot_proxies import SlotTap
 from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
+from metaroll.errors import SlotError
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 
@@ -109,7 +110,7 @@ def test_an_ignored_initial_state_is_noticed():
     check_init_state(env, np.ones(3))
     check_init_state(PointRobotEnv(), np.ones(2))
     slots = make_slots(Deaf, 1)
-    with pytest.raises(ValueError, match="ignores reset"):
+    with pytest.raises(SlotError, match="ignores reset"):
         slots.reset([0], [RolloutPlan(seed=(0, 0, 0), init_state=np.ones(2))])
 
 

@@ -116,7 +116,7 @@ def test_benchmarks_of_another_size_and_other_objects_are_refused() -> None:
         MetaWorldTaskSampler(fake_benchmark(TRAIN), "train", wrapper=3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"reward_version must be one of \('v1', 'v2'\), got 'v3'"):
         MetaWorldTaskSampler(fake_benchmark(TRAIN), "train", reward_version="v3")
-    with pytest.raises(ValueError, match="horizon must be a whole number"):
+    with pytest.raises(ValueError, match="horizon must be"):
         MetaWorldTaskSampler(fake_benchmark(TRAIN), "train", horizon=0)
 
 

@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 import gymnasium
+import gymnasium.envs.classic_control
 import numpy as np
 import pytest
 import torch
@@ -195,3 +196,17 @@ def test_a_last_observation_that_was_overwritten_is_not_recorded() -> None:
     with metaroll.RolloutEngine(functools.partial(vector_of, AutoresetMode.SAME_STEP, SameMemory), policy) as engine:
         with pytest.raises(Exception, match="show the same memory at every step"):
             engine.run(plans(1))
+
+
+def test_states_of_sub_environments_come_with_every_step() -> None:
+    vector = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 2)
+    slots = VectorEnvSlots(vector)
+    slots.reset([0, 1], [RolloutPlan(i, (0, 0, i)) for i in range(2)])
+    slots.attach(record_states=True)
+    step = slots.step(np.zeros(2, dtype=np.int64), np.ones(2, dtype=bool))
+    assert step.states is not None
+    np.testing.assert_allclose(np.stack(list(step.states)), step.observations, rtol=1e-6)  # type: ignore[arg-type]
+    slots.close()
+    batched = VectorEnvSlots(gymnasium.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point"))
+    assert batched.states() is None  # its ``state`` is that of all together
+    batched.close()

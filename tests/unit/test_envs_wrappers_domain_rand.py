@@ -314,7 +314,7 @@ def test_batches_are_bit_equal_to_lists(kind):
 def test_batches_of_random_domains_keep_the_promises_of_slots():
     env = pendulum("live")
     check_slots(lambda n: make_slots(env, n), num_steps=20)
-    with pytest.raises(ValueError, match=r"plan\.seed must be set"):
+    with pytest.raises(ValueError, match="seed of plan 0 must be set"):
         make_slots(env, 1).reset([0], [RolloutPlan()])
 
 

@@ -31,7 +31,9 @@ from metaroll import (
 )
 from metaroll.envs.sims.catalog import OneMassOscillatorEnv, PendulumEnv
 from metaroll.envs.slots.gym_slots import GymSlots
+from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots
 from metaroll.errors import DataError, ShapeError, UnknownNameError
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec
 
 
@@ -163,7 +165,7 @@ def test_downsampling_holds_actions():
     got, applied = received(DownsamplingWrapper(Choices(), 2), [5, 6, 7])
     assert got.tolist() == [5, 5, 7] and applied.tolist() == [5, 5, 7]
     for wrong in (0, 1.5, True):
-        with pytest.raises(ValueError, match="factor must be"):
+        with pytest.raises((TypeError, ValueError), match="factor must be"):
             DownsamplingWrapper(Echo(), wrong)
 
 
@@ -234,8 +236,8 @@ def test_noise_depends_on_the_seed_and_has_its_moments():
 
 def test_noise_of_a_subclass_is_not_left_out_of_batches():
     class Shifted(GaussianObsNoiseWrapper):
-        def observation(self, observations):
-            return super().observation(observations) + 10.0
+        def rows_seen(self, observations, memory, rows):
+            return super().rows_seen(observations, memory, rows) + 10.0
 
     slots = make_slots(lambda: Shifted(PendulumEnv(), 0.1), 2)
     assert slots.reset([0], [RolloutPlan(0, (0, 0, 0))])[0].min() > 5.0
@@ -283,3 +285,57 @@ def test_chains_keep_the_promises_of_slots(kind):
     env = chain(kind)
     check_slots(lambda n: make_slots(env, n), num_steps=80)
     check_slots(lambda n: GymSlots(env, n), num_steps=20)
+
+
+def test_noise_is_that_of_the_seed_alone_or_among_many():
+    env = GaussianObsNoiseWrapper(GaussianObsNoiseWrapper(OneMassOscillatorEnv(max_steps=300), 0.1), 0.2)
+    table = PlanTable([RolloutPlan(i, (4, 0, i)) for i in range(5)])
+    slots = make_slots(env, 5)
+    first = slots.reset(range(5), table)
+    shown = [first] + [slots.step(np.zeros((5, 1)), np.ones(5, dtype=bool)).observations for _ in range(150)]
+    alone = [env.reset(seed=int(table.env_seeds[3]))[0]] + [env.step(np.zeros(1))[0] for _ in range(150)]
+    np.testing.assert_array_equal(np.array(shown)[:, 3], np.array(alone))
+    np.testing.assert_array_equal(env.current_observation(), alone[-1])
+
+
+@pytest.mark.parametrize("kind", ["actions", "observations"])
+def test_slots_in_wrappers_are_kept(kind):
+    """In slots that can be kept, wrappers keep their rows of memory, too."""
+
+    class Kept(GymSlots):
+        def step(self, actions, active):
+            found = super().step(actions, active)
+            told = {"told": np.zeros(self.num_slots)}
+            return found._replace(infos=told)
+
+    def slots_of(num):
+        inner, layers = chain(kind), []
+        while isinstance(inner, ChainWrapper):
+            layers.append(inner)
+            inner = inner.env
+        made = Kept(lambda: copy.deepcopy(inner), num)
+        for layer in reversed(layers):
+            made = WrappedSlots(made, layer)
+        return made
+
+    plans, generator = [RolloutPlan(i, (2, 0, i)) for i in range(4)], np.random.default_rng(0)
+    one, two = slots_of(4), slots_of(4)
+    for slots in (one, two):
+        slots.attach(record_states=True)
+        slots.reset(range(4), plans)
+    kept = np.array([1, 3])
+    for t in range(12):
+        actions = generator.uniform(-1, 1, size=(4, 1))
+        if t == 5:
+            two.keep(kept)
+        whole = one.step(actions, np.ones(4, dtype=bool))
+        part = two.step(actions if t < 5 else actions[kept], np.ones(two.num_slots, dtype=bool))
+        rows = kept if t >= 5 else slice(None)
+        np.testing.assert_array_equal(whole.observations[rows], part.observations)
+        np.testing.assert_array_equal(np.array(whole.states)[rows], np.array(part.states))
+
+
+def test_a_table_of_plans_goes_through_wrappers_as_it_is():
+    table = PlanTable([RolloutPlan(0, (0, 0, 0))])
+    for env in (ActDelayWrapper(PendulumEnv()), DomainParamTransformWrapper(PendulumEnv(), {"pole_mass": "log"})):
+        assert env.plans_in(table) is table

@@ -130,6 +130,12 @@ class PlanTable(Sequence[RolloutPlan]):
         part._env_seeds = None if self._env_seeds is None else self._env_seeds[rows]
         return part
 
+    def with_env_seeds(self, env_seeds: np.ndarray) -> PlanTable:
+        """The same plans, with other seeds ``(N,)`` for their environments' ``reset``."""
+        part = self.take(slice(None))
+        part._env_seeds = np.asarray(env_seeds, dtype=np.int64)
+        return part
+
     def __len__(self) -> int:
         return len(self._plans)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV, env_classes, metaworld_package, mujoco_package
 from metaroll.errors import unknown_name
 from metaroll.seeding import isolated_rng
@@ -59,10 +60,9 @@ def make_metaworld_benchmark(
     """
     if name not in benchmark_names():
         raise unknown_name("Meta-World benchmark", name, benchmark_names())
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < _SEED_LIMIT:
-        raise ValueError(f"seed must be a whole number from 0 to 2**32 - 1, got {seed!r}")
+    seed = check_whole("seed", seed, 0, _SEED_LIMIT - 1)
     _check_arguments(name, env_name, train, test)
-    package, seed = metaworld_package(), int(seed)
+    package = metaworld_package()
     if name == "custom-MT":
         classes = _classes_of("train", train)
         return CustomBenchmark(classes, _draw_tasks(classes, False, seed))

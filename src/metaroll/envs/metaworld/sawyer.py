@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import ResetNeeded
 
+from metaroll.checks import check_whole
 from metaroll.envs.metaworld.library import HORIZON, env_classes, mujoco_package, provenance_of
 from metaroll.envs.metaworld.rotations import with_fast_rotations
 from metaroll.envs.metaworld.tasks import MetaWorldTask, as_task, read_task
@@ -73,9 +74,7 @@ def checked_setting(reward_version: str, horizon: int) -> tuple[str, int]:
     """A reward version and a horizon, or what is wrong with them."""
     if reward_version not in REWARD_VERSIONS:
         raise ValueError(f"reward_version must be one of {REWARD_VERSIONS}, got {reward_version!r}")
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise ValueError(f"horizon must be a whole number of steps, at least 1, got {horizon!r}")
-    return reward_version, int(horizon)
+    return reward_version, check_whole("horizon", horizon)
 
 
 class Sawyer:

@@ -36,7 +36,6 @@ from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, Sl
 __all__ = ["GymSlots"]
 
 _NEVER = np.iinfo(np.int64).max
-_NO_INFO: dict[str, Any] = {}
 _MOST_PARKED = 2
 """Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
@@ -125,9 +124,15 @@ class GymSlots(Slots):
         self._envs.keep(kept)
         self._last = take_rows(self._last, kept)
         self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
-        for name in ("_steps", "_reset_infos", "_names", "_owners", "_domain_params", "_wanted"):
-            values = getattr(self, name)
-            setattr(self, name, [values[slot] for slot in kept])
+        for values in (
+            self._steps,
+            self._reset_infos,
+            self._names,
+            self._owners,
+            self._domain_params,
+            self._wanted,
+        ):
+            _keep_entries(values, kept)
         self.num_slots = len(kept)
         self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
 
@@ -167,7 +172,7 @@ class GymSlots(Slots):
         rewards = np.zeros(self.num_slots)
         terminated = np.zeros(self.num_slots, dtype=bool)
         truncated = np.zeros(self.num_slots, dtype=bool)
-        infos: list[dict[str, Any]] = [_NO_INFO] * self.num_slots
+        infos: list[dict[str, Any]] = [{}] * self.num_slots
         observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
         careful, holds_objects, truth = self._careful, self._holds_objects, np.bool_
@@ -311,9 +316,8 @@ class _EnvGroup:
     def keep(self, slots: list[int]) -> None:
         for slot in set(range(len(self.envs))).difference(slots):
             self._drop(slot)
-        for name in ("envs", "_carried", "_owned"):
-            values = self.__dict__[name]
-            self.__dict__[name] = [values[slot] for slot in slots]
+        for values in (self.envs, self._carried, self._owned):
+            _keep_entries(values, slots)
 
     def close(self) -> None:
         for slot in range(len(self.envs)):
@@ -365,6 +369,10 @@ class _EnvGroup:
         """Before the shared environment is changed: a copy, from which later plans without an update start."""
         if self._shared is not None and self._template is None:
             self._template = constructor_of(self._shared)
+
+
+def _keep_entries(values: list[Any], kept: list[int]) -> None:
+    values[:] = [values[slot] for slot in kept]
 
 
 def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:

@@ -12,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.space_batches import action_element, check_elements, empty_batch, take_rows, write_element
+from metaroll.envs.base.env_state import read_state, state_owner
 from metaroll.envs.base.step_results import own_copy
 from metaroll.errors import ShapeError
 from metaroll.tasks.plan_table import plan_env_seeds
@@ -91,7 +92,19 @@ class VectorEnvSlots(Slots):
             self._take_finals(infos, np.flatnonzero(ended), dicts)
         rewards = np.where(active, np.array(rewards, dtype=np.float64), 0.0)
         told = [info if live else {} for info, live in zip(dicts, active, strict=True)]
-        return SlotStep(take_rows(self._last, slice(None)), rewards, terminated, truncated, told)
+        states = self.states() if self.record_states else None
+        return SlotStep(take_rows(self._last, slice(None)), rewards, terminated, truncated, told, states)
+
+    def states(self) -> list[np.ndarray | None] | None:
+        """``state`` of each sub-environment of a ``SyncVectorEnv`` that tells it as numbers.
+
+        With autoreset in the same step the states at the ends of episodes are gone, so none are told.
+        """
+        inner: Any = self.env.unwrapped
+        if not isinstance(inner, SyncVectorEnv) or self.mode is AutoresetMode.SAME_STEP:
+            return None
+        owners = [state_owner(env) for env in inner.envs]
+        return [None if owner is None else read_state(owner) for owner in owners]
 
     def close(self) -> None:
         """Close the environment, unless the caller owns it."""

@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import plain_number
-from metaroll.envs.wrappers.base import APPLIED, ChainWrapper, WrappedSlots, box_of, seed_of, with_applied
-from metaroll.errors import ShapeError
+from metaroll.checks import check_whole, plain_number
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, box_of
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
+from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"]
 
 _LONGEST_DELAY = 10_000
-
-StepResult = tuple[Any, Any, bool, bool, dict[str, Any]]
+_DELAY = "act_delay"
+"""Entry of a plan's extras for the environments inside."""
 
 
 class ActNormWrapper(ChainWrapper):
@@ -38,38 +37,13 @@ class ActNormWrapper(ChainWrapper):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise ValueError(f"ActNormWrapper needs finite bounds of actions, got {space}")
         self.action_space = Box(-1.0, 1.0, space.shape, space.dtype.type)  # type: ignore[arg-type]
-        self._low, self._high, self._dtype = space.low.copy(), space.high.copy(), space.dtype
+        self._dtype = space.dtype
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
         self._middle, self._half = 0.5 * (low + high), 0.5 * (high - low)
 
-    def physical(self, actions: Any) -> np.ndarray:
-        """Actions ``(..., *shape)`` as the environment counts them."""
-        actions = np.asarray(actions, dtype=self._dtype)
+    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """Actions as the environment counts them."""
         return (self._middle + self._half * actions).astype(self._dtype)
-
-    def clipped(self, commands: np.ndarray) -> np.ndarray:
-        """``commands`` within the environment's bounds."""
-        return np.clip(commands, self._low, self._high)
-
-    def step(self, action: Any) -> StepResult:
-        """One step with the action scaled to the environment's bounds."""
-        command = self.physical(action)
-        *rest, info = self.env.step(command)
-        return (*rest, {APPLIED: self.clipped(command), **info})  # type: ignore[return-value]
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _NormSlots(self._inner_slots(num_slots), self.env_spec, self)
-
-
-class _NormSlots(WrappedSlots):
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: ActNormWrapper) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-
-    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        commands = self._wrapper.physical(actions)
-        return with_applied(self._slots.step(commands, active), self._wrapper.clipped(commands))
 
 
 class ActDelayWrapper(ChainWrapper):
@@ -83,14 +57,13 @@ class ActDelayWrapper(ChainWrapper):
     """
 
     own_domain_params = ("act_delay",)
+    batched_slots = ChainWrapper.batched_slots  # what ``reset`` does here, ``plans_in`` does for many
 
     def __init__(self, env: Any, delay: int = 0) -> None:
-        super().__init__(env)
         space = box_of(env, "action", self)
-        self._low, self._high = space.low.copy(), space.high.copy()
         self._zero = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high).astype(space.dtype)
+        super().__init__(env)
         self._delay = checked_delay(delay)
-        self._queue: list[np.ndarray] = []
 
     @property
     def domain_param(self) -> dict[str, Any]:
@@ -120,90 +93,75 @@ class ActDelayWrapper(ChainWrapper):
             delay, rest = split_delay(params, delay)
             others = {name: value for name, value in (options or {}).items() if name != "domain_param"}
             options = {**others, "domain_param": rest} if rest else others or None
-        started = self.env.reset(seed=seed, options=options)
-        # Not before: what is inside may have refused the rest of the options.
-        self._delay, self._queue = delay, [self._zero] * delay
-        return started
+        before, self._delay = self._delay, delay
+        try:
+            return super().reset(seed=seed, options=options)
+        except BaseException:  # what is inside has refused the rest of the options
+            self._delay = before
+            raise
 
-    def step(self, action: Any) -> StepResult:
-        """One step with the action of ``act_delay`` steps ago."""
-        self._queue.append(_own_action(action, self._zero))
-        command = self._queue.pop(0)
-        *rest, info = self.env.step(command)
-        return (*rest, {APPLIED: self.clipped(command), **info})  # type: ignore[return-value]
+    def new_memory(self, num_rows: int) -> Memory:
+        """The last actions in a ring ``(N, L, ...)``, that of step t at ``t % L``; the delays; the steps."""
+        ring = np.tile(self._zero, (num_rows, 1, *[1] * self._zero.ndim))
+        return {"ring": ring, "delays": np.zeros(num_rows, np.int64), "steps": np.zeros(num_rows, np.int64)}
 
-    def clipped(self, commands: np.ndarray) -> np.ndarray:
-        """``commands`` within the environment's bounds."""
-        return np.clip(commands, self._low, self._high)
+    def start_rows(
+        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
+    ) -> None:
+        """Zeros are on their way."""
+        memory["delays"][rows] = delays = self._delay if plans is None else [self._delay_of(plan) for plan in plans]
+        memory["steps"][rows] = 0
+        self._lengthen(memory, int(np.max(delays, initial=0)) + 1)
+        memory["ring"][rows] = self._zero
+
+    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """The actions of ``act_delay`` steps ago."""
+        ring, steps = memory["ring"], memory["steps"][rows]
+        ring[rows, steps % ring.shape[1]] = actions
+        memory["steps"][rows] += 1
+        # What lies before the first step is an entry that holds zeros still: no delay is as long as the ring.
+        return ring[rows, (steps - memory["delays"][rows]) % ring.shape[1]]
+
+    def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
+        """Those inside, and ``act_delay``."""
+        return {**(params or {}), "act_delay": int(memory["delays"][row])}
+
+    def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
+        """Plans without ``act_delay``, which is noted in their extras."""
+        if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
+            return plans
+        return [
+            plan.with_(env_update=self._inner_update(plan.env_update), extras={**plan.extras, _DELAY: self._own(plan)})
+            for plan in plans
+        ]
+
+    def _own(self, plan: RolloutPlan) -> int:
+        update = plan.env_update
+        return split_delay(update.task, self._delay)[0] if isinstance(update, DomainParamUpdate) else self._delay
+
+    def _delay_of(self, plan: RolloutPlan) -> int:
+        return plan.extras.get(_DELAY, self._delay)
+
+    def _lengthen(self, memory: Memory, length: int) -> None:
+        """Room for ``length`` steps, at least; what is on its way stays so."""
+        old, every = memory["ring"], np.arange(len(memory["steps"]))
+        if length <= old.shape[1]:
+            return
+        memory["ring"] = ring = np.tile(self._zero, (len(every), length, *[1] * self._zero.ndim))
+        for back in range(1, old.shape[1] + 1):
+            then = memory["steps"] - back
+            ring[every, then % length] = old[every, then % old.shape[1]]
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply what is left of ``update`` without ``act_delay``."""
-        return super().accepts_update(self.inner_update(update))
+        return super().accepts_update(self._inner_update(update))
 
-    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+    def _inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
         """What ``update`` means for the environment inside."""
         if not isinstance(update, DomainParamUpdate):
             return update
         rest = split_delay(update.task, self._delay)[1]
         return DomainParamUpdate(rest) if rest else None
-
-    def delay_of(self, plan: RolloutPlan) -> int:
-        """The delay of a plan's rollout."""
-        update = plan.env_update
-        return split_delay(update.task, self._delay)[0] if isinstance(update, DomainParamUpdate) else self._delay
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _DelaySlots(self._inner_slots(num_slots), self.env_spec, self, self._zero)
-
-
-class _DelaySlots(WrappedSlots):
-    """Keeps the last actions of all slots in a ring, ``(L, E, ...)``; that of step t is in row ``t % L``."""
-
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: ActDelayWrapper, zero: np.ndarray) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-        self._zero = zero
-        self._rows = np.arange(self.num_slots)
-        self._delays = np.zeros(self.num_slots, dtype=np.int64)
-        self._steps = np.zeros(self.num_slots, dtype=np.int64)
-        self._ring = np.tile(zero, (1, self.num_slots, *[1] * zero.ndim))
-
-    def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot."""
-        return {**((self._slots.domain_param(slot)) or {}), "act_delay": int(self._delays[slot])}
-
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
-        """Start ``plans[i]`` in slot ``slots[i]`` with zeros on their way."""
-        delays = [self._wrapper.delay_of(plan) for plan in plans if seed_of(plan)]
-        changed = [plan.with_(env_update=self._wrapper.inner_update(plan.env_update)) for plan in plans]
-        rows = self._slots.reset(slots, changed)
-        self._lengthen(max(delays, default=0) + 1)
-        self._delays[list(slots)], self._steps[list(slots)] = delays, 0
-        self._ring[:, list(slots)] = self._zero
-        return rows
-
-    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        """Step active slots with the actions of ``act_delay`` steps ago."""
-        actions = np.asarray(actions, dtype=self._zero.dtype).reshape(self.num_slots, *self._zero.shape)
-        active = np.asarray(active, dtype=bool)
-        length = len(self._ring)
-        live = self._rows[active]
-        self._ring[self._steps[live] % length, live] = actions[live]
-        # What lies before the first step is a row that holds zeros still: no delay is as long as the ring.
-        commands = self._ring[(self._steps - self._delays) % length, self._rows]
-        self._steps += active
-        return with_applied(self._slots.step(commands, active), self._wrapper.clipped(commands))
-
-    def _lengthen(self, length: int) -> None:
-        """Room for ``length`` steps, at least; what is on its way stays so."""
-        old = self._ring
-        if length <= len(old):
-            return
-        self._ring = np.tile(self._zero, (length, self.num_slots, *[1] * self._zero.ndim))
-        for back in range(1, len(old) + 1):
-            then = self._steps - back
-            self._ring[then % length, self._rows] = old[then % len(old), self._rows]
 
 
 class DownsamplingWrapper(ChainWrapper):
@@ -216,63 +174,28 @@ class DownsamplingWrapper(ChainWrapper):
 
     def __init__(self, env: Any, factor: int) -> None:
         super().__init__(env)
-        if isinstance(factor, bool) or not isinstance(factor, int | np.integer) or factor < 1:
-            raise ValueError(f"factor must be a whole number of at least 1, got {factor!r}")
+        self.factor = check_whole("factor", factor)
         if not isinstance(env.action_space, Box | Discrete):
             raise TypeError(f"DownsamplingWrapper needs a Box or Discrete action space, got {env.action_space}")
-        self.factor = int(factor)
-        self._held: Any = None
-        self._count = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; its first action takes effect."""
-        self._count = 0
-        return self.env.reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> StepResult:
-        """One step with the action that is held."""
-        held = self._held
-        if self._count % self.factor == 0:
-            held = np.array(action) if isinstance(self.env.action_space, Box) else action
-        *rest, info = self.env.step(held.copy() if isinstance(held, np.ndarray) else held)
-        self._held, self._count = held, self._count + 1  # an action that was refused is not held
-        return (*rest, {APPLIED: self.applied(self._held), **info})  # type: ignore[return-value]
-
-    def applied(self, held: Any) -> Any:
-        """The action or actions that the environment takes ``held`` for."""
+    def new_memory(self, num_rows: int) -> Memory:
+        """The actions that are held, and the steps."""
         space = self.env.action_space
-        return np.clip(held, space.low, space.high) if isinstance(space, Box) else held
+        held = np.zeros((num_rows, *(space.shape or ())), dtype=space.dtype)
+        return {"held": held, "steps": np.zeros(num_rows, dtype=np.int64)}
 
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _HeldSlots(self._inner_slots(num_slots), self.env_spec, self)
+    def start_rows(
+        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
+    ) -> None:
+        """The first action takes effect."""
+        memory["steps"][rows] = 0
 
-
-class _HeldSlots(WrappedSlots):
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: DownsamplingWrapper) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-        self._counts = np.zeros(self.num_slots, dtype=np.int64)
-        self._held: np.ndarray | None = None
-
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
-        """Start ``plans[i]`` in slot ``slots[i]``."""
-        rows = self._slots.reset(slots, plans)
-        self._counts[list(slots)] = 0
-        return rows
-
-    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        """Step active slots with the actions that are held."""
-        space = self.env_spec.action_space
-        actions = np.array(actions, dtype=space.dtype) if isinstance(space, Box) else np.array(actions)
-        active = np.asarray(active, dtype=bool)
-        held = actions if self._held is None else self._held
-        renewed = active & (self._counts % self._wrapper.factor == 0)
-        self._held = held = np.where(renewed.reshape(-1, *[1] * (held.ndim - 1)), actions, held)
-        self._counts += active
-        # Choices count from 0 in batches, whatever the space starts with.
-        meant = held + space.start if isinstance(space, Discrete) else held
-        return with_applied(self._slots.step(held.copy(), active), self._wrapper.applied(meant))
+    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """The actions that are held."""
+        renewed = memory["steps"][rows] % self.factor == 0
+        memory["held"][rows[renewed]] = actions[renewed]
+        memory["steps"][rows] += 1
+        return memory["held"][rows]
 
 
 def checked_delay(delay: Any) -> int:
@@ -291,11 +214,3 @@ def split_delay(params: Mapping[str, float], delay: int) -> tuple[int, dict[str,
     """``act_delay`` of ``params`` (or ``delay``), and the rest."""
     rest = dict(params)
     return checked_delay(rest.pop("act_delay", delay)), rest
-
-
-def _own_action(action: Any, like: np.ndarray) -> np.ndarray:
-    """A copy of ``action``; one of another shape is refused now, not when its turn comes."""
-    copied = np.array(action, dtype=like.dtype)
-    if copied.shape != like.shape:
-        raise ShapeError(f"action must have shape {like.shape}, got {copied.shape}")
-    return copied

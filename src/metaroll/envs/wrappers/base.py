@@ -1,33 +1,43 @@
-"""What all wrappers share, and ways through a chain of them (specs/sampling.md 16.3)."""
+"""What all wrappers share, and ways through a chain of them (specs/sampling.md 16.3).
+
+A wrapper says once what it does, as functions of rows: one environment is stepped with one row (``ChainWrapper.step``),
+many with one row each (``WrappedSlots``).
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_batched, without_checks
 from metaroll.envs.base.env_state import current_observation
 from metaroll.envs.base.slot_proxies import SlotsProxy
+from metaroll.errors import ShapeError
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
 
 __all__ = [
     "ChainWrapper",
+    "Memory",
+    "RowStep",
     "WrappedSlots",
     "all_envs",
     "box_of",
     "inner_env",
     "remove_envs",
-    "seed_of",
     "spec_of",
     "typed_env",
-    "with_applied",
 ]
+
+Memory = dict[str, np.ndarray]
+"""What a wrapper remembers: name -> array ``(N, ...)``, one row per environment."""
 
 APPLIED = "act_applied"
 """Entry of infos: the action that reached what is simulated."""
@@ -65,8 +75,163 @@ def remove_envs(env: Any, kind: type | tuple[type, ...]) -> Any:
     return outside
 
 
+class RowStep(NamedTuple):
+    """What a step of k rows gave: ``observations (k, ...)``, rewards, endings, and infos that wrappers add."""
+
+    observations: Any
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    infos: Mapping[str, np.ndarray]
+
+
 class ChainWrapper(gymnasium.Wrapper):
-    """Base of our wrappers: labels and limits of the environment inside are kept, and its batched simulator is used."""
+    """Base of our wrappers: labels and limits of the environment inside are kept, and its batched simulator is used.
+
+    A wrapper consists of functions of rows, which are overridden as they are needed. ``memory`` holds what the wrapper
+    remembers of each row, ``rows (k,)`` says which of them are meant; rows do not depend on one another.
+    """
+
+    changes_actions = changes_observations = changes_steps = False
+    """Which functions of rows a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``."""
+    tells_applied = True
+    """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.changes_actions = cls.rows_in is not ChainWrapper.rows_in
+        cls.changes_observations = cls.rows_seen is not ChainWrapper.rows_seen
+        cls.changes_steps = (cls.rows_out, cls.restarts) != (ChainWrapper.rows_out, ChainWrapper.restarts)
+
+    def __init__(self, env: Any) -> None:
+        super().__init__(env)
+        self._commands_space = env.action_space
+        self._memory = self.new_memory(1)
+
+    # -- functions of rows --------------------------------------------------------------------------------------------
+
+    def new_memory(self, num_rows: int) -> Memory:
+        """Memory of ``num_rows`` rows, before the first episode."""
+        return {}
+
+    def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
+        """What plans mean for the environments inside."""
+        return plans
+
+    def start_rows(
+        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
+    ) -> None:
+        """Episodes have been started in ``rows``.
+
+        Args:
+            memory: Changed.
+            rows: Which, ``(k,)``.
+            env_seeds: What the environments inside were reset with, ``(k,)``; ``None``: no seed was given.
+            plans: As ``plans_in`` has returned them; ``None`` where an environment is reset by hand.
+        """
+
+    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """Actions for the environments inside, of those that were given ``(k, ...)``; choices count from 0."""
+        return actions
+
+    def restarts(self, step: RowStep, memory: Memory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Which of the rows are reset inside after this step (positions), and with which seeds."""
+        return None
+
+    def rows_out(self, step: RowStep, memory: Memory, rows: np.ndarray) -> RowStep:
+        """The step as it is seen outside."""
+        return step._replace(observations=self.rows_seen(step.observations, memory, rows))
+
+    def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> Any:
+        """What is shown of ``observations (k, ...)``, which have not been shown before."""
+        return observations
+
+    def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
+        """Domain parameters as they are counted here, of those inside."""
+        return params
+
+    # -- one environment ----------------------------------------------------------------------------------------------
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self.start_rows(self._memory, _ONE, None if seed is None else np.array([seed]))
+        if not self.changes_observations:
+            return observation, info
+        return self.rows_seen(np.asarray(observation)[None], self._memory, _ONE)[0], info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """One step."""
+        space, memory, commands = self._commands_space, self._memory, None
+        if self.changes_steps:
+            return self._step_as_rows(action)
+        if self.changes_actions:
+            commands = self.rows_in(_row(space, action), memory, _ONE)
+            action = _element(space, commands)
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if self.changes_observations:
+            observation = self.rows_seen(np.asarray(observation)[None], memory, _ONE)[0]
+        if commands is not None and APPLIED not in info:
+            info = {APPLIED: _applied(space, commands)[0], **info}
+        return observation, reward, terminated, truncated, info  # type: ignore[return-value]
+
+    def _step_as_rows(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        found: dict[str, Any] = {}
+
+        def step(commands: np.ndarray) -> RowStep:
+            given = _element(self._commands_space, commands) if self.changes_actions else action
+            observation, reward, terminated, truncated, info = self.env.step(given)
+            found.update(info)
+            shown = np.asarray(observation)[None]
+            return RowStep(shown, np.array([reward]), np.array([terminated]), np.array([truncated]), {})
+
+        def reset(rows: np.ndarray, env_seeds: np.ndarray) -> Any:
+            return np.asarray(self.env.reset(seed=int(env_seeds[0]))[0])[None]
+
+        actions = _row(self._commands_space, action) if self.changes_actions else np.zeros((1, 0))
+        out = self.advance(actions, self._memory, _ONE, step, reset)
+        added = {name: values[0] for name, values in out.infos.items()}
+        rest = (values[0].item() for values in (out.rewards, out.terminated, out.truncated))
+        return (out.observations[0], *rest, {**added, **found})  # type: ignore[return-value]
+
+    def advance(
+        self,
+        actions: np.ndarray,
+        memory: Memory,
+        rows: np.ndarray,
+        step: Callable[[np.ndarray], RowStep],
+        reset: Callable[[np.ndarray, np.ndarray], Any],
+    ) -> RowStep:
+        """One step of ``rows``: of one environment, or of many.
+
+        Args:
+            actions: Given ones, ``(k, ...)``.
+            memory: Changed.
+            rows: Which, ``(k,)``.
+            step: Steps the environments inside with their actions.
+            reset: Resets some of them, given their rows and seeds; returns their observations.
+        """
+        commands = self.rows_in(actions, memory, rows) if self.changes_actions else actions
+        found = step(commands)
+        again = self.restarts(found, memory, rows) if self.changes_steps else None
+        if again is not None and len(again[0]):
+            observations = np.array(found.observations)
+            observations[again[0]] = reset(rows[again[0]], again[1])
+            found = found._replace(observations=observations)
+        out = self.rows_out(found, memory, rows) if self.changes_observations else found
+        if self.changes_actions and self.tells_applied:
+            out = out._replace(infos={**out.infos, APPLIED: _applied(self._commands_space, commands)})
+        return out
+
+    def current_observation(self) -> Any:
+        """What is observed now."""
+        return self.seen_now(current_observation(self.env))
+
+    def seen_now(self, observation: Any) -> Any:
+        """What is shown of the present observation inside, which has been shown before."""
+        return observation
+
+    # -- many ---------------------------------------------------------------------------------------------------------
 
     @property
     def env_spec(self) -> EnvSpec:
@@ -83,48 +248,161 @@ class ChainWrapper(gymnasium.Wrapper):
         """Whether the batched simulator can apply ``update``."""
         return self.can_batch and without_checks(self.env).accepts_update(update)
 
-    def current_observation(self) -> Any:
-        """What is observed now."""
-        return self._seen_now(current_observation(self.env))
-
-    def _seen_now(self, observation: Any) -> Any:
-        """What the wrapper makes of the present observation inside."""
-        return observation
-
-    def _inner_slots(self, num_slots: int) -> Slots:
-        return without_checks(self.env).batched_slots(num_slots)
+    def batched_slots(self, num_slots: int) -> Slots:
+        """Many of this environment, stepped as arrays."""
+        return WrappedSlots(without_checks(self.env).batched_slots(num_slots), self)
 
 
 class WrappedSlots(SlotsProxy):
-    """Slots inside a wrapper; subclasses change plans, actions or results.
+    """Slots inside a wrapper, with a row of the wrapper's memory each.
 
     Args:
         slots: The slots inside.
-        env_spec: What they look like from outside.
+        wrapper: The wrapper.
     """
 
-    def __init__(self, slots: Slots, env_spec: EnvSpec) -> None:
+    def __init__(self, slots: Slots, wrapper: ChainWrapper) -> None:
         super().__init__(slots)
-        self.env_spec = env_spec
-        self.info = replace(slots.info, steps_past_end=False, can_keep=False)  # wrappers have rows of their own
+        self.env_spec = wrapper.env_spec
+        self._wrapper = wrapper
+        self._memory = wrapper.new_memory(self.num_slots)
+        self._all = np.arange(self.num_slots)
+        self._plans: list[RolloutPlan | None] = [None] * self.num_slots
+        self._last: np.ndarray | None = None
+        """What each slot has shown last, ``(E, ...)``."""
+
+    def domain_param(self, slot: int) -> dict[str, Any] | None:
+        """Domain parameters of the rollout in a slot, as they are counted outside."""
+        return self._wrapper.row_params(self._slots.domain_param(slot), self._memory, slot)
+
+    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
+        """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``."""
+        rows, table = np.asarray(list(slots), dtype=np.int64), PlanTable.of(plans)
+        env_seeds, inside = table.env_seeds, self._wrapper.plans_in(table)
+        observations = self._slots.reset(slots, inside)
+        self._wrapper.start_rows(self._memory, rows, env_seeds, inside)
+        if not self._wrapper.changes_observations:
+            return observations
+        for slot, plan in zip(slots, inside, strict=True):
+            self._plans[slot] = plan
+        seen = self._wrapper.rows_seen(observations, self._memory, rows)
+        if self._last is None:
+            self._last = np.zeros((self.num_slots, *seen.shape[1:]), dtype=seen.dtype)
+        self._last[rows] = seen
+        return seen
+
+    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
+        """Step active slots; the others show what they have shown."""
+        wrapper = self._wrapper
+        if not (wrapper.changes_actions or wrapper.changes_observations):
+            return self._slots.step(actions, active)
+        active = np.asarray(active, dtype=bool)
+        everyone = bool(active.all())
+        rows = self._all if everyone else np.flatnonzero(active)
+        given: Any = _rows(wrapper.env.action_space, actions, self.num_slots) if wrapper.changes_actions else actions
+        inner: list[SlotStep] = []
+
+        def step(commands: np.ndarray) -> RowStep:
+            whole = commands
+            if wrapper.changes_actions and not everyone:
+                whole = np.array(given, dtype=commands.dtype)
+                whole[rows] = commands
+            found = self._slots.step(whole, active)
+            inner.append(found)
+            shown, rewards, terminated, truncated = found[:4]
+            if everyone:
+                return RowStep(shown, rewards, terminated, truncated, {})
+            shown = shown[rows] if wrapper.changes_observations else shown
+            return RowStep(shown, rewards[rows], terminated[rows], truncated[rows], {})
+
+        own = given if everyone or not wrapper.changes_actions else given[rows]
+        out = wrapper.advance(own, self._memory, rows, step, self._restart)
+        return self._whole(inner[0], out, rows, everyone)
+
+    def keep(self, slots: np.ndarray) -> None:
+        """Go on with these slots only."""
+        super().keep(slots)
+        self._memory = {name: values[slots] for name, values in self._memory.items()}
+        self._plans = [self._plans[int(slot)] for slot in slots]
+        self._last = None if self._last is None else self._last[slots]
+        self._all = np.arange(self.num_slots)
+
+    def _whole(self, inner: SlotStep, out: RowStep, rows: np.ndarray, everyone: bool) -> SlotStep:
+        """The step of all slots, of that inside and that of the active rows outside."""
+        observations, rewards, terminated, truncated, added = out
+        if not everyone:
+            added = {name: _spread(values, rows, self.num_slots) for name, values in added.items()}
+            rewards, terminated, truncated = inner.rewards.copy(), inner.terminated.copy(), inner.truncated.copy()
+            for whole, values in ((rewards, out.rewards), (terminated, out.terminated), (truncated, out.truncated)):
+                whole[rows] = values
+        if not self._wrapper.changes_observations:
+            observations = inner.observations
+        else:
+            if not everyone and self._last is not None:
+                observations = self._last.copy()
+                observations[rows] = out.observations
+            self._last = np.array(observations)
+        told: Any = {**added, **inner.infos} if added else inner.infos  # type: ignore[dict-item]
+        states = self._slots.states() if inner.states is not None and self._restarted else inner.states
+        self._restarted = False
+        return SlotStep(observations, rewards, terminated, truncated, told, states)
+
+    _restarted = False
+
+    def _restart(self, rows: np.ndarray, env_seeds: np.ndarray) -> Any:
+        """Reset some slots inside in the middle of their rollouts."""
+        plans = [plan.with_(init_state=None) for row in rows.tolist() if (plan := self._plans[row]) is not None]
+        self._restarted = True
+        return self._slots.reset(rows.tolist(), PlanTable.of(plans).with_env_seeds(env_seeds))
+
+
+_ONE = np.zeros(1, dtype=np.int64)
+
+
+def _row(space: gymnasium.Space, action: Any) -> np.ndarray:
+    """One action as a row ``(1, ...)``; choices count from 0."""
+    if isinstance(space, Discrete):
+        return np.array([int(action) - int(space.start)])
+    row = np.array(action, dtype=space.dtype)
+    if row.shape != space.shape:
+        raise ShapeError(f"action must have shape {space.shape}, got {row.shape}")
+    return row[None]
+
+
+def _rows(space: gymnasium.Space, actions: Any, num_rows: int) -> np.ndarray:
+    """Actions ``(E, ...)`` of slots in the shape and type of ``space``."""
+    if isinstance(space, Discrete):
+        return np.array(actions)
+    given = np.asarray(actions)
+    shape = (num_rows, *(space.shape or ()))
+    if given.shape != shape:
+        if given.size != np.prod(shape) or len(given) != num_rows:
+            raise ShapeError(f"actions must have shape {shape}, got {given.shape}")
+        given = given.reshape(shape)
+    return given.astype(space.dtype)
+
+
+def _element(space: gymnasium.Space, commands: np.ndarray) -> Any:
+    """One action for an environment, in memory of its own."""
+    return int(commands[0]) + int(space.start) if isinstance(space, Discrete) else commands[0].copy()
+
+
+def _applied(space: gymnasium.Space, commands: np.ndarray) -> np.ndarray:
+    """What environments make of ``commands``: within the bounds of a Box, choices as the environment counts them."""
+    if isinstance(space, Discrete):
+        return commands + space.start
+    return np.minimum(np.maximum(commands, space.low), space.high) if isinstance(space, Box) else commands
+
+
+def _spread(values: np.ndarray, rows: np.ndarray, num_rows: int) -> np.ndarray:
+    whole = np.zeros((num_rows, *values.shape[1:]), dtype=values.dtype)
+    whole[rows] = values
+    return whole
 
 
 def spec_of(env: Any) -> EnvSpec:
     """Spec of what is inside a wrapper."""
     return EnvSpec.from_env(without_checks(env))
-
-
-def seed_of(plan: RolloutPlan) -> tuple[int, int, int]:
-    """The seed triple of a plan that is about to start."""
-    if plan.seed is None:
-        raise ValueError("plan.seed must be set before a slot is reset: the engine resolves it to a seed triple")
-    return plan.seed
-
-
-def with_applied(result: SlotStep, applied: np.ndarray) -> SlotStep:
-    """``result`` that tells the applied actions ``(E, ...)``, unless the simulator does."""
-    infos: Any = result.infos
-    return result if APPLIED in infos else result._replace(infos={**infos, APPLIED: applied})
 
 
 def box_of(env: Any, kind: str, wrapper: Any) -> Box:

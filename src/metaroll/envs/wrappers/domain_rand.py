@@ -10,17 +10,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.data.data_format import to_format
 from metaroll.envs.base.batching import is_batched, without_checks
 from metaroll.envs.base.reset_options import inner_options
-from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, remove_envs, seed_of, typed_env
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, remove_envs, typed_env
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.tasks.plan_table import plan_env_seed
+from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.tasks.updates import env_layers
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots
+from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = [
     "DomainRandWrapper",
@@ -53,6 +54,7 @@ class DomainRandWrapper(ChainWrapper):
 
     own_domain_params: tuple[str, ...] = ()
     plan_options = ("eval", "rollout")
+    batched_slots = ChainWrapper.batched_slots  # what ``reset`` does here, ``plans_in`` does for many
 
     def __init__(self, env: Any, randomizer: DomainRandomizer, *, in_evaluation: bool = False) -> None:
         if not isinstance(randomizer, DomainRandomizer):
@@ -144,6 +146,43 @@ class DomainRandWrapper(ChainWrapper):
         observation, info = self.env.reset(seed=seed, options=inner_options(options, self.env))
         return observation, {**info, "domain_param": self.domain_param}
 
+    def new_memory(self, num_rows: int) -> Memory:
+        """The values that were chosen."""
+        values = np.empty(num_rows, dtype=object)
+        values.fill({})
+        return {"values": values}
+
+    def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
+        """Plans with the domain parameters that are chosen for them."""
+        chosen = [self._choose(plan, seed) for plan, seed in zip(plans, plan_env_seeds(plans).tolist(), strict=True)]
+        return [
+            plan.with_(env_update=DomainParamUpdate(values) if values else None)
+            for plan, values in zip(plans, chosen, strict=True)
+        ]
+
+    def start_rows(
+        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
+    ) -> None:
+        """Notes what was chosen."""
+        for row, plan in zip(rows.tolist(), plans or (), strict=False):
+            update = plan.env_update
+            memory["values"][row] = update.task if isinstance(update, DomainParamUpdate) else {}
+
+    def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
+        """Those inside, and those that were chosen."""
+        return {**memory["values"][row], **(params or {})}
+
+    def _choose(self, plan: RolloutPlan, env_seed: int) -> dict[str, float]:
+        update = plan.env_update
+        if update is not None and not self.accepts_update(update):
+            raise TypeError(
+                f"random domain parameters in batches go together with DomainParamUpdate, got {update!r}; step a list "
+                "of environments: make_slots(..., plans=plans)"
+            )
+        given = update.task or None if isinstance(update, DomainParamUpdate) else None
+        _, sub_seed, sub_sub_seed = plan.seed or (0, 0, 0)
+        return self.choose(given, env_seed, plan.eval, (sub_seed or 0, sub_sub_seed or 0))
+
     @property
     def can_batch(self) -> bool:
         """Whether the simulator inside takes domain parameters."""
@@ -159,10 +198,6 @@ class DomainRandWrapperLive(DomainRandWrapper):
 
     def _draw(self, generator: np.random.Generator, rollout: tuple[int, int] | None) -> Mapping[str, float]:
         return self.randomizer.draw(1, generator)[0]
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _DomainRandSlots(self._inner_slots(num_slots), self.env_spec, self)
 
 
 class DomainRandWrapperBuffer(DomainRandWrapper):
@@ -202,8 +237,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
 
     @ring_idx.setter
     def ring_idx(self, ring_idx: int) -> None:
-        if isinstance(ring_idx, bool) or not isinstance(ring_idx, int | np.integer):
-            raise TypeError(f"ring_idx must be a whole number, got {ring_idx!r}")
+        check_whole("ring_idx", ring_idx, 0)
         num_entries = len(self._buffer or ())
         if not 0 <= ring_idx < max(num_entries, 1):
             hint = "" if num_entries else ": fill the buffer first, with fill_buffer(num_domains)"
@@ -238,13 +272,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
             num_domains: At least 1.
             generator: Source of randomness; ``None`` means fresh entropy.
         """
-        if isinstance(num_domains, bool) or not isinstance(num_domains, int | np.integer) or num_domains < 1:
-            raise ValueError(f"num_domains must be a whole number of at least 1, got {num_domains!r}")
-        self.buffer = self.randomizer.draw(int(num_domains), generator)
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _DomainRandSlots(self._inner_slots(num_slots), self.env_spec, self)
+        self.buffer = self.randomizer.draw(check_whole("num_domains", num_domains), generator)
 
     def _draw(self, generator: np.random.Generator, rollout: tuple[int, int] | None) -> Mapping[str, float]:
         buffer = self._buffer
@@ -312,10 +340,6 @@ class MetaDomainRandWrapper(ChainWrapper):
             for (name, field), value in zip(self.dp_mapping.values(), array.tolist(), strict=True):
                 randomizer.adapt_one_distr_param(name, field, value)
 
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return self._inner_slots(num_slots)
-
     def _inside(self) -> DomainRandWrapper:
         return outermost_dr_wrapper(self.env)
 
@@ -334,40 +358,3 @@ def remove_all_dr_wrappers(env: Any) -> Any:
         if isinstance(layer, DomainRandWrapper):
             layer.restore()
     return remove_envs(env, (DomainRandWrapper, MetaDomainRandWrapper))
-
-
-class _DomainRandSlots(WrappedSlots):
-    """Chooses domain parameters for the plans that start."""
-
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: DomainRandWrapper) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-        self._values: list[dict[str, float]] = [{}] * self.num_slots
-
-    def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot."""
-        return {**self._values[slot], **(self._slots.domain_param(slot) or {})}
-
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
-        """Start ``plans[i]`` in slot ``slots[i]`` with domain parameters of its own."""
-        values = [self._choose(plan) for plan in plans]
-        changed = [
-            plan.with_(env_update=DomainParamUpdate(chosen) if chosen else None)
-            for plan, chosen in zip(plans, values, strict=True)
-        ]
-        rows = self._slots.reset(slots, changed)
-        for slot, chosen in zip(slots, values, strict=True):
-            self._values[slot] = chosen
-        return rows
-
-    def _choose(self, plan: RolloutPlan) -> dict[str, float]:
-        update = plan.env_update
-        if update is not None and not self._wrapper.accepts_update(update):
-            raise TypeError(
-                f"random domain parameters in batches go together with DomainParamUpdate, got {update!r}; step a list "
-                "of environments: make_slots(..., plans=plans)"
-            )
-        seed = seed_of(plan)
-        given = update.task or None if isinstance(update, DomainParamUpdate) else None
-        rollout = (seed[1] or 0, seed[2] or 0)
-        return self._wrapper.choose(given, plan_env_seed(seed), plan.eval, rollout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,50 +10,33 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, box_of, seed_of, spec_of
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, box_of, spec_of
 from metaroll.errors import ShapeError, unknown_name
-from metaroll.tasks.plan_table import plan_env_seed
+from metaroll.functional.philox import normals
+from metaroll.tasks.plan_table import env_keys
 from metaroll.tasks.updates import env_layers
-from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotStep
+from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"]
 
-_STREAM = 0x6F6E  # apart from the environment's own stream and from those of other wrappers
-_BLOCK = 64  # steps for which noise is drawn at once in batches
+_NOISE_ROLE, _MOST_NESTED = 16, 16  # roles of streams (see tasks.plan_table): one for each of nested wrappers
+_BLOCK = 64  # observations for which noise is drawn at once
 
 
 class _ObsWrapper(ChainWrapper):
     """Base of wrappers whose observation is a function of the one inside."""
 
+    @abstractmethod
     def observation(self, observations: np.ndarray) -> np.ndarray:
         """What is shown of ``observations (..., *shape)``."""
-        raise NotImplementedError
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode."""
-        observation, info = self.env.reset(seed=seed, options=options)
-        return self.observation(np.asarray(observation)), info
+    def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> Any:
+        """What is shown."""
+        return self.observation(observations)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step."""
-        observation, *rest = self.env.step(action)
-        return self.observation(np.asarray(observation)), *rest  # type: ignore[return-value]
-
-    def _seen_now(self, observation: Any) -> Any:
+    def seen_now(self, observation: Any) -> Any:
+        """What is shown now."""
         return self.observation(np.asarray(observation))
-
-
-class _ObsSlots(WrappedSlots):
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: _ObsWrapper) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
-        return self._wrapper.observation(self._slots.reset(slots, plans))
-
-    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        result = self._slots.step(actions, active)
-        return result._replace(observations=self._wrapper.observation(result.observations))
 
 
 class ObsNormWrapper(_ObsWrapper):
@@ -85,10 +69,6 @@ class ObsNormWrapper(_ObsWrapper):
     def observation(self, observations: np.ndarray) -> np.ndarray:
         """Scaled ``observations (..., *shape)``."""
         return ((observations - self._middle) / self._half).astype(self._dtype)
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _ObsSlots(self._inner_slots(num_slots), self.env_spec, self)
 
 
 class ObsPartialWrapper(_ObsWrapper):
@@ -141,13 +121,11 @@ class ObsPartialWrapper(_ObsWrapper):
         """The shown entries of ``observations (..., obs_dim)``."""
         return observations[..., self._kept]
 
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _ObsSlots(self._inner_slots(num_slots), self.env_spec, self)
 
+class GaussianObsNoiseWrapper(ChainWrapper):
+    """Observations with normal noise, which hangs on the seed of the reset. Evaluations have it, too.
 
-class GaussianObsNoiseWrapper(_ObsWrapper):
-    """Observations with normal noise, drawn from a stream of the seed of the reset. Evaluations have it, too.
+    The numbers are those of ``normals`` at positions of the stream of the reset's seed (see ``functional.philox``).
 
     Args:
         env: Environment with a Box of floating-point observations.
@@ -156,6 +134,11 @@ class GaussianObsNoiseWrapper(_ObsWrapper):
     """
 
     def __init__(self, env: Any, noise_std: Any, noise_mean: Any = 0.0) -> None:
+        depth = sum(isinstance(layer, GaussianObsNoiseWrapper) for layer in env_layers(env))
+        if depth >= _MOST_NESTED:
+            raise ValueError(f"at most {_MOST_NESTED} GaussianObsNoiseWrappers may be put around each other")
+        self._role = _NOISE_ROLE + depth
+        self._size = int(np.prod(box_of(env, "observation", self).shape))
         super().__init__(env)
         space = box_of(env, "observation", self)
         if np.dtype(space.dtype).kind != "f":
@@ -173,84 +156,38 @@ class GaussianObsNoiseWrapper(_ObsWrapper):
             np.where(free, np.inf, high).astype(space.dtype),
             dtype=space.dtype.type,  # type: ignore[arg-type]
         )
-        self._depth = sum(isinstance(layer, GaussianObsNoiseWrapper) for layer in env_layers(env))
-        self._generator = np.random.default_rng()
 
-    @property
-    def can_batch(self) -> bool:
-        """Not in a subclass with another ``observation``, which batches do not call."""
-        return super().can_batch and type(self).observation is GaussianObsNoiseWrapper.observation
+    def new_memory(self, num_rows: int) -> Memory:
+        """Keys of the streams, how many observations have been shown, and the noise of a block of them."""
+        keys = env_keys(np.random.default_rng().integers(2**31, size=num_rows))
+        block = np.zeros((num_rows, _BLOCK, self._size), dtype=np.float32)
+        return {"keys": keys, "shown": np.zeros(num_rows, dtype=np.int64), "block": block}
 
-    def stream(self, seed: int) -> np.random.Generator:
-        """The source of the noise of an episode that is reset with ``seed``."""
-        return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_STREAM, self._depth)))
+    def start_rows(
+        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
+    ) -> None:
+        """Streams of their own; without seeds the noise goes on."""
+        if env_seeds is not None:
+            memory["keys"][rows], memory["shown"][rows] = env_keys(env_seeds), 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; without ``seed`` the noise goes on."""
-        if seed is not None:
-            self._generator = self.stream(seed)
-        return super().reset(seed=seed, options=options)
+    def rows_seen(self, observations: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """``observations (k, *shape)`` with the next noise."""
+        shown = memory["shown"][rows]
+        place = shown % _BLOCK
+        if not place.all():
+            due = rows[place == 0]
+            noise = normals(memory["keys"][due], self._role, memory["shown"][due] * self._size, _BLOCK * self._size)
+            memory["block"][due] = noise.reshape(len(due), _BLOCK, self._size)
+        memory["shown"][rows] = shown + 1
+        return self._noisy(observations, memory["block"][rows, place])
 
-    def observation(self, observations: np.ndarray) -> np.ndarray:
-        """One observation with the next noise."""
-        return self.noisy(observations, self._generator.standard_normal(self._std.shape))
+    def seen_now(self, observation: Any) -> Any:
+        """With the noise that was shown last."""
+        return self._noisy(np.asarray(observation), self._memory["block"][0, (self._memory["shown"][0] - 1) % _BLOCK])
 
-    def noisy(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """``observations (..., *shape)`` with standard normal ``noise`` of the same shape."""
+    def _noisy(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        noise = noise.reshape(observations.shape)
         return (observations + (self._mean + self._std * noise)).astype(observations.dtype)
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _NoiseSlots(self._inner_slots(num_slots), self.env_spec, self)
-
-
-class _NoiseSlots(WrappedSlots):
-    """Draws the noise of each slot in blocks of steps ``(E, 64, ...)``: the same numbers as one by one."""
-
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: GaussianObsNoiseWrapper) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-        self._shape = env_spec.observation_space.shape or ()
-        self._generators: list[np.random.Generator | None] = [None] * self.num_slots
-        self._block = np.zeros((self.num_slots, _BLOCK, *self._shape))
-        self._used = np.full(self.num_slots, _BLOCK)
-        self._rows = np.arange(self.num_slots)
-        self._last: np.ndarray | None = None
-
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
-        """Start ``plans[i]`` in slot ``slots[i]`` with noise of its own."""
-        generators = [self._wrapper.stream(plan_env_seed(seed_of(plan))) for plan in plans]
-        rows = self._slots.reset(slots, plans)
-        for slot, generator in zip(slots, generators, strict=True):
-            self._generators[slot] = generator
-        chosen = np.asarray(list(slots), dtype=np.int64)
-        self._used[chosen] = _BLOCK
-        seen = self._wrapper.noisy(rows, self._next(chosen))
-        if self._last is None:
-            self._last = np.zeros((self.num_slots, *self._shape), seen.dtype)
-        self._last[chosen] = seen
-        return seen
-
-    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        """Step active slots; the others show what they have shown."""
-        result = self._slots.step(actions, active)
-        live = self._rows[np.asarray(active, dtype=bool)]
-        inside: Any = result.observations
-        seen = np.zeros_like(inside) if self._last is None else self._last.copy()
-        seen[live] = self._wrapper.noisy(inside[live], self._next(live))
-        self._last = seen.copy()
-        return result._replace(observations=seen)
-
-    def _next(self, slots: np.ndarray) -> np.ndarray:
-        """The next noise of ``slots``, ``(len(slots), *shape)``."""
-        for slot in slots[self._used[slots] >= _BLOCK].tolist():
-            generator = self._generators[slot]
-            if generator is not None:
-                self._block[slot] = generator.standard_normal((_BLOCK, *self._shape))
-            self._used[slot] = 0
-        noise = self._block[slots, self._used[slots]]
-        self._used[slots] += 1
-        return noise
 
 
 def _bounds(name: str, given: Any, own: np.ndarray, labels: tuple[str, ...] | None) -> np.ndarray:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from metaroll.checks import plain_number
-from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots
+from metaroll.envs.wrappers.base import ChainWrapper, Memory
 from metaroll.errors import unknown_name
 from metaroll.tasks.domain_access import check_domain_params, domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots
+from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["DomainParamTransformWrapper"]
 
@@ -29,6 +29,7 @@ class DomainParamTransformWrapper(ChainWrapper):
     """
 
     own_domain_params: tuple[str, ...] = ()
+    batched_slots = ChainWrapper.batched_slots  # what ``reset`` does here, ``plans_in`` does for many
 
     def __init__(self, env: Any, scales: Mapping[str, str]) -> None:
         super().__init__(env)
@@ -74,15 +75,21 @@ class DomainParamTransformWrapper(ChainWrapper):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply ``update``, which is given transformed."""
-        return super().accepts_update(self.inner_update(update))
+        return super().accepts_update(self._inner_update(update))
 
-    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+    def _inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
         """What ``update`` means for the environment inside."""
         return DomainParamUpdate(self.inverse(update.task)) if isinstance(update, DomainParamUpdate) else update
 
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _TransformSlots(self._inner_slots(num_slots), self.env_spec, self)
+    def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
+        """Plans with values that the environment knows."""
+        if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
+            return plans
+        return [plan.with_(env_update=self._inner_update(plan.env_update)) for plan in plans]
+
+    def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
+        """Those inside, transformed."""
+        return None if params is None else self.forward(params)
 
     def _forward(self, name: str, value: Any) -> Any:
         scale = self.scales.get(name)
@@ -105,18 +112,3 @@ class DomainParamTransformWrapper(ChainWrapper):
         if value < 0:
             raise ValueError(f"{name!r} is set as its square root, which must not be negative, got {value}")
         return value * value
-
-
-class _TransformSlots(WrappedSlots):
-    def __init__(self, slots: Slots, env_spec: EnvSpec, wrapper: DomainParamTransformWrapper) -> None:
-        super().__init__(slots, env_spec)
-        self._wrapper = wrapper
-
-    def domain_param(self, slot: int) -> dict[str, Any] | None:
-        """Domain parameters of the rollout in a slot, transformed."""
-        params = self._slots.domain_param(slot)
-        return None if params is None else self._wrapper.forward(params)
-
-    def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
-        changed = [plan.with_(env_update=self._wrapper.inner_update(plan.env_update)) for plan in plans]
-        return self._slots.reset(slots, changed)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv
 from metaroll.envs.base.slot_proxies import WatchedSlots
@@ -210,7 +211,4 @@ def _check_rendering(render_mode: RenderMode, render_step: int) -> None:
         raise TypeError(f"render_mode must be a RenderMode, got {render_mode!r}; metaroll.RenderMode(text=True), say")
     if render_mode.video and render_mode.render:
         raise ValueError("render_mode must not ask for video and render together: an environment offers one of them")
-    if isinstance(render_step, bool) or not isinstance(render_step, int | np.integer):
-        raise TypeError(f"render_step must be an integer, got {render_step!r}")
-    if render_step < 1:
-        raise ValueError(f"render_step must be at least 1, got {render_step}")
+    check_whole("render_step", render_step)

@@ -1,0 +1,152 @@
+"""Several episodes of one task as one rollout, as fast adaptation by memory needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from metaroll.checks import check_whole
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, RowStep, box_of, spec_of, typed_env
+from metaroll.envs.wrappers.domain_rand import DomainRandWrapper
+from metaroll.functional.philox import integers32
+from metaroll.tasks.plan_table import env_keys
+from metaroll.types import EnvSpec, RolloutPlan
+
+__all__ = ["TrialWrapper"]
+
+_ROLE = 32
+"""Of the stream of seeds for episodes (see ``tasks.plan_table``)."""
+
+
+class TrialWrapper(ChainWrapper):
+    """A trial: ``episodes_per_trial`` episodes in a row, without a change of task, that count as one rollout.
+
+    As in RL^2 (Duan et al. 2016, arXiv:1611.02779) the observation is followed by the last action (one-hot for
+    choices), the last reward, and 1 where the last step ended an episode, else 0; all are 0 at the start of the trial.
+    The end of an episode ends the rollout only if it is the last one: otherwise the first observation of the next
+    episode takes the place of the last one of this. A recurrent policy so remembers what it has seen in the task.
+    Episodes start from seeds of their own, which hang on the seed of the trial alone. ``info["episode"]`` is the number
+    of the episode that a step belongs to, from 0, ``info["episode_return"]`` the sum of its rewards so far.
+
+    An initial state in a plan is that of the first episode. Put wrappers that draw domain parameters around a trial.
+
+    Args:
+        env: Environment with a Box of observations, and a Box or Discrete space of actions.
+        episodes_per_trial: How many, at least 1.
+        max_episode_steps: Steps after which an episode is truncated; ``None`` means as ``env`` says.
+
+    Raises:
+        TypeError: ``env`` has other spaces.
+        ValueError: It holds a trial already, or draws domain parameters at every reset.
+    """
+
+    tells_applied = False
+
+    def __init__(self, env: Any, episodes_per_trial: int, max_episode_steps: int | None = None) -> None:
+        self.episodes_per_trial = check_whole("episodes_per_trial", episodes_per_trial)
+        inner = typed_env(env, (TrialWrapper, DomainRandWrapper))
+        if inner is not None:
+            hint = "" if isinstance(inner, TrialWrapper) else ", which would change the task in a trial: put it outside"
+            raise ValueError(f"env of a TrialWrapper must not hold a {type(inner).__name__}{hint}")
+        space, actions = box_of(env, "observation", self), env.action_space
+        if not isinstance(actions, Box | Discrete):
+            raise TypeError(f"TrialWrapper needs a Box or Discrete action space, got {actions}")
+        limit = spec_of(env).max_episode_length
+        self._limit = limit if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
+        one_hot = isinstance(actions, Discrete)
+        self._num_actions = int(actions.n) if isinstance(actions, Discrete) else int(np.prod(actions.shape))
+        self._dtype = space.dtype if np.dtype(space.dtype).kind == "f" else np.dtype(np.float32)
+        super().__init__(env)
+        low = np.zeros(self._num_actions) if one_hot else np.minimum(actions.low.reshape(-1), 0.0)
+        high = np.ones(self._num_actions) if one_hot else np.maximum(actions.high.reshape(-1), 0.0)
+        self.observation_space = Box(
+            np.concatenate([space.low.reshape(-1), low, [-np.inf, 0.0]]).astype(self._dtype),
+            np.concatenate([space.high.reshape(-1), high, [np.inf, 1.0]]).astype(self._dtype),
+            dtype=self._dtype.type,  # type: ignore[arg-type]
+        )
+
+    @property
+    def env_spec(self) -> EnvSpec:
+        """That of the environment inside, with the additional entries and the limit of a trial."""
+        inner = spec_of(self.env)
+        names = (*(f"last_action_{i}" for i in range(self._num_actions)), "last_reward", "last_done")
+        return replace(
+            inner,
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            observation_labels=None if inner.observation_labels is None else (*inner.observation_labels, *names),
+            max_episode_length=None if self._limit is None else self._limit * self.episodes_per_trial,
+        )
+
+    def new_memory(self, num_rows: int) -> Memory:
+        """Keys of the seeds; number, steps and return of the episode; last action, reward and ending."""
+        return {
+            "keys": env_keys(np.random.default_rng().integers(2**31, size=num_rows)),
+            "episode": np.zeros(num_rows, dtype=np.int64),
+            "steps": np.zeros(num_rows, dtype=np.int64),
+            "return": np.zeros(num_rows),
+            "action": np.zeros((num_rows, self._num_actions)),
+            "reward": np.zeros(num_rows),
+            "done": np.zeros(num_rows, dtype=bool),
+        }
+
+    def start_rows(
+        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
+    ) -> None:
+        """The first episode of a trial; without seeds the next episodes of the stream before."""
+        memory["keys"][rows] = (
+            env_keys(integers32(memory["keys"][rows], _ROLE, 1)[:, 0] >> 1)
+            if env_seeds is None
+            else env_keys(env_seeds)
+        )
+        for name in ("episode", "steps", "return", "action", "reward", "done"):
+            memory[name][rows] = 0
+
+    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """Actions as they are, which are remembered."""
+        if isinstance(self.env.action_space, Discrete):
+            memory["action"][rows] = np.eye(self._num_actions)[actions]
+        else:
+            memory["action"][rows] = actions.reshape(len(rows), self._num_actions)
+        return actions
+
+    def restarts(self, step: RowStep, memory: Memory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Rows whose episode has ended, and is not the last of the trial."""
+        memory["steps"][rows] += 1
+        memory["return"][rows] += step.rewards
+        memory["reward"][rows] = step.rewards
+        memory["done"][rows] = self._over(step, memory, rows)
+        again = np.flatnonzero(memory["done"][rows] & (memory["episode"][rows] < self.episodes_per_trial - 1))
+        number = memory["episode"][rows[again]] + 1
+        return again, (integers32(memory["keys"][rows[again]], _ROLE, 1, number)[:, 0] >> 1).astype(np.int64)
+
+    def rows_out(self, step: RowStep, memory: Memory, rows: np.ndarray) -> RowStep:
+        """Endings of the last episode alone, and the numbers of all in infos."""
+        infos = {"episode": memory["episode"][rows], "episode_return": memory["return"][rows]}
+        last = infos["episode"] == self.episodes_per_trial - 1
+        over = memory["done"][rows]
+        terminated = step.terminated.astype(bool) & last
+        truncated = over & last & ~terminated | step.truncated.astype(bool) & last
+        next_ones = rows[over & ~last]
+        memory["episode"][next_ones] += 1
+        memory["steps"][next_ones] = 0
+        memory["return"][next_ones] = 0.0
+        return RowStep(self.rows_seen(step.observations, memory, rows), step.rewards, terminated, truncated, infos)
+
+    def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """``observations (k, ...)`` with the last action, reward and ending: ``(k, obs_dim + A + 2)``."""
+        flat = observations.reshape(len(rows), int(np.prod(observations.shape[1:])))
+        last = (memory["action"][rows], memory["reward"][rows, None], memory["done"][rows, None])
+        return np.concatenate([flat, *last], axis=1, dtype=self._dtype, casting="unsafe")
+
+    def seen_now(self, observation: Any) -> Any:
+        """What is shown now."""
+        return self.rows_seen(np.asarray(observation)[None], self._memory, np.zeros(1, dtype=np.int64))[0]
+
+    def _over(self, step: RowStep, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        ended = step.terminated.astype(bool) | step.truncated.astype(bool)
+        return ended if self._limit is None else ended | (memory["steps"][rows] >= self._limit)
