@@ -73,14 +73,13 @@ STEPPING_ENVS = {
     "envs/slots/vector_slots.py",
     "envs/base/slot_proxies.py",
     "envs/base/env_state.py",
-    # Slots of simulators, which step their rows; classic control is compared with Gymnasium's own.
+    # Simulators: many as slots, one as an environment.
+    "envs/base/simulator_slots.py",
     "envs/base/batched_env.py",
-    "envs/sims/batch.py",
-    "envs/mujoco/mujoco_slots.py",
-    "envs/classic_control/gymnasium_classic.py",
+    "envs/sims/simulator.py",
+    "envs/sims/sim_env.py",
     # Wrappers, which step the one environment, or the Slots, that they wrap.
-    "envs/wrappers/actions.py",
-    "envs/wrappers/observations.py",
+    "envs/wrappers/base.py",
     # What tries which attributes episodes change, with a copy of its own.
     "tasks/env_copies.py",
     # The conformance kit of Slots.

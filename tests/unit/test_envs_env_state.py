@@ -15,11 +15,9 @@ from metaroll.envs.base.env_state import (
     state_owner,
     time_step_of,
 )
-from metaroll.envs.base.slot_proxies import SlotTap
 from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import SlotError
-from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import RolloutPlan
 
 
@@ -112,24 +110,3 @@ def test_an_ignored_initial_state_is_noticed():
     slots = make_slots(Deaf, 1)
     with pytest.raises(SlotError, match="ignores reset"):
         slots.reset([0], [RolloutPlan(seed=(0, 0, 0), init_state=np.ones(2))])
-
-
-def test_tap_keeps_rollouts_apart_and_passes_everything_on():
-    tap = SlotTap(make_slots(Oscillator, 2))
-    plans = [
-        RolloutPlan(seed=(0, 0, 0), init_state=np.array([1.0, 0.0])),
-        RolloutPlan(seed=(0, 0, 1), env_update=DomainParamUpdate({"mass": 2.0})),
-    ]
-    first = tap.reset([0, 1], plans)
-    result = tap.step(np.zeros((2, 1), np.float32), np.array([True, False]))
-    assert tap.info.name == "Oscillator" and tap.num_slots == 2
-    again = tap.reset([0], plans[:1])
-    one, two, three = (tap.take(position) for position in range(3))
-    np.testing.assert_array_equal(one.states, [first[0], result.observations[0]])
-    np.testing.assert_array_equal(two.states, first[1:])
-    np.testing.assert_array_equal(three.states, again)
-    assert (one.dt, one.domain_params["mass"], two.domain_params["mass"]) == (0.1, 1.0, 2.0)
-    tap.close()
-    robots = SlotTap(make_slots(PointRobotEnv, 3))
-    robots.reset([0], [RolloutPlan(seed=(0, 0, 0))])
-    assert robots.take(0) == (None, None, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from metaroll.envs.base.task_family import TaskFamily, register_family
 from metaroll.envs.sims.model import SimModel
