@@ -14,6 +14,7 @@ __all__ = [
     "NotPicklableError",
     "NotSetupError",
     "RecordingError",
+    "ReplayError",
     "RolloutError",
     "RunExistsError",
     "ShapeError",
@@ -98,6 +99,8 @@ class RolloutError(MetarollError, RuntimeError):
         worker_traceback: Traceback text from the worker.
         finished: Rollouts that had ended before, of those that were stepped together with this one.
         completed: All rollouts of the same call that had ended before.
+        suspects: The plans of which one has failed, where it is not known which.
+        loop: The step loop in which it failed, in its own process.
     """
 
     def __init__(self, message: str, plan: Any = None, step: int = -1, worker_traceback: str = "") -> None:
@@ -107,9 +110,12 @@ class RolloutError(MetarollError, RuntimeError):
         self.worker_traceback = worker_traceback
         self.finished: list[Any] = []
         self.completed: list[Any] = []
+        self.suspects: list[Any] = []
+        self.loop: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), self.__dict__
+        state = {**self.__dict__, "loop": None}
+        return type(self), (self.args[0], self.plan, self.step, self.worker_traceback), state
 
 
 class InvalidValueError(RolloutError, ValueError):
@@ -124,6 +130,10 @@ class InvalidValueError(RolloutError, ValueError):
     ) -> None:
         super().__init__(message, plan, step, worker_traceback)
         self.what = what
+
+
+class ReplayError(RolloutError):
+    """A rollout that was run again, action by action, shows something else than before."""
 
 
 class SlotError(MetarollError, RuntimeError):

@@ -10,9 +10,10 @@ import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import ShapeError
 from metaroll.types import RolloutPlan
 
-__all__ = ["RolloutColumns", "Rollouts", "plan_summary"]
+__all__ = ["RolloutColumns", "Rollouts", "check_reduce", "plan_summary", "reduced_rows"]
 
 WITH_FINAL = ("observations", "states")
 """Fields with one entry more than a rollout has steps."""
@@ -136,6 +137,11 @@ class Rollouts(Sequence[StepSequence]):
     def __repr__(self) -> str:
         return f"Rollouts({len(self)} rollouts, {int(self.bounds[-1])} steps)"
 
+    @property
+    def parts(self) -> list[RolloutColumns]:
+        """The columns that follow one another."""
+        return list(self._parts)
+
     # -- columns -----------------------------------------------------------------------------------------------------
 
     @property
@@ -252,6 +258,47 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
         [own[number] for number in numbers] if any(own) else None,
         None if plans is None else [plans[number] for number in numbers],
     )
+
+
+def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:
+    """``reduce(columns, bounds)``, checked: an array with one row for each rollout.
+
+    Raises:
+        TypeError: It returns no numbers.
+        ShapeError: It returns another number of rows.
+    """
+    given = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
+    rows = np.asarray(reduce(given, columns.bounds))
+    if rows.dtype.kind not in "biuf":
+        raise TypeError(f"reduce(columns, bounds) must return an array of numbers, got dtype {rows.dtype}")
+    if rows.ndim == 0 or len(rows) != len(columns):
+        raise ShapeError(
+            f"reduce(columns, bounds) must return one row per rollout ({len(columns)}, ...), got shape {rows.shape}"
+        )
+    return rows
+
+
+def check_reduce(reduce: Callable[[dict[str, Any], np.ndarray], Any], rollouts: Rollouts) -> None:
+    """Whether ``reduce`` treats rollouts one by one, as it must: it is called with other numbers of them at a time.
+
+    Args:
+        reduce: From columns and bounds of N rollouts to ``(N, ...)``.
+        rollouts: What a ``RolloutEngine`` has returned, two rollouts at least.
+
+    Raises:
+        ValueError: A row depends on which rollouts it is computed with.
+    """
+    if len(rollouts) < 2:
+        raise ValueError(f"rollouts must hold at least two rollouts, got {len(rollouts)}")
+    whole = rollouts.sorted_by(np.arange(len(rollouts))).parts[0]
+    together = reduced_rows(reduce, whole)
+    for number in range(len(rollouts)):
+        alone = reduced_rows(reduce, _gathered([whole], np.array([number])))
+        if alone.shape[1:] != together.shape[1:] or not np.array_equal(alone[0], together[number], equal_nan=True):
+            raise ValueError(
+                f"reduce(columns, bounds) must treat rollouts one by one, but rollout {number} gives {alone[0]} alone "
+                f"and {together[number]} among {len(rollouts)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
+            )
 
 
 def plan_summary(plan: RolloutPlan) -> dict[str, Any]:

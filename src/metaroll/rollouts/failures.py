@@ -33,11 +33,20 @@ _NAME = "name"
 
 @dataclass(frozen=True)
 class DroppedRollout:
-    """A rollout left out because of NaN or Inf (``on_invalid="drop"``)."""
+    """A rollout that was left out.
+
+    Attributes:
+        plan: Its plan.
+        step: Where it ended (-1: while resetting).
+        what: ``observation``, ``reward`` or ``action`` that was NaN or Inf (``on_invalid="drop"``), or ``error``
+            (``on_error="drop"``).
+        message: What the environment or the policy said that raised.
+    """
 
     plan: RolloutPlan
     step: int
     what: str
+    message: str = ""
 
 
 def describe_plan(plan: RolloutPlan) -> str:
@@ -75,7 +84,9 @@ def rollout_failed(error: BaseException, plans: Sequence[RolloutPlan], step: int
         names = f"one of {len(plans)} that are stepped together, the first being {names}"
     text = "".join(traceback.format_exception(error))
     message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}{_again(plans[0])}"
-    return RolloutError(message, plans[0], step, text)
+    failed = RolloutError(message, plans[0], step, text)
+    failed.suspects = list(plans)
+    return failed
 
 
 def failure_in_slots(

@@ -21,6 +21,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.unit_work import (
+    Reduce,
     Unit,
     UnitResult,
     UnitRunner,
@@ -59,6 +60,8 @@ class RolloutEngine:
         transport, address: See ``SamplerPool``.
         slots_per_unit: Environments stepped together in a worker; the default suits the kind of environment.
         on_invalid: ``"raise"`` or ``"drop"`` rollouts with NaN or Inf; what was dropped is in ``dropped``.
+        on_error: ``"raise"`` or ``"drop"`` rollouts in which the environment or the policy raises; ``dropped`` lists
+            them with what was said.
         timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share; it is not stopped by ``close``.
         record_infos: Keep infos of environment and policy in the rollouts.
@@ -76,6 +79,7 @@ class RolloutEngine:
         address: str | None = None,
         slots_per_unit: int | None = None,
         on_invalid: str = "raise",
+        on_error: str = "raise",
         timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
         record_infos: bool = True,
@@ -83,6 +87,8 @@ class RolloutEngine:
     ) -> None:
         if on_invalid not in ("raise", "drop"):
             raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
+        if on_error not in ("raise", "drop"):
+            raise ValueError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
         if slots_per_unit is not None and slots_per_unit < 1:
             raise ValueError(f"slots_per_unit must be at least 1, got {slots_per_unit}")
         if pool is None and not isinstance(num_workers, bool) and isinstance(num_workers, int) and num_workers < 1:
@@ -98,7 +104,7 @@ class RolloutEngine:
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self._slots_per_unit = slots_per_unit
-        self._on_invalid = on_invalid
+        self._on_invalid, self._on_error = on_invalid, on_error
         self._record_infos = record_infos
         self._record_extras = record_extras
         self._local = UnitRunner()
@@ -160,7 +166,7 @@ class RolloutEngine:
         *,
         progress: Callable[[int, int], None] | None = None,
     ) -> Rollouts:
-        """Run plans; rollouts in the order of the plans (dropped ones are left out).
+        """Run plans; rollouts in the order of the plans (dropped ones are left out; ``dropped`` lists them).
 
         Args:
             plans: What to run. Plans without a seed get fresh entropy, recorded in ``rollout_info["plan"]``.
@@ -174,6 +180,47 @@ class RolloutEngine:
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        units, pieces, results = self._results(plans, parameters, None, progress)
+        return _together(units, results, pieces)
+
+    def run_reduced(
+        self,
+        plans: Sequence[RolloutPlan],
+        reduce: Reduce,
+        parameters: np.ndarray | None = None,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> np.ndarray:
+        """Run plans, and keep of each rollout only what ``reduce`` makes of it, in the process where it ran.
+
+        Args:
+            plans, parameters, progress: See ``run``.
+            reduce: From columns (a dict: ``observations``, ``actions``, ``rewards``, ...) and bounds ``(n + 1,)`` of n
+                rollouts to an array ``(n, ...)``; picklable. It must treat rollouts one by one, since it is called with
+                as many as happen to be together: ``check_reduce`` finds out. ``observations`` (and ``states``) have one
+                row more for each rollout: those of rollout ``i`` begin at ``bounds[i] + i``.
+
+        Returns:
+            Shape ``(N, ...)`` for N plans; rows of dropped rollouts hold NaN (integers then become floats).
+
+        Raises:
+            ShapeError: ``reduce`` returns another number of rows, or rows of different shapes.
+        """
+        if not callable(reduce):
+            raise TypeError(f"reduce must be a function of columns and bounds, got {reduce!r}")
+        units, pieces, results = self._results(plans, parameters, reduce, progress)
+        return _reduced(sum(len(unit.plans) for unit in units), results, pieces)
+
+    def _results(
+        self,
+        plans: Sequence[RolloutPlan],
+        parameters: np.ndarray | None,
+        reduce: Reduce | None,
+        progress: Callable[[int, int], None] | None,
+    ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
+        """Units, the places of their plans, and what came of them."""
+        if not self._finalizer.alive:
+            raise RuntimeError("this RolloutEngine has been closed; create a new one")
         table = resolve_plans(plans, self.policy)
         shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
         if shared.ndim != 1:
@@ -183,14 +230,14 @@ class RolloutEngine:
             )
         pieces = self._pieces(table)
         units = [
-            self._unit(number, table if len(piece) == len(table) else table.take(piece))
+            self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce)
             for number, piece in enumerate(pieces)
         ]
         run_units = self._run_here if self._pool.is_serial else self._run_in_pool
         results = run_units(units, shared, progress)
         for result in results:
             self.dropped.extend(result.dropped)
-        return _together(units, results, pieces)
+        return units, pieces, results
 
     def run_groups(
         self,
@@ -276,9 +323,18 @@ class RolloutEngine:
         own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
         return [piece for part in (own, rest) if len(part) for piece in cut(part, unit_size(len(part), self._kind))]
 
-    def _unit(self, number: int, plans: PlanTable) -> Unit:
+    def _unit(self, number: int, plans: PlanTable, reduce: Reduce | None = None) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
-        return Unit(number, plans, num_slots, self._on_invalid, self._record_infos, self._record_extras)
+        return Unit(
+            number,
+            plans,
+            num_slots,
+            self._on_invalid,
+            self._record_infos,
+            self._record_extras,
+            self._on_error,
+            reduce,
+        )
 
     def _run_here(
         self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
@@ -430,9 +486,26 @@ def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exce
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
 
 
+def _reduced(count: int, results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all units in the order of their plans ``(count, ...)``."""
+    found = [(piece[r.kept], r.reduced) for piece, r in zip(pieces, results, strict=True) if r.reduced is not None]
+    shapes = {rows.shape[1:] for _, rows in found}
+    if len(shapes) > 1:
+        raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
+    if not found:
+        return np.full((count, *([0] if not count else [])), np.nan)
+    dtype = np.result_type(*(rows.dtype for _, rows in found))
+    if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
+        dtype = np.dtype(np.float64)
+    rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+    for places, part in found:
+        rows[places] = part
+    return rows
+
+
 def _size(result: UnitResult) -> tuple[int, int]:
     """Numbers of rollouts and steps."""
-    return len(result.kept), 0 if result.columns is None else int(result.columns.bounds[-1])
+    return len(result.kept), result.num_steps
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:

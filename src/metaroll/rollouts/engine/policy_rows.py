@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -71,8 +71,11 @@ class PolicyRows:
         self._parameters = parameters
         self._stacked = parameters.ndim == 2
 
-    def start(self, slots: np.ndarray, plans: PlanTable, step: int, envs: Slots) -> None:
-        """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``."""
+    def start(self, slots: np.ndarray, plans: PlanTable, step: Any, envs: Slots) -> None:
+        """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``.
+
+        ``step (k,)`` says it for each; such rollouts have begun in the past.
+        """
         told: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
         contexts = [context or None for context in told]
         params = None
@@ -85,7 +88,9 @@ class PolicyRows:
         self._keys[slots] = plans.keys
         self._begun_at[slots] = step
         self._take_plan_parameters(slots, plans)
-        if self._info.noise_dim and self._noise_from <= step < self._noise_from + len(self._noise):
+        if np.ndim(step):
+            self._noise = self._noise[:0]  # is drawn anew, for their ages
+        elif self._info.noise_dim and self._noise_from <= step < self._noise_from + len(self._noise):
             rows = self._drawn(plans.keys, 0, self._noise_from + len(self._noise) - step)
             rows[:, plans.deterministic] = 0.0
             self._noise[step - self._noise_from :, slots] = rows
@@ -133,6 +138,10 @@ class PolicyRows:
     def state(self) -> PolicyState:
         """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
         return {name: value.copy() for name, value in self._state.items()}
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """What the policy remembers of each slot from now on, name -> ``(E, ...)``."""
+        self._state = {name: np.array(value) for name, value in state.items()}
 
     def remembered(self, name: str) -> np.ndarray | None:
         """One entry of the state ``(E, ...)``, if the policy has it (never written into, so it may be kept)."""

@@ -138,10 +138,20 @@ class Recorder:
         self._dicts.pop(position, None)
         self._states.pop(position, None)
 
-    def write_states(self, states: Sequence[np.ndarray | None], slots: Sequence[int], positions: np.ndarray) -> None:
-        """States of a list of environments, as each of them tells."""
+    def write_states(
+        self,
+        states: Sequence[np.ndarray | None],
+        slots: Sequence[int],
+        positions: np.ndarray,
+        *,
+        only_last: bool = False,
+    ) -> None:
+        """States of a list of environments, as each of them tells; with ``only_last`` those before are forgotten."""
         for slot in slots:
-            self._states.setdefault(int(positions[slot]), []).append(states[slot])
+            position = int(positions[slot])
+            known = [] if only_last else self._states.setdefault(position, [])
+            known.append(states[slot])
+            self._states[position] = known
 
     # -- packing -----------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,21 +14,48 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.rollouts import TIME_STEP, RolloutColumns, Rollouts
 from metaroll.data.space_batches import check_elements, flatten_batch
 from metaroll.envs.base.slot_proxies import slot_domain_params
+from metaroll.errors import ReplayError
 from metaroll.rollouts.engine.extras import add_applied_actions
 from metaroll.rollouts.engine.policy_rows import PolicyRows
 from metaroll.rollouts.engine.recorder import Recorder
-from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, finite_rows, invalid_value
+from metaroll.rollouts.failures import (
+    FAILURES,
+    DroppedRollout,
+    describe_plan,
+    failure_in_slots,
+    finite_rows,
+    invalid_value,
+)
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
-__all__ = ["SlotLoop"]
+__all__ = ["RunningRollout", "SlotLoop"]
 
 _BLOCK = 16
 """Lock-steps between two looks at what has ended."""
 
 _FULL = 0.75
 """Share of slots at work below which those that have ended get new plans, or are left behind."""
+
+
+@dataclass
+class RunningRollout:
+    """A rollout in the middle.
+
+    Attributes:
+        slot: Where it runs.
+        position: Place of its plan in the order of plans.
+        plan: Its plan.
+        age: Steps that it has taken.
+        actions: The actions that it took, ``(age, ...)``, in the environment's structure.
+    """
+
+    slot: int
+    position: int
+    plan: RolloutPlan
+    age: int
+    actions: Any = None
 
 
 class SlotLoop:
@@ -42,7 +70,9 @@ class SlotLoop:
     Args:
         slots: The environments.
         policy: What acts.
-        plans: Plans in the order in which slots are filled; seeds must be set. May be an endless iterator.
+        plans: Plans in the order in which slots are filled; seeds must be set. May be an endless iterator, or a
+            function from a number to the plan of that number: then slot ``e`` runs the plans ``e``, ``e + E``, ... of E
+            slots, whatever the others do.
         parameters: Flat policy parameters ``(P,)``, or stacked ``(E, P)``; ``None`` means the policy's own.
         on_invalid: ``"raise"`` or ``"drop"`` a rollout with NaN or Inf in observation, reward or action.
         record: Keep what happens, and return it; without, only ``last_step`` and ``observations`` tell.
@@ -50,6 +80,7 @@ class SlotLoop:
         record_extras: Record more: ``actions_applied``, ``states (T + 1, S)`` and ``time (T + 1,)`` as far as the
             environments tell them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
+        begin: Give slots their first plans now; without, ``restore`` does.
         beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
     """
 
@@ -57,7 +88,7 @@ class SlotLoop:
         self,
         slots: Slots,
         policy: Policy,
-        plans: Iterable[RolloutPlan],
+        plans: Iterable[RolloutPlan] | Callable[[int], RolloutPlan],
         *,
         parameters: np.ndarray | None = None,
         on_invalid: str = "raise",
@@ -65,6 +96,7 @@ class SlotLoop:
         record_infos: bool = True,
         record_extras: bool = False,
         refill: bool = True,
+        begin: bool = True,
         beat: Callable[[str], None] | None = None,
     ) -> None:
         if on_invalid not in ("raise", "drop"):
@@ -72,6 +104,8 @@ class SlotLoop:
         self.slots = slots
         self.num_slots = slots.num_slots
         self.dropped: list[DroppedRollout] = []
+        self.dropped_positions: list[tuple[int, DroppedRollout]] = []
+        """The same with the place of each plan."""
         self.finished: Rollouts = Rollouts()
         """What the last ``advance`` returned, or had to return before it raised."""
         self.columns: RolloutColumns | None = None
@@ -82,7 +116,8 @@ class SlotLoop:
         self.last_step: SlotStep | None = None
         """What the last lock-step returned, with the plans' limits in ``truncated``."""
         self._spec = slots.env_spec
-        self._source = _Source(plans)
+        self._source: _Source | _SlotPlans = _SlotPlans(plans, slots.num_slots) if callable(plans) else _Source(plans)
+        self._full = _FULL if isinstance(self._source, _Source) else 1.0
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
@@ -107,7 +142,8 @@ class SlotLoop:
         """Position, first step, length and plan of rollouts that have ended and were not returned yet."""
         self._obs: Any = None
         self._refills = refill
-        self._fill()
+        if begin:
+            self.fill()
 
     # -- what it is doing ------------------------------------------------------------------------------------------
 
@@ -190,7 +226,81 @@ class SlotLoop:
         rows = np.array(slots, dtype=np.int64)
         self._release(rows)
         if rows.size:
-            self._start(rows, PlanTable.of(plans), self._source.position(len(rows)))
+            self._start(rows, PlanTable.of(plans), self._source.positions(len(rows)))
+
+    def running(self) -> list[RunningRollout]:
+        """The rollouts that run now, by slot; their ``actions`` are left to who has recorded them."""
+        found = []
+        for slot in np.flatnonzero(self._active).tolist():
+            plan = self._slot_plans[slot]
+            if plan is not None:
+                found.append(RunningRollout(slot, int(self._positions[slot]), plan, int(self._ages[slot])))
+        return found
+
+    def restore(
+        self, running: Sequence[RunningRollout], policy_state: Mapping[str, np.ndarray], observations: Any = None
+    ) -> None:
+        """Go on with rollouts that ran elsewhere: reset their plans, take their recorded actions again.
+
+        Args:
+            running: What runs in which slot, with its actions; the other slots are free.
+            policy_state: What the policy remembered of all slots, name -> ``(E, ...)``.
+            observations: What all slots showed last, if that is to be compared.
+
+        Raises:
+            ReplayError: An environment shows something else than before.
+        """
+        if running:
+            slots = np.array([entry.slot for entry in running], dtype=np.int64)
+            ages = np.array([entry.age for entry in running], dtype=np.int64)
+            positions = np.array([entry.position for entry in running], dtype=np.int64)
+            self._tick = max(self._tick, int(ages.max()))
+            self._start(slots, PlanTable([entry.plan for entry in running]), positions)
+            self._rows.start(slots, PlanTable([entry.plan for entry in running]), self._tick - ages, self.slots)
+            for step in range(int(ages.max())):
+                self._replay(running, step)
+            self._ages[slots] = self._packed[slots] = ages
+            if policy_state:
+                self._rows.set_state(policy_state)
+        if observations is not None:
+            self._compare(running, observations)
+        self.fill()
+
+    def _replay(self, running: Sequence[RunningRollout], step: int) -> None:
+        """Step ``step`` of all rollouts that had taken it, with the actions that they took."""
+        if self._beat is not None:
+            self._beat("step")
+        active = np.zeros(self.num_slots, dtype=bool)
+        rows: dict[tuple[Any, ...], np.ndarray] = {}
+        for entry in running:
+            if step < entry.age:
+                active[entry.slot] = True
+                for path, leaf in iterate_leaves(entry.actions):
+                    if path not in rows:
+                        rows[path] = np.zeros((self.num_slots, *leaf.shape[1:]), dtype=leaf.dtype)
+                    rows[path][entry.slot] = leaf[step]
+        actions = map_leaves(lambda _, path: rows[path], running[0].actions)
+        try:
+            result = self.slots.step(actions, active)  # look: ok, what was done before is done again
+        except FAILURES as error:
+            raise self._failure(error, active, np.full(self.num_slots, step)) from error
+        self._obs = result.observations
+        states = result.states
+        if states is not None and not isinstance(states, np.ndarray):
+            self._recorder.write_states(states, active.nonzero()[0].tolist(), self._positions, only_last=True)
+
+    def _compare(self, running: Sequence[RunningRollout], observations: Any) -> None:
+        known = dict(iterate_leaves(observations))
+        for path, leaf in iterate_leaves(self._obs) if running else ():
+            for entry in running:
+                if not _same(leaf[entry.slot], known[path][entry.slot]):
+                    raise ReplayError(
+                        f"{describe_plan(entry.plan)} shows another observation after its {entry.age} recorded actions "
+                        "than before: its environment draws from a generator of its own, or keeps what reset leaves; "
+                        "let all randomness come from reset(seed=...)",
+                        entry.plan,
+                        entry.age,
+                    )
 
     # -- a block of lock-steps ---------------------------------------------------------------------------------------
 
@@ -221,13 +331,13 @@ class SlotLoop:
         finally:  # after an error, too: NaN that nobody has looked at yet may be its cause, and is told first
             self._end_block(counts, ended)
         if self._refills:
-            self._fill()
+            self.fill()
         return step
 
     def _enough(self, ended: np.ndarray) -> bool:
         """Whether so many rollouts have ended that the block had better end, too."""
         alive = int(np.count_nonzero(self._active & ~ended))
-        return not alive or (not self._past_end and self._source.more and alive <= _FULL * self.num_slots)
+        return not alive or (not self._past_end and self._source.more and alive <= self._full * self.num_slots)
 
     def _step(self, running: np.ndarray, given: Any, counts: np.ndarray) -> np.ndarray | None:
         """One lock-step of the slots in ``running``; which rollouts are over with it, bool ``(E,)``."""
@@ -360,20 +470,19 @@ class SlotLoop:
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
-    def _fill(self) -> None:
+    def fill(self) -> None:
         """Give free slots their next plans; a rollout whose first observation is invalid makes room for the next."""
         while self._refills:
             num_active = int(np.count_nonzero(self._active))
-            if num_active and (self.slots.info.resets_together or num_active > _FULL * self.num_slots):
+            if num_active and (self.slots.info.resets_together or num_active > self._full * self.num_slots):
                 return  # until more rollouts have ended
             if not self._source.more:
                 self._narrow(num_active)
                 return
             free = np.flatnonzero(~self._active)
-            plans, position = self._source.take(len(free))
-            if not len(plans):
-                continue
-            self._start(free[: len(plans)], plans, position)
+            plans, positions = self._source.take(free)
+            if len(plans):
+                self._start(free[: len(plans)], plans, positions)
 
     def _narrow(self, num_active: int) -> None:
         """Leave slots behind that have nothing to do any more."""
@@ -388,13 +497,13 @@ class SlotLoop:
             self.__dict__[name] = self.__dict__[name][rows]
         self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
 
-    def _start(self, slots: np.ndarray, plans: PlanTable, position: int) -> None:
+    def _start(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
         if self._beat is not None:
             self._beat("reset")
         listed = slots.tolist()
         for slot, plan in zip(listed, plans, strict=True):
             self._slot_plans[slot] = plan
-        self._positions[slots] = np.arange(position, position + len(listed))
+        self._positions[slots] = positions
         default = self._spec.max_episode_length
         self._limits[slots] = np.where(
             plans.max_steps == NO_LIMIT, NO_LIMIT if default is None else default, plans.max_steps
@@ -414,16 +523,16 @@ class SlotLoop:
             raise self._failure(error, starting, None, "the policy") from error
         self._obs = _with_rows(self._obs, slots, rows, self.num_slots)
         if self._records:
-            self._note(listed, plans, position)
+            self._note(listed, plans, positions.tolist())
         self._check("observation", self._obs, starting, None)
 
-    def _note(self, slots: list[int], plans: PlanTable, position: int) -> None:
+    def _note(self, slots: list[int], plans: PlanTable, positions: list[int]) -> None:
         """Write down what stays constant in the rollouts that have been started."""
         envs, states = self.slots, self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots, self._positions)
         same = not plans.has_extras and not any(isinstance(update, DomainParamUpdate) for update in plans.updates)
-        for number, slot in enumerate(slots):
+        for number, (slot, position) in enumerate(zip(slots, positions, strict=True)):
             note: dict[str, Any] = {"env_name": envs.name_of(slot)}
             params = envs.domain_param(slot) if same else slot_domain_params(envs, slot, plans[number])
             if params is not None:
@@ -435,7 +544,7 @@ class SlotLoop:
                 dt = envs.time_step(slot)
                 if dt is not None:
                     note[TIME_STEP] = dt
-            self._notes[position + number] = note
+            self._notes[position] = note
 
     def _release(self, slots: np.ndarray) -> None:
         for slot in slots.tolist():
@@ -495,8 +604,9 @@ class SlotLoop:
             return
         if self._on_invalid == "raise":
             raise invalid_value(what, value, plan, step)
-        self.dropped.append(DroppedRollout(plan, step, what))
         position = int(self._positions[slot])
+        self.dropped.append(DroppedRollout(plan, step, what))
+        self.dropped_positions.append((position, self.dropped[-1]))
         self._recorder.forget(position)
         self._notes.pop(position, None)
         self._release(np.array([slot]))
@@ -527,22 +637,49 @@ class _Source:
             self._peeked = list(itertools.islice(self._rest, 1))
         return bool(self._peeked)
 
-    def take(self, count: int) -> tuple[PlanTable, int]:
-        """The next plans, at most ``count``, and the place of the first."""
-        begin = self._taken
+    def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
+        """The next plans, at most one for each of ``slots``, and their places in the order."""
+        begin, count = self._taken, len(slots)
         if self._table is not None:
             whole = begin == 0 and count >= len(self._table)
             table = self._table if whole else self._table.take(slice(begin, begin + count))
         else:
             table = PlanTable([*self._peeked, *itertools.islice(self._rest, count - len(self._peeked))])
             self._peeked = []
-        self._taken += len(table)
-        return table, begin
+        return table, self.positions(len(table))
 
-    def position(self, count: int) -> int:
-        """The place of the first of ``count`` plans that are given from outside."""
+    def positions(self, count: int) -> np.ndarray:
+        """The places of ``count`` further plans."""
         self._taken += count
-        return self._taken - count
+        return np.arange(self._taken - count, self._taken)
+
+
+class _SlotPlans:
+    """Plans by number, a sequence of its own for each slot.
+
+    Attributes:
+        begun: Rollouts that each slot has begun, ``(E,)``.
+    """
+
+    more = True
+
+    def __init__(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> None:
+        self._plan_of = plan_of
+        self.begun = np.zeros(num_slots, dtype=np.int64)
+
+    def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
+        """The next plan of each of ``slots``, and their numbers."""
+        numbers = self.begun[slots] * len(self.begun) + slots
+        self.begun[slots] += 1
+        return PlanTable([self._plan_of(number) for number in numbers.tolist()]), numbers
+
+    def positions(self, count: int) -> np.ndarray:
+        raise ValueError("slots of this loop are filled from its plans")
+
+
+def _same(a: Any, b: Any) -> bool:
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and (a.dtype.hasobject or a.tobytes() == b.tobytes())
 
 
 def _with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.data.rollouts import RolloutColumns
+from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
-from metaroll.errors import RolloutError
+from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace
@@ -33,6 +33,9 @@ __all__ = [
 
 _MOST_KEPT_SLOTS = 4
 
+Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
+"""From columns and bounds of N rollouts to ``(N, ...)``; each row a function of its own rollout."""
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -44,6 +47,8 @@ class Unit:
     on_invalid: str = "raise"
     record_infos: bool = True
     record_extras: bool = False
+    on_error: str = "raise"
+    reduce: Reduce | None = None
 
 
 @dataclass
@@ -52,15 +57,19 @@ class UnitResult:
 
     Attributes:
         number: That of the unit.
-        columns: Its rollouts, in the order of its plans.
+        columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out.
+        reduced: What ``Unit.reduce`` made of them, ``(N, ...)``.
+        num_steps: Steps of all of them.
     """
 
     number: int
     columns: RolloutColumns | None
     kept: np.ndarray
     dropped: list[DroppedRollout] = field(default_factory=list)
+    reduced: np.ndarray | None = None
+    num_steps: int = 0
 
 
 class UnitRunner:
@@ -83,40 +92,73 @@ class UnitRunner:
         self.env = env
 
     def run(self, unit: Unit, beat: Callable[[str], None] | None = None) -> UnitResult:
-        """Run a unit; slots are kept for the next one of the same width."""
+        """Run a unit; slots are kept for the next one of the same width.
+
+        With ``on_error="drop"`` the rollouts that had not ended when one failed are run again without it: what
+        a rollout does depends on its plan alone.
+        """
+        parts: list[tuple[RolloutColumns, np.ndarray]] = []
+        dropped: list[DroppedRollout] = []
+        queue = [np.arange(len(unit.plans))]
+        while queue:
+            places = queue.pop(0)
+            plans = unit.plans if len(places) == len(unit.plans) else unit.plans.take(places)
+            loop: SlotLoop | None = None
+            try:
+                loop = self._run_once(unit, plans, beat)
+            except RolloutError as error:
+                loop = error.loop
+                if unit.on_error == "raise" or isinstance(error, InvalidValueError):
+                    error.loop = None
+                    _gather(parts, dropped, loop, places)
+                    error.finished = list(Rollouts([columns for columns, _ in parts]))
+                    raise
+                queue += _without_failed(plans, places, loop, error, dropped)
+            _gather(parts, dropped, loop, places)
+        return _result(unit, parts, dropped)
+
+    def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop:
+        """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
         if self.policy is None:
             raise RuntimeError("no policy has been set")
-        kind = self._kind(unit, beat)
-        key = (0 if kind == "vector" else unit.num_slots, kind)  # a vector environment has its own number
+        kind = self._kind(plans, beat)
+        num_slots = min(unit.num_slots, len(plans))
+        key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
         num_slots = slots.num_slots
-        own = bool(unit.plans.set_of[0] >= 0)
+        own = bool(plans.set_of[0] >= 0)
         loop: SlotLoop | None = None
         try:
             with _one_torch_thread(self.policy):
                 loop = SlotLoop(
                     slots,
                     self.policy,
-                    unit.plans,
+                    plans,
                     parameters=None if own else self.parameters,
                     on_invalid=unit.on_invalid,
                     record_infos=unit.record_infos,
                     record_extras=unit.record_extras,
+                    begin=False,
                     beat=beat,
                 )
+                loop.fill()
                 loop.advance()
         except BaseException as error:
-            if loop is not None and isinstance(error, RolloutError):
-                error.finished = list(loop.finished)
+            if isinstance(error, RolloutError):
+                error.loop = loop
             # What the failed step left behind must not reach the next unit; what close() says must not hide the error.
             with suppress(Exception):
                 self._slots.pop(key).close()
             raise
         if slots.num_slots != num_slots:  # it was narrowed
             self._slots.pop(key).close()
-        if loop.columns is not None:
-            loop.columns.plans = None  # they are known where the unit came from
-        return UnitResult(unit.number, loop.columns, np.array(loop.positions, dtype=np.int64), loop.dropped)
+        return loop
+
+    def live_slots(self, num_slots: int, plans: PlanTable, beat: Callable[[str], None] | None) -> Slots:
+        """Slots of their own for rollouts that go on over calls; whoever gets them closes them."""
+        kind = self._kind(plans, beat)
+        with physics_threads(self._threads):
+            return self._source.slots(num_slots, env=self._example, kind=kind)
 
     def close(self) -> None:
         for slots in self._slots.values():
@@ -126,13 +168,13 @@ class UnitRunner:
             self.env.close(self._example)
             self._example = None
 
-    def _kind(self, unit: Unit, beat: Callable[[str], None] | None) -> SlotsKind:
+    def _kind(self, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotsKind:
         """Whether the environment's own simulator can run all plans of the unit (the bits are the same either way)."""
         if self._example is None:
             if beat is not None:
                 beat("reset")  # building environments may take long
             self._example = self._source.make()
-        return self._source.kind(unit.plans, self._example)
+        return self._source.kind(plans, self._example)
 
     @property
     def _source(self) -> EnvSource:
@@ -152,6 +194,51 @@ class UnitRunner:
                 slots = self._source.slots(max(num_slots, 1), env=self._example, kind=kind)
         self._slots[key] = slots  # last used, last in the order
         return slots
+
+
+def _gather(
+    parts: list[tuple[RolloutColumns, np.ndarray]],
+    dropped: list[DroppedRollout],
+    loop: SlotLoop | None,
+    places: np.ndarray,
+) -> None:
+    """Take over what a loop has finished and left out."""
+    if loop is None:
+        return
+    dropped.extend(loop.dropped)
+    if loop.columns is not None:
+        parts.append((loop.columns, places[np.array(loop.positions, dtype=np.int64)]))
+
+
+def _without_failed(
+    plans: PlanTable, places: np.ndarray, loop: SlotLoop | None, error: RolloutError, dropped: list[DroppedRollout]
+) -> list[np.ndarray]:
+    """Which plans are run next after ``error``; those that have failed are dropped."""
+    suspects = {id(plan) for plan in error.suspects or [error.plan]}
+    done = set() if loop is None else {*loop.positions, *(position for position, _ in loop.dropped_positions)}
+    rest = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in suspects]
+    failed = [i for i in range(len(plans)) if id(plans[i]) in suspects]
+    if not failed:
+        raise error
+    if len(failed) == 1:
+        dropped.append(DroppedRollout(plans[failed[0]], error.step, "error", str(error)))
+        failed = []
+    alone = [places[[i]] for i in failed]  # one of several: each is tried by itself
+    return [*([places[rest]] if rest else []), *alone]
+
+
+def _result(unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], dropped: list[DroppedRollout]) -> UnitResult:
+    """All parts in the order of the unit's plans."""
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *(places for _, places in parts)])
+    columns = parts[0][0] if parts else None
+    if len(parts) > 1:
+        columns = Rollouts([part for part, _ in parts]).sorted_by(order).parts[0]
+    kept, steps = np.sort(order), 0 if columns is None else int(columns.bounds[-1])
+    if columns is not None:
+        columns.plans = None  # they are known where the unit came from
+    if unit.reduce is None or columns is None:
+        return UnitResult(unit.number, columns, kept, dropped, None, steps)
+    return UnitResult(unit.number, None, kept, dropped, reduced_rows(unit.reduce, columns), steps)
 
 
 def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
