@@ -20,6 +20,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
+from metaroll.rollouts.engine.collection import Collection, ShardResult, ShardWork, advance_shard, forget_shards
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
     Unit,
@@ -33,11 +34,11 @@ from metaroll.rollouts.engine.unit_work import (
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
-from metaroll.rollouts.workers.messages import encode_command
+from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan
+from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, SlotsKind
 
 __all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
 
@@ -113,7 +114,7 @@ class RolloutEngine:
         self._sent_parameters: np.ndarray | None = None
         self.env: Any = None
         self.policy: Any = None
-        self._kind = "list"
+        self._kind: SlotsKind = "list"
         self._env_spec: EnvSpec | None = None
         self._finalizer = weakref.finalize(self, _release, self._pool, self._owns_pool, self._key, self._local)
         try:
@@ -297,6 +298,58 @@ class RolloutEngine:
             for m, group in enumerate(groups):
                 if not group and started[m] >= _MOST_DROPPED:
                     raise _all_dropped(self.dropped, m, count, started[m])
+
+    def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
+        """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
+
+        Args:
+            plan_of: From a number to the plan of that number (picklable where there are workers; it must not change).
+                Slot ``e`` of E runs the plans ``e``, ``e + E``, ... one after the other. Plans need a seed.
+            num_slots: E.
+
+        Raises:
+            RuntimeError: The engine has been closed.
+            ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
+        """
+        if not self._finalizer.alive:
+            raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        first = plan_of(0)
+        if not isinstance(first, RolloutPlan) or first.seed is None or first.parameters is not None:
+            raise ValueError(
+                f"plan_of(n) must return a RolloutPlan with a seed and without parameters, got {first!r} for n = 0"
+            )
+        name = f"{next(_numbers)}"
+        settings = {
+            "on_invalid": self._on_invalid,
+            "record_infos": self._record_infos,
+            "record_extras": self._record_extras,
+        }
+        pool, key = self._pool, self._key
+        here = GlobalNamespace()
+        vars(here)["_unit_runners"] = {key: self._local}
+
+        def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
+            if not self._finalizer.alive:
+                raise RuntimeError("the RolloutEngine of this collection has been closed; create a new one")
+            shared = self.policy.acting_parameters() if parameters is None else parameters
+            if pool.is_serial:
+                self._local.parameters = shared
+                return [advance_shard(here, key, work) for work in works]
+            self._send_policy(shared)
+            return pool.run_jobs([self._shard_job(number, work) for number, work in enumerate(works)])
+
+        def close() -> None:
+            if pool.is_serial:
+                forget_shards(here, key, name)
+            else:
+                pool.run_later(forget_shards, key, name)
+
+        return Collection(advance, plan_of, num_slots, self._kind, name, settings, close)
+
+    def _shard_job(self, number: int, work: ShardWork) -> Job:
+        what = f"{work.steps} steps of shard {work.key[1]} of a collection"
+        blob = encode_command(advance_shard, (self._key, work), {}, "the plans of a collection", _HERE)
+        return Job(number, blob, what, worker=work.key[1] % self._pool.num_workers, phase="start")
 
     def close(self) -> None:
         """Free environments; stops the pool if the engine made it."""

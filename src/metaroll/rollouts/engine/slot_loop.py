@@ -228,6 +228,22 @@ class SlotLoop:
         if rows.size:
             self._start(rows, PlanTable.of(plans), self._source.positions(len(rows)))
 
+    @property
+    def begun(self) -> np.ndarray:
+        """Rollouts that each slot has begun, ``(E,)``, where plans are a function of their number (a copy)."""
+        return self._source.begun.copy() if isinstance(self._source, _SlotPlans) else np.zeros(0, dtype=np.int64)
+
+    @begun.setter
+    def begun(self, begun: np.ndarray) -> None:
+        if isinstance(self._source, _SlotPlans):
+            self._source.begun = np.array(begun, dtype=np.int64)
+
+    def use(self, policy: Policy, parameters: np.ndarray | None) -> None:
+        """Act with ``policy``, of the same build as before, and ``parameters (P,)`` from now on."""
+        self._rows.policy = policy
+        if parameters is not None:
+            self._rows.set_parameters(parameters)
+
     def running(self) -> list[RunningRollout]:
         """The rollouts that run now, by slot; their ``actions`` are left to who has recorded them."""
         found = []

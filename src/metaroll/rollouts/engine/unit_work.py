@@ -29,6 +29,7 @@ __all__ = [
     "set_env",
     "set_parameters",
     "set_policy",
+    "unit_runner",
 ]
 
 _MOST_KEPT_SLOTS = 4
@@ -91,6 +92,16 @@ class UnitRunner:
         self.close()
         self.env = env
 
+    def acting_policy(self) -> Policy:
+        """The policy.
+
+        Raises:
+            RuntimeError: None has been set.
+        """
+        if self.policy is None:
+            raise RuntimeError("no policy has been set")
+        return self.policy
+
     def run(self, unit: Unit, beat: Callable[[str], None] | None = None) -> UnitResult:
         """Run a unit; slots are kept for the next one of the same width.
 
@@ -119,8 +130,7 @@ class UnitRunner:
 
     def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop:
         """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
-        if self.policy is None:
-            raise RuntimeError("no policy has been set")
+        policy = self.acting_policy()
         kind = self._kind(plans, beat)
         num_slots = min(unit.num_slots, len(plans))
         key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
@@ -129,10 +139,10 @@ class UnitRunner:
         own = bool(plans.set_of[0] >= 0)
         loop: SlotLoop | None = None
         try:
-            with _one_torch_thread(self.policy):
+            with _one_torch_thread(policy):
                 loop = SlotLoop(
                     slots,
-                    self.policy,
+                    policy,
                     plans,
                     parameters=None if own else self.parameters,
                     on_invalid=unit.on_invalid,
@@ -243,17 +253,17 @@ def _result(unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], dropped:
 
 def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
     """Worker side of ``RolloutEngine``: a new environment."""
-    _runner(namespace, key).set_env(env)
+    unit_runner(namespace, key).set_env(env)
 
 
 def set_policy(namespace: GlobalNamespace, key: str, policy: Policy) -> None:
     """Worker side of ``RolloutEngine``: a new policy."""
-    _runner(namespace, key).policy = policy
+    unit_runner(namespace, key).policy = policy
 
 
 def set_parameters(namespace: GlobalNamespace, key: str, parameters: np.ndarray | None) -> None:
     """Worker side of ``RolloutEngine``: new parameters ``(P,)``."""
-    _runner(namespace, key).parameters = parameters
+    unit_runner(namespace, key).parameters = parameters
 
 
 def forget(namespace: GlobalNamespace, key: str) -> None:
@@ -268,13 +278,14 @@ def run_unit_in_worker(
     namespace: GlobalNamespace, key: str, unit: Unit, beat: Callable[[str], None] | None = None
 ) -> UnitResult:
     """Worker side of ``RolloutEngine``: run a unit."""
-    return _runner(namespace, key).run(unit, beat)
+    return unit_runner(namespace, key).run(unit, beat)
 
 
 run_unit_in_worker.wants_beat = True  # type: ignore[attr-defined]
 
 
-def _runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
+def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
+    """What engine ``key`` has in this process."""
     runners = vars(namespace).setdefault("_unit_runners", {})
     return runners.setdefault(key, UnitRunner(threads=1))  # workers share the processors
 
