@@ -18,10 +18,10 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.model import Column, Columns, Constants, SimModel
 from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.tasks import SimTask
-from metaroll.envs.wrappers.base import ChainWrapper, WrappedSlots, spec_of
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, spec_of
 from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.types import EnvSpec, Slots, SlotStep
+from metaroll.types import EnvSpec
 
 __all__ = ["ENVS", "PackerEnv", "make_cart_pole", "make_pendulum"]
 
@@ -154,17 +154,9 @@ class PushLeftOrRight(ChainWrapper):
         """Spec with two choices."""
         return replace(spec_of(self.env), action_space=self.action_space, action_labels=("left", "right"))
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        return self.env.step(np.array([2.0 * int(action) - 1.0]))  # type: ignore[return-value]
-
-    def batched_slots(self, num_slots: int) -> Slots:
-        """Many of this environment, stepped as arrays."""
-        return _PushSlots(self._inner_slots(num_slots), self.env_spec)
-
-
-class _PushSlots(WrappedSlots):
-    def step(self, actions: Any, active: np.ndarray) -> SlotStep:
-        return self._slots.step(2.0 * np.asarray(actions, dtype=np.float64).reshape(-1, 1) - 1.0, active)
+    def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
+        """Forces of -1 and 1, ``(k, 1)``."""
+        return 2.0 * np.asarray(actions, dtype=np.float64).reshape(-1, 1) - 1.0
 
 
 def make_cart_pole() -> PushLeftOrRight:

@@ -310,13 +310,19 @@ def test_probe_per_slot_environment_parameters():
 
 
 def test_probe_frozen_slots_are_not_stepped():
-    loop = loop_of(gaussian(), 3, 6)
+    loop = loop_of(gaussian(), 0, 6, refill=False)
+    loop.start(range(6), [*plans(3), *plans(3, max_steps=1)])
+    loop.advance(1)
     assert loop.active.tolist() == [True] * 3 + [False] * 3
     before = loop.observations
     loop.advance(2)
     after = loop.observations
     assert np.array_equal(before[3:], after[3:]) and not np.array_equal(before[:3], after[:3])
-    assert len(loop.advance()) + 0 <= 3 and loop.done
+    assert len(loop.advance()) <= 3 and loop.done
+
+
+def test_slots_without_plans_are_left_behind():
+    assert loop_of(gaussian(), 3, 6).num_slots == 3
 
 
 def test_probe_advance_k_with_parameters_changed_between_calls():

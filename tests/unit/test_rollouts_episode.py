@@ -313,7 +313,7 @@ def test_an_environment_that_cannot_render_so_is_refused_with_the_cure(mode, hin
         ({"reset_kwargs": {"domain_param": {"weight": 1.0}}}, KeyError, "Known: mass, stiffness"),
         ({"render_mode": "human"}, TypeError, "RenderMode"),
         ({"render_mode": RenderMode(video=True, render=True)}, ValueError, "together"),
-        ({"render_step": 0}, ValueError, "render_step must be at least 1"),
+        ({"render_step": 0}, ValueError, "render_step must be an integer of at least 1"),
         ({"render_step": 1.0}, TypeError, "render_step must be an integer"),
         ({"sub_seed": 1}, ValueError, "need a seed"),
         ({"seed": -1}, ValueError, "seed must not be negative"),

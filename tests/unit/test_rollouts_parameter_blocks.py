@@ -47,8 +47,7 @@ def test_own_parameters_give_the_bits_of_shared_ones(name, slots):
 def test_rows_are_sorted_into_blocks_of_one_set():
     blocks = ParameterBlocks(16)
     first, second = np.zeros(2, np.float32), np.ones(2, np.float32)
-    plans = [RolloutPlan(parameters=second if slot % 2 else first) for slot in range(11)]
-    blocks.start(range(11), plans)
+    blocks.start(range(11), [second if slot % 2 else first for slot in range(11)])
     active = np.arange(16) < 11
     blocks.arrange(active)
     assert blocks.sets.tolist() == [[0, 0], [1, 1]]
@@ -57,7 +56,7 @@ def test_rows_are_sorted_into_blocks_of_one_set():
     blocks.arrange(np.arange(16) == 3)  # when half have come to their end, they are left out
     assert blocks.sets.tolist() == [[1, 1]] and blocks.source.tolist() == [3] * 8
     full = ParameterBlocks(16)
-    full.start(range(16), [RolloutPlan(parameters=first if slot < 8 else second) for slot in range(16)])
+    full.start(range(16), [first if slot < 8 else second for slot in range(16)])
     full.arrange(np.ones(16, dtype=bool))
     assert full.source is None  # nothing to be sorted
 

@@ -166,7 +166,7 @@ class ChainWrapper(gymnasium.Wrapper):
         if self.changes_steps:
             return self._step_as_rows(action)
         if self.changes_actions:
-            commands = self.rows_in(_row(space, action), memory, _ONE)
+            commands = self.rows_in(_row(self.action_space, action), memory, _ONE)
             action = _element(space, commands)
         observation, reward, terminated, truncated, info = self.env.step(action)
         if self.changes_observations:
@@ -188,7 +188,7 @@ class ChainWrapper(gymnasium.Wrapper):
         def reset(rows: np.ndarray, env_seeds: np.ndarray) -> Any:
             return np.asarray(self.env.reset(seed=int(env_seeds[0]))[0])[None]
 
-        actions = _row(self._commands_space, action) if self.changes_actions else np.zeros((1, 0))
+        actions = _row(self.action_space, action) if self.changes_actions else np.zeros((1, 0))
         out = self.advance(actions, self._memory, _ONE, step, reset)
         added = {name: values[0] for name, values in out.infos.items()}
         rest = (values[0].item() for values in (out.rewards, out.terminated, out.truncated))
@@ -299,13 +299,13 @@ class WrappedSlots(SlotsProxy):
         active = np.asarray(active, dtype=bool)
         everyone = bool(active.all())
         rows = self._all if everyone else np.flatnonzero(active)
-        given: Any = _rows(wrapper.env.action_space, actions, self.num_slots) if wrapper.changes_actions else actions
+        given: Any = _rows(wrapper.action_space, actions, self.num_slots) if wrapper.changes_actions else actions
         inner: list[SlotStep] = []
 
         def step(commands: np.ndarray) -> RowStep:
             whole = commands
             if wrapper.changes_actions and not everyone:
-                whole = np.array(given, dtype=commands.dtype)
+                whole = np.zeros((self.num_slots, *commands.shape[1:]), dtype=commands.dtype)
                 whole[rows] = commands
             found = self._slots.step(whole, active)
             inner.append(found)

@@ -387,6 +387,8 @@ class SlotLoop:
             self._check("observation", result.observations, running, counts)
             self._check("reward", result.rewards, running, counts)
             running = running & self._active
+            if not running.any():
+                return None
         return over & running
 
     def _act(
