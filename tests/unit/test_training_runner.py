@@ -16,7 +16,7 @@ import pytest
 from test_training_snapshots import Killed, die_after
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
-from metaroll.errors import NotSetupError, RunExistsError, SnapshotError, TaskOverlapError
+from metaroll.errors import NotSetupError, RunExistsError, ShapeError, SnapshotError, TaskOverlapError
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import derive_seed
@@ -306,6 +306,26 @@ def test_agents_contexts_and_determinism() -> None:
     assert action() == -1.0
     noisy = runner.obtain_samples(0, num_rollouts=1)[0].actions
     assert len(np.unique(noisy)) == HORIZON
+
+
+def test_a_policy_for_each_variation() -> None:
+    updates, rows = goal_updates([1.0, 2.0, 3.0]), np.array([[0.5], [1.5], [-2.0]], dtype=np.float32)
+    together = make_runner(None).obtain_samples(0, 7, env_update=updates, parameters=rows)
+    for m, row in enumerate(rows):
+        alone = make_runner(None).obtain_samples(0, 7, env_update=updates, parameters=row)[m]
+        assert len(together[m]) == len(alone) == 3
+        for left, right in zip(together[m], alone, strict=True):
+            np.testing.assert_array_equal(left.actions, right.actions)
+            np.testing.assert_array_equal(left.rewards, right.rewards)
+    runner = make_runner(None)
+    with pytest.raises(ShapeError, match=r"parameters must have shape \(1,\), or \(3, 1\).*got \(2, 1\)"):
+        runner.obtain_samples(0, 7, env_update=updates, parameters=rows[:2])
+    with pytest.raises(ValueError, match="either parameters or an agent_update"):
+        runner.obtain_samples(0, 7, rows[0], parameters=rows[:1])
+    assert (runner.step_itr, runner.total_env_steps) == (0, 0)
+    one = runner.obtain_samples(0, num_rollouts=1, parameters=rows[2:], deterministic=True)
+    assert one[0].actions[0, 0] == -2.0
+    assert runner.obtain_samples(0, num_rollouts=1, deterministic=True)[0].actions[0, 0] == 0.0
 
 
 def test_the_batch_size_of_train_is_the_default() -> None:
