@@ -295,7 +295,7 @@ class RolloutEngine:
     def _run_until(
         self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, max_steps: int | None
     ) -> list[list[StepSequence]]:
-        """The shortest prefix of each variation's rollouts with at least ``need`` steps; run ``n`` is of ``n % count``."""
+        """Shortest prefixes of all variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
         rounds: list[Rollouts] = []
         found: list[list[tuple[Rollouts, int]]] = [[] for _ in range(count)]
         lengths: list[list[int]] = [[] for _ in range(count)]
