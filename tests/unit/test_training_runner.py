@@ -395,6 +395,8 @@ def test_workers_of_ones_own() -> None:
         assert isinstance(runner._source._sampler, LocalSampler)
         with pytest.raises(ValueError, match="need the rollout engine: setup with"):
             runner.obtain_samples(0, num_rollouts=1)
+        with pytest.raises(ValueError, match="parameters need the rollout engine"):
+            runner.obtain_samples(0, 4, parameters=np.zeros(1, dtype=np.float32))
         runner.close()
     assert not np.array_equal(seen[0][0].observations, seen[1][0].observations)
 

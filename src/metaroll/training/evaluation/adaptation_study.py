@@ -63,7 +63,7 @@ class AdaptationStudy:
         return {**columns, "adapted": self.result.after_per_task}
 
     @cached_property
-    def k_shot_curve(self) -> dict[str, list[Any]]:
+    def k_shot_curve(self) -> dict[str, Any]:
         """``shots`` k, their ``unit``, and ``mean``, ``low``, ``high`` of the return (95 % bootstrap over tasks)."""
         per_task = self.shot_returns.mean(axis=(1, 3))
         low, high = intervals_of_means(per_task)
