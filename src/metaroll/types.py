@@ -489,11 +489,13 @@ class Runner(Protocol):
         contexts: Sequence[Context | None] | None = None,
         num_rollouts: int | None = None,
         deterministic: bool = False,
+        parameters: np.ndarray | None = None,
     ) -> list[Any]:
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
 
         With one ``env_update`` (or none) the result is a list of StepSequences. With a sequence of M updates (and M
-        ``contexts``) it is a list of M such lists, ``batch_size`` or ``num_rollouts`` holding for each.
+        ``contexts``) it is a list of M such lists, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters``
+        ``(M, P)`` are those of the policy in each variation, ``(P,)`` those in all of them.
         """
         ...
 

@@ -82,6 +82,37 @@ def test_all_shots_are_the_evaluation_itself(posterior: bool) -> None:
     np.testing.assert_array_equal(plain.evaluate(make_learner()).returns, study.result.returns)
 
 
+class SteppingLearner(GoalLearner):
+    """Each adaptation goes half of the way from the policy's weight to the goal."""
+
+    def adapt_policy(self, exploration_policy: GuessPolicy, exploration_trajectories: Any) -> GuessPolicy:
+        goal, weight = exploration_trajectories.env_infos["goal"][0], float(exploration_policy.weight[0])
+        return GuessPolicy(weight + (goal - weight) / 2)
+
+
+def test_the_curve_may_count_rounds() -> None:
+    stepping = SteppingLearner(goal_updates([1.0]), goal_updates(GOALS))
+    rounds = {"n_exploration_traj": 6, "adaptation_rounds": 3, "adapt_from": "last"}
+    study = study_adaptation(evaluator(**rounds), stepping)
+    assert (study.shots, study.shot_unit, study.k_shot_curve["unit"]) == ((0, 1, 2, 3), "rounds", "rounds")
+    errors = np.array(GOALS)[:, None] * 0.5 ** np.arange(4)
+    np.testing.assert_allclose(study.shot_returns[:, 0, :, 0], -HORIZON * errors, rtol=1e-5)
+    np.testing.assert_array_equal(study.shot_returns[:, :, -1], study.result.returns[:, :, 6:])
+    assert "random context" in study.baselines
+    # From all data so far there is one adaptation whatever the number of rounds; episodes can be counted as well.
+    whole = study_adaptation(evaluator(**{**rounds, "adapt_from": "all"}), make_averaging())
+    assert (whole.shots, whole.shot_unit) == ((0, 1, 2, 3), "rounds")
+    episodes = study_adaptation(evaluator(**{**rounds, "adapt_from": "all"}), make_averaging(), shot_unit="episodes")
+    np.testing.assert_array_equal(whole.shot_returns[:, :, 1:], episodes.shot_returns[:, :, [2, 4, 6]][:, :, :3])
+    one = study_adaptation(evaluator(adapt_from="last"), make_averaging())
+    np.testing.assert_array_equal(one.shot_returns, study_adaptation(evaluator(), make_averaging()).shot_returns)
+    assert one.shot_unit == "episodes"
+    with pytest.raises(ValueError, match="shot_unit must be 'rounds'"):
+        study_adaptation(evaluator(**rounds), stepping, shot_unit="episodes")
+    with pytest.raises(ValueError, match="shot_unit must be 'episodes' or 'rounds', got 'steps'"):
+        study_adaptation(evaluator(), make_averaging(), shot_unit="steps")  # type: ignore[arg-type]
+
+
 def test_the_oracle_of_an_environment() -> None:
     tasks = [{"goal": np.array(goal)} for goal in ((0.5, 0.5), (-1.0, 0.2))]
     found = oracle_of(SetTaskUpdate(PointRobotEnv, tasks[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,12 @@ def test_the_points_bars_and_baselines_are_those_of_the_study(tmp_path: Path, dr
     assert "mean over 6 test tasks (2 repetitions each); bars: 95 % percentile bootstrap interval over tasks" in [
         text.get_text() for text in drawn[0].texts
     ]
+
+
+def test_rounds_are_called_rounds(tmp_path: Path, drawn: list[Any]) -> None:
+    plot_k_shot_curve(example_study(), tmp_path / "a.png")
+    plot_k_shot_curve(dataclasses.replace(example_study(), shot_unit="rounds"), tmp_path / "a.png")
+    assert [axes.get_xlabel().split(" (")[0] for axes in drawn] == ["exploration episodes seen", "rounds of adaptation"]
 
 
 def test_a_single_task_has_points_without_bars(tmp_path: Path, drawn: list[Any]) -> None:

@@ -152,6 +152,94 @@ def test_exploration_has_noise_where_the_algorithm_needs_it() -> None:
     np.testing.assert_array_equal(quiet[:, :, 2:], noisy[:, :, 2:])
 
 
+class ScoreFunctionLearner(GoalLearner):
+    """Adapts by a step along the score-function gradient, which only noise in the actions makes."""
+
+    deterministic_exploration = False
+
+    def adapt_policy(self, exploration_policy: GuessPolicy, exploration_trajectories: Any) -> GuessPolicy:
+        batch = exploration_trajectories
+        weight = float(exploration_policy.weight[0])
+        scores = (np.asarray(batch.actions)[:, 0] - weight) / 0.1**2
+        gradient = float(np.mean(scores * (batch.rewards - batch.rewards.mean())))
+        self.gradients = [*getattr(self, "gradients", []), gradient]
+        return GuessPolicy(weight + gradient)
+
+
+def score_learner() -> ScoreFunctionLearner:
+    return ScoreFunctionLearner(goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0]))
+
+
+def test_score_functions_need_noise_and_test_episodes_do_not() -> None:
+    learner = score_learner()
+    result = evaluator(n_exploration_traj=8, n_test_rollouts=2).evaluate(learner, keep_rollouts=True)
+    assert learner.gradients and np.mean(np.abs(learner.gradients)) > 0.3  # of a true gradient of 1
+    assert result.rollouts is not None
+    for rollouts in result.rollouts:
+        assert all(len(np.unique(rollout.actions)) == HORIZON for rollout in rollouts[:8])
+        assert all(len(np.unique(rollout.actions)) == 1 for rollout in rollouts[8:])
+    # The evaluator's argument overrides what the algorithm says, either way.
+    forced = score_learner()
+    evaluator(n_exploration_traj=8, deterministic_exploration=True).evaluate(forced)
+    assert np.max(np.abs(forced.gradients)) < 1e-4
+    loud = evaluator(deterministic_exploration=False).evaluate(make_learner())
+    assert (loud.returns[:, :, :2] != evaluator().evaluate(make_learner()).returns[:, :, :2]).all()
+    assert as_algorithm(score_learner()).info.deterministic_exploration is False
+
+
+def test_rounds_of_adaptation_from_the_last_episodes() -> None:
+    """Every gradient step starts from the last one's policy and has fresh episodes of it."""
+    learner = score_learner()
+    checked = evaluator(n_exploration_traj=12, adaptation_rounds=3, episodes_per_round=4, adapt_from="last")
+    result = checked.evaluate(learner, keep_rollouts=True)
+    assert result.num_exploration == checked.n_exploration_traj == 12
+    assert result.returns.shape == (3, 1, 13)
+    steps = np.array(learner.gradients).reshape(3, 3)  # round, task
+    assert result.rollouts is not None
+    for task, rollouts in enumerate(result.rollouts):
+        assert float(rollouts[-1].actions[0, 0]) == pytest.approx(steps[:, task].sum(), abs=1e-5)
+        second = np.concatenate([rollout.actions for rollout in rollouts[4:8]])
+        assert np.mean(second) == pytest.approx(steps[0, task], abs=0.15)
+    np.testing.assert_array_equal(checked.evaluate(score_learner()).returns, result.returns)
+
+
+def test_rounds_of_adaptation_from_all_episodes() -> None:
+    seen: list[int] = []
+
+    class Counting(GoalLearner):
+        def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
+            assert exploration_policy.guess is None  # a fresh one: it does not say that it adapts adapted ones
+            seen.append(len(exploration_trajectories.lengths))
+            return super().adapt_policy(exploration_policy, exploration_trajectories)
+
+    learner = Counting(goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0]))
+    result = evaluator(n_exploration_traj=4, adaptation_rounds=2).evaluate(learner)
+    assert seen == [2] * 3 + [4] * 3
+    np.testing.assert_allclose(result.return_per_episode, [-8, -8, 0, 0, 0], atol=1e-6)
+    same = evaluator(n_exploration_traj=4, episodes_per_round=2).evaluate(make_learner())
+    np.testing.assert_array_equal(same.returns, result.returns)
+
+
+def test_all_cells_may_be_adapted_at_once() -> None:
+    calls: list[int] = []
+
+    class Batched(GoalLearner):
+        def adapt_policies(self, policies: Any, batches: Any) -> list[Any]:
+            calls.append(len(policies))
+            return super().adapt_policies(policies, batches)
+
+    class Short(GoalLearner):
+        def adapt_policies(self, policies: Any, batches: Any) -> list[Any]:
+            return super().adapt_policies(policies[1:], batches[1:])
+
+    updates = goal_updates([9.0]), goal_updates([1.5, 2.5, 4.0])
+    result = evaluator(repetitions=2).evaluate(Batched(*updates))
+    assert calls == [6]
+    np.testing.assert_array_equal(result.returns, evaluator(repetitions=2).evaluate(make_learner()).returns)
+    with pytest.raises(ValueError, match="Short must return a policy for each of 3 batches, got 2"):
+        evaluator().evaluate(Short(*updates))
+
+
 def test_algorithms_of_other_libraries_are_evaluated() -> None:
     """What garage documents is enough: no base class of ours, no state, no fingerprint."""
 
@@ -282,6 +370,13 @@ def test_garages_worker_arguments() -> None:
             {"posterior_sampling": True, "num_prior_episodes": 3},
             "num_prior_episodes must be at most n_exploration_traj=2",
         ),
+        ({"adaptation_rounds": 0}, "adaptation_rounds must be"),
+        ({"adaptation_rounds": 3}, "adaptation_rounds must divide n_exploration_traj=2, got 3"),
+        ({"episodes_per_round": 4}, "episodes_per_round must divide"),
+        ({"adaptation_rounds": 2, "episodes_per_round": 2}, "n_exploration_traj must be .* = 4"),
+        ({"adapt_from": "first"}, "adapt_from must be 'last' or 'all', got 'first'"),
+        ({"adaptation_rounds": 2, "posterior_sampling": True}, "posterior_sampling adapts after every episode"),
+        ({"deterministic_exploration": "no"}, "deterministic_exploration must be"),
     ],
 )
 def test_bad_counts(arguments: dict[str, Any], message: str) -> None:

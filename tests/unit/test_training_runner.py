@@ -16,7 +16,7 @@ import pytest
 from test_training_snapshots import Killed, die_after
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
-from metaroll.errors import NotSetupError, RunExistsError, SnapshotError, TaskOverlapError
+from metaroll.errors import NotSetupError, RunExistsError, ShapeError, SnapshotError, TaskOverlapError
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import derive_seed
@@ -308,6 +308,26 @@ def test_agents_contexts_and_determinism() -> None:
     assert len(np.unique(noisy)) == HORIZON
 
 
+def test_a_policy_for_each_variation() -> None:
+    updates, rows = goal_updates([1.0, 2.0, 3.0]), np.array([[0.5], [1.5], [-2.0]], dtype=np.float32)
+    together = make_runner(None).obtain_samples(0, 7, env_update=updates, parameters=rows)
+    for m, row in enumerate(rows):
+        alone = make_runner(None).obtain_samples(0, 7, env_update=updates, parameters=row)[m]
+        assert len(together[m]) == len(alone) == 3
+        for left, right in zip(together[m], alone, strict=True):
+            np.testing.assert_array_equal(left.actions, right.actions)
+            np.testing.assert_array_equal(left.rewards, right.rewards)
+    runner = make_runner(None)
+    with pytest.raises(ShapeError, match=r"parameters must have shape \(1,\), or \(3, 1\).*got \(2, 1\)"):
+        runner.obtain_samples(0, 7, env_update=updates, parameters=rows[:2])
+    with pytest.raises(ValueError, match="either parameters or an agent_update"):
+        runner.obtain_samples(0, 7, rows[0], parameters=rows[:1])
+    assert (runner.step_itr, runner.total_env_steps) == (0, 0)
+    one = runner.obtain_samples(0, num_rollouts=1, parameters=rows[2:], deterministic=True)
+    assert one[0].actions[0, 0] == -2.0
+    assert runner.obtain_samples(0, num_rollouts=1, deterministic=True)[0].actions[0, 0] == 0.0
+
+
 def test_the_batch_size_of_train_is_the_default() -> None:
     class Sampler(GoalLearner):
         def train(self, runner: Any) -> None:
@@ -375,6 +395,8 @@ def test_workers_of_ones_own() -> None:
         assert isinstance(runner._source._sampler, LocalSampler)
         with pytest.raises(ValueError, match="need the rollout engine: setup with"):
             runner.obtain_samples(0, num_rollouts=1)
+        with pytest.raises(ValueError, match="parameters need the rollout engine"):
+            runner.obtain_samples(0, 4, parameters=np.zeros(1, dtype=np.float32))
         runner.close()
     assert not np.array_equal(seen[0][0].observations, seen[1][0].observations)
 

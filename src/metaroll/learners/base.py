@@ -124,9 +124,11 @@ class MetaRLAlgorithm(RLAlgorithm):
         adapts_again: Whether ``adapt_policy`` takes policies that it returned as well as exploration policies: an
             evaluator that adapts after every episode then need not ask for a new exploration policy each time. All
             that counts for the result still are the given trajectories.
+        deterministic_exploration: See ``AlgorithmInfo``; ``False`` where adaptation lives on noise in actions.
     """
 
     adapts_again = False
+    deterministic_exploration = True
 
     @property
     def info(self) -> AlgorithmInfo:
@@ -136,6 +138,7 @@ class MetaRLAlgorithm(RLAlgorithm):
             adapts=True,
             adapts_again=self.adapts_again,
             metric="return_after",
+            deterministic_exploration=self.deterministic_exploration,
             has_state=_has_state(type(self)),
         )
 
@@ -152,11 +155,24 @@ class MetaRLAlgorithm(RLAlgorithm):
         """The policy adapted to the task that the trajectories come from.
 
         Args:
-            exploration_policy: A policy from ``get_exploration_policy()`` which made the trajectories. The caller gives
-                it up: it must not be used after this call.
+            exploration_policy: A policy from ``get_exploration_policy()`` which made the trajectories; in a meta-test
+                with ``adapt_from="last"`` from the second round on what this method returned in the round before. The
+                caller gives it up: it must not be used after this call.
             exploration_trajectories: Trajectories of one task (``TrajectoryBatch``, ``StepSequence``, or a sequence of
                 either).
         """
+
+    def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
+        """Policies adapted to many tasks at once; a subclass that can do so in one computation overrides this.
+
+        Args:
+            policies: One for each task, as ``adapt_policy`` takes them.
+            batches: Trajectories of each task.
+
+        Returns:
+            What ``adapt_policy`` would return for each.
+        """
+        return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
 
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:

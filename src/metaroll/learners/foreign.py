@@ -54,6 +54,7 @@ class ForeignAlgorithm(MetaRLAlgorithm):
             adapts=adapts,
             adapts_again=bool(self._ask("adapts_again", False)),
             metric="return_after" if adapts else "return_mean",
+            deterministic_exploration=bool(self._ask("deterministic_exploration", True)),
             has_state=self._can("state_dict") and self._can("load_state_dict"),
         )
 
@@ -111,6 +112,11 @@ class ForeignAlgorithm(MetaRLAlgorithm):
 
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
         return self._algo.adapt_policy(exploration_policy, exploration_trajectories)
+
+    def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
+        """The object's own method, where it has one."""
+        can = self._can("adapt_policies")
+        return list(self._algo.adapt_policies(policies, batches)) if can else super().adapt_policies(policies, batches)
 
     def state_dict(self) -> dict[str, Any]:
         return self._algo.state_dict()

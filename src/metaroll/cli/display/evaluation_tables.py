@@ -90,10 +90,12 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
 
 def _show_shots(console: Console, study: AdaptationStudy) -> None:
     curve = study.k_shot_curve
-    table = plain_table("episodes seen", "return, 95 % over tasks")
+    rounds = study.shot_unit == "rounds"
+    table = plain_table("rounds" if rounds else "episodes seen", "return, 95 % over tasks")
     for k, *numbers in zip(curve["shots"], curve["mean"], curve["low"], curve["high"], strict=True):
         table.add_row(str(k), with_interval(numbers[0], numbers[1:]))
-    console.print("[bold]k-shot curve[/]: adapted from the first k exploration episodes, same test episodes")
+    what = "rounds of exploration" if rounds else "exploration episodes"
+    console.print(f"[bold]k-shot curve[/]: adapted from the first k {what}, same test episodes")
     console.print(table)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import uuid
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -15,11 +15,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
+from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.engine.collection import Collection, ShardResult, ShardWork, advance_shard, forget_shards
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
@@ -257,47 +259,54 @@ class RolloutEngine:
         """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
 
         Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
-        variation keeps
-        the shortest prefix that has enough steps, so that short rollouts are not preferred and the result does not
-        depend on the number of workers.
+        variation keeps the shortest prefix that has enough steps, so that short rollouts are not preferred and the
+        result does not depend on the number of workers.
+
+        Args:
+            updates: The variations; ``None`` stands for the environment as it is.
+            seed, sub_seed: First parts of all seeds.
+            max_steps: Truncate rollouts after so many steps.
+            min_steps: Least number of steps of each variation.
+            num_rollouts: Number of rollouts of each variation.
+            contexts: What the policy is told in each variation.
+            deterministic, eval: As in ``RolloutPlan``.
+            parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
+                gives what a call with each row would give its variation (to the last bit where the policy has
+                ``info.parameter_blocks``); ``None`` means the policy's present ones.
+
+        Raises:
+            ShapeError: ``parameters`` have another shape.
+            RolloutError, WorkerLost: As in ``run``; ``error.completed`` holds all rollouts so far.
         """
         if (min_steps is None) == (num_rollouts is None):
             raise ValueError(f"give either min_steps or num_rollouts, got {min_steps} and {num_rollouts}")
         for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+            if value is not None:
+                check_whole(name, value)
         if contexts is not None and len(contexts) != len(updates):
             raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
-        base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
         count = len(updates)
+        shared, own = self._shared_or_own(parameters, count)
+        base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
+        bases = [
+            base.with_(
+                env_update=update,
+                context=None if contexts is None else contexts[m],
+                parameters=None if own is None else own[m],
+            )
+            for m, update in enumerate(updates)
+        ]
 
-        def plan(j: int, m: int) -> RolloutPlan:
-            context = None if contexts is None else contexts[m]
-            number = j * count + m
-            return base.with_(index=number, seed=(seed, sub_seed, number), env_update=updates[m], context=context)
+        def run(numbers: Iterable[int]) -> Rollouts:
+            return self.run([bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers], shared)
 
+        if num_rollouts is None:
+            return self._run_until(run, count, min_steps or 1, max_steps)
+        rollouts = run(range(num_rollouts * count))
         groups: list[list[StepSequence]] = [[] for _ in updates]
-        if num_rollouts is not None:
-            plans = [plan(j, m) for j in range(num_rollouts) for m in range(count)]
-            for rollout in self.run(plans, parameters):
-                groups[rollout.rollout_info["plan"]["index"] % count].append(rollout)
-            return groups
-        started = [0] * count
-        need = min_steps or 1
-        while True:
-            plans = []
-            for m, group in enumerate(groups):
-                more = _rollouts_needed(group, started[m], need, max_steps)
-                plans.extend(plan(j, m) for j in range(started[m], started[m] + more))
-                started[m] += more
-            if not plans:
-                return [_prefix(group, need) for group in groups]
-            plans.sort(key=lambda p: p.index)
-            for rollout in self.run(plans, parameters):
-                groups[rollout.rollout_info["plan"]["index"] % count].append(rollout)
-            for m, group in enumerate(groups):
-                if not group and started[m] >= _MOST_DROPPED:
-                    raise _all_dropped(self.dropped, m, count, started[m])
+        for m, rollout in zip((rollouts.indices % max(count, 1)).tolist(), rollouts, strict=True):
+            groups[m].append(rollout)
+        return groups
 
     def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -366,6 +375,54 @@ class RolloutEngine:
             self.close()
 
     # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _shared_or_own(
+        self, parameters: np.ndarray | None, count: int
+    ) -> tuple[np.ndarray | None, list[np.ndarray] | None]:
+        """Parameters ``(P,)`` for all of ``count`` variations, or an array for each."""
+        if parameters is None:
+            return None, None
+        given, size = np.asarray(parameters), self.policy.acting_parameters().size
+        if given.shape == (size,):
+            return given, None
+        if given.shape != (count, size):
+            raise ShapeError(
+                f"parameters must have shape ({size},), or ({count}, {size}) with a row for each variation, got "
+                f"{given.shape}"
+            )
+        return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
+
+    def _run_until(
+        self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, max_steps: int | None
+    ) -> list[list[StepSequence]]:
+        """Shortest prefixes of all variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
+        rounds: list[Rollouts] = []
+        found: list[list[tuple[Rollouts, int]]] = [[] for _ in range(count)]
+        lengths: list[list[int]] = [[] for _ in range(count)]
+        started = [0] * count
+        more = [1 if max_steps is None else int(-(-need // max_steps))] * count
+        while any(more):
+            numbers = [j * count + m for m in range(count) for j in range(started[m], started[m] + more[m])]
+            try:
+                rollouts = run(sorted(numbers))
+            except (RolloutError, WorkerLost) as error:
+                error.completed = [*(rollout for done in rounds for rollout in done), *error.completed]
+                raise
+            rounds.append(rollouts)
+            for i, (m, length) in enumerate(
+                zip((rollouts.indices % count).tolist(), rollouts.lengths.tolist(), strict=True)
+            ):
+                found[m].append((rollouts, i))
+                lengths[m].append(length)
+            started = [done + new for done, new in zip(started, more, strict=True)]
+            for m in range(count):
+                if not found[m] and started[m] >= _MOST_DROPPED:
+                    raise _all_dropped(self.dropped, m, count, started[m])
+            more = [still_missing(sizes, done, None, need) for sizes, done in zip(lengths, started, strict=True)]
+        return [
+            [rollouts[i] for rollouts, i in members[: enough(sizes, None, need)]]
+            for members, sizes in zip(found, lengths, strict=True)
+        ]
 
     def _pieces(self, plans: PlanTable) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
@@ -495,27 +552,6 @@ def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started:
         last.plan,
         last.step,
     )
-
-
-def _rollouts_needed(group: Sequence[StepSequence], started: int, need: int, max_steps: int | None) -> int:
-    have = sum(len(rollout) for rollout in group)
-    if have >= need:
-        return 0
-    if not started:
-        return 1 if max_steps is None else -(-need // max_steps)
-    # Rollouts end early: go by their mean length so far (a function of the plans alone, like all else here).
-    mean = have / len(group) if group else 1.0
-    return max(1, min(started * 2, int(np.ceil((need - have) / max(mean, 1.0)))))
-
-
-def _prefix(group: Sequence[StepSequence], need: int) -> list[StepSequence]:
-    kept, steps = [], 0
-    for rollout in group:
-        if steps >= need:
-            break
-        kept.append(rollout)
-        steps += len(rollout)
-    return kept
 
 
 def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:

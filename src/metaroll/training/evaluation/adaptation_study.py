@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,6 +30,9 @@ __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_ada
 Oracle = tuple[Any, Callable[[Any], Context | None]]
 """A policy that is told the task, and what it is told."""
 
+ShotUnit = Literal["episodes", "rounds"]
+"""What k counts in a k-shot curve."""
+
 _ALL_SHOTS = 5
 
 
@@ -39,17 +42,19 @@ class AdaptationStudy:
 
     Attributes:
         result: The evaluation.
-        shots: Numbers of exploration episodes k.
-        shot_returns: Returns after adaptation from the first k episodes, ``(num_tasks, repetitions, S, num_adapted)``.
+        shots: Numbers of exploration episodes (or rounds) k.
+        shot_returns: Returns after adaptation from the first k of them, ``(num_tasks, repetitions, S, num_adapted)``.
         baselines: Returns ``(num_tasks, repetitions, num_adapted)`` of ``"no adaptation"`` (the exploration policy),
             ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (told the
             task), as far as they exist.
+        shot_unit: What ``shots`` count: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
     """
 
     result: EvaluationResult
     shots: tuple[int, ...]
     shot_returns: np.ndarray
     baselines: Mapping[str, np.ndarray]
+    shot_unit: ShotUnit = "episodes"
 
     @property
     def per_task(self) -> dict[str, np.ndarray]:
@@ -58,12 +63,13 @@ class AdaptationStudy:
         return {**columns, "adapted": self.result.after_per_task}
 
     @cached_property
-    def k_shot_curve(self) -> dict[str, list[Any]]:
-        """``shots`` k, and ``mean``, ``low``, ``high`` of the return after them (95 % bootstrap over tasks)."""
+    def k_shot_curve(self) -> dict[str, Any]:
+        """``shots`` k, their ``unit``, and ``mean``, ``low``, ``high`` of the return (95 % bootstrap over tasks)."""
         per_task = self.shot_returns.mean(axis=(1, 3))
         low, high = intervals_of_means(per_task)
         mean = per_task.mean(axis=0).tolist()
-        return {"shots": list(self.shots), "mean": mean, "low": low.tolist(), "high": high.tolist()}
+        numbers = {"shots": list(self.shots), "mean": mean, "low": low.tolist(), "high": high.tolist()}
+        return {**numbers, "unit": self.shot_unit}
 
     def advantage(self, name: str) -> tuple[float, Interval]:
         """How much more the adapted policy returns than a baseline, with its 95 % bootstrap interval over tasks."""
@@ -137,34 +143,45 @@ def study_adaptation(
     shots: Sequence[int] | None = None,
     oracle: Oracle | None = None,
     engine: RolloutEngine | None = None,
+    shot_unit: ShotUnit | None = None,
 ) -> AdaptationStudy:
     """Evaluate ``algo``, and how its policies act in the same adapted episodes with less, wrong, and full knowledge.
 
     Args:
         evaluator: Its protocol decides on cells, seeds and the number of exploration episodes K.
         algo: As in ``MetaEvaluator.evaluate``.
-        shots: Numbers of exploration episodes to adapt from, from 0 to K; ``None`` means ``default_shots(K)``.
+        shots: Numbers of exploration episodes (or rounds) to adapt from, from 0 to all K; ``None`` means
+            ``default_shots(K)``.
         oracle: A policy that is told the task, and a function from a task to what it is told; ``None`` means the
             environment's own, if it has one (see ``oracle_of``).
         engine: As in ``MetaEvaluator.evaluate``.
+        shot_unit: What ``shots`` count: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
+            an algorithm that takes one in each); ``None`` means rounds where there are several.
     """
-    most = evaluator.n_exploration_traj
+    shot_unit = _unit_of(evaluator, shot_unit)
+    size = evaluator.episodes_per_round if shot_unit == "rounds" else 1
+    explored = evaluator.n_exploration_traj
+    most = explored // size
     shots = default_shots(most) if shots is None else sorted({check_whole("shots", k, 0, most) for k in shots})
     if not shots:
-        raise ValueError(f"shots must hold at least one number from 0 to n_exploration_traj={most}, got none")
+        raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
     algo = as_meta_algorithm(algo)
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True)
     updates, count = evaluator.draw(), result.returns.shape[0] * result.returns.shape[1]
-    episodes = range(most, result.returns.shape[2])
-    history = [list(rollouts[:most]) for rollouts in result.rollouts or ()]
+    episodes = range(explored, result.returns.shape[2])
+    history = [list(rollouts[:explored]) for rollouts in result.rollouts or ()]
 
     def returns_after(seen: Sequence[Sequence[Any]]) -> np.ndarray:
         policies = fresh_policies(algo, count, evaluator.seed)
-        if seen[0]:
+        number = len(seen[0])
+        if evaluator.adapt_from == "last" and evaluator.adaptation_rounds > 1:  # all steps once more
+            for end in range(size, number + 1, size):
+                policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
+        elif number:
             policies = adapt_policies(algo, policies, seen, updates[0], evaluator.seed, fresh=False)
         return evaluator.run_cells(policies, episodes, engine=engine)
 
-    after = {k: returns_after([rollouts[:k] for rollouts in history]) for k in {0, *shots}}
+    after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
     baselines = {"no adaptation": after[0]}
     if len(updates) > 1:
         others = _other_tasks(len(updates), evaluator.seed)
@@ -177,7 +194,16 @@ def study_adaptation(
         contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
         baselines["task oracle"] = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine)
     returns = np.stack([after[k] for k in shots], axis=2)
-    return AdaptationStudy(result, tuple(shots), returns, baselines)
+    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit)
+
+
+def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:
+    if unit not in (None, "episodes", "rounds"):
+        raise ValueError(f"shot_unit must be 'episodes' or 'rounds', got {unit!r}")
+    several = evaluator.adaptation_rounds > 1
+    if unit == "episodes" and several and evaluator.adapt_from == "last":
+        raise ValueError("shot_unit must be 'rounds' where each round adapts the last one's policy, got 'episodes'")
+    return ("rounds" if several else "episodes") if unit is None else unit
 
 
 def default_shots(most: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from metaroll.types import Context, EnvSpec, EnvUpdate
 __all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]
 
 
+_EXPLORATION_EPISODES = 10
+
+
 @final
 class MetaEvaluator(Evaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
@@ -38,6 +41,8 @@ class MetaEvaluator(Evaluator):
     - ``posterior_sampling`` (PEARL, arXiv:1903.08254; oyster): after ``num_prior_episodes`` episodes the policy is
       adapted again after every episode, from all episodes of the cell so far; the last ``n_test_rollouts`` count as
       adapted.
+    - ``adaptation_rounds`` (several gradient steps, say): ``episodes_per_round`` episodes and an adaptation, so many
+      times, before the adapted episodes.
 
     Args:
         test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
@@ -57,6 +62,15 @@ class MetaEvaluator(Evaluator):
         deterministic: Act with the mean action (a latent z still is sampled).
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
+        deterministic_exploration: Whether exploration episodes are without noise; ``None`` means as ``deterministic``,
+            but with noise for an algorithm that needs it (see ``AlgorithmInfo.deterministic_exploration``).
+        adaptation_rounds: How often exploration episodes are followed by an adaptation; ``None`` means once (or
+            ``n_exploration_traj / episodes_per_round`` times).
+        episodes_per_round: Exploration episodes of each round; ``None`` means ``n_exploration_traj`` in all. Where both
+            are given, ``n_exploration_traj`` is their product.
+        adapt_from: From the second round on, ``"all"`` adapts an exploration policy from all exploration episodes so
+            far; ``"last"`` adapts the policy that made the last round's episodes, from these alone (the next gradient
+            step).
     """
 
     _needs_tasks: ClassVar[bool] = True
@@ -66,7 +80,7 @@ class MetaEvaluator(Evaluator):
         *,
         test_task_sampler: TaskSampler | None = None,
         max_path_length: float | None = None,
-        n_exploration_traj: int = 10,
+        n_exploration_traj: int = _EXPLORATION_EPISODES,
         n_test_tasks: int | None = None,
         n_test_rollouts: int = 1,
         prefix: str = "MetaTest",
@@ -80,6 +94,10 @@ class MetaEvaluator(Evaluator):
         deterministic: bool = True,
         allow_overlap: bool = False,
         return_reward_key: str | None = None,
+        deterministic_exploration: bool | None = None,
+        adaptation_rounds: int | None = None,
+        episodes_per_round: int | None = None,
+        adapt_from: Literal["last", "all"] = "all",
     ) -> None:
         super().__init__(
             test_task_sampler=test_task_sampler,
@@ -93,14 +111,30 @@ class MetaEvaluator(Evaluator):
             allow_overlap=allow_overlap,
             return_reward_key=return_reward_key,
         )
-        self.n_exploration_traj = check_whole("n_exploration_traj", n_exploration_traj)
+        check_whole("n_exploration_traj", n_exploration_traj)
+        self.adaptation_rounds, self.episodes_per_round = _rounds_of(
+            n_exploration_traj, adaptation_rounds, episodes_per_round
+        )
+        self.n_exploration_traj = self.adaptation_rounds * self.episodes_per_round
         self.n_test_rollouts = check_whole("n_test_rollouts", n_test_rollouts)
         self.posterior_sampling = posterior_sampling
         self.num_prior_episodes = check_whole("num_prior_episodes", num_prior_episodes)
-        if posterior_sampling and num_prior_episodes > n_exploration_traj:
+        if posterior_sampling and num_prior_episodes > self.n_exploration_traj:
             raise ValueError(
-                f"num_prior_episodes must be at most n_exploration_traj={n_exploration_traj}, got {num_prior_episodes}"
+                f"num_prior_episodes must be at most n_exploration_traj={self.n_exploration_traj}, got "
+                f"{num_prior_episodes}"
             )
+        if adapt_from not in ("last", "all"):
+            raise ValueError(f"adapt_from must be 'last' or 'all', got {adapt_from!r}")
+        if posterior_sampling and (self.adaptation_rounds > 1 or adapt_from == "last"):
+            raise ValueError(
+                "posterior_sampling adapts after every episode from all of them: leave adaptation_rounds, "
+                "episodes_per_round and adapt_from away, or posterior_sampling"
+            )
+        self.adapt_from = adapt_from
+        if deterministic_exploration is not None and not isinstance(deterministic_exploration, bool):
+            raise TypeError(f"deterministic_exploration must be a bool or None, got {deterministic_exploration!r}")
+        self.deterministic_exploration = deterministic_exploration
 
     def evaluate(
         self,
@@ -126,16 +160,14 @@ class MetaEvaluator(Evaluator):
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
-        prior = self.num_prior_episodes if self.posterior_sampling else None
-        for first, last, adapt in _rounds(self.n_exploration_traj, num_adapted, prior):
-            if adapt:
-                # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
-                # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
-                fresh = prior is not None and first > prior and not algo.info.adapts_again
-                policies = adapt_policies(algo, policies, history, updates[0], self.seed, fresh=fresh)
-            explores = first < self.n_exploration_traj
-            quiet = self.deterministic and (algo.info.deterministic_exploration or not explores)
-            self._run_round(engine, policies, history, range(first, last), limit, deterministic=quiet)
+        quiet = self._quiet_exploration(algo)
+        for episodes in self._rounds(num_adapted):
+            if episodes.start:
+                policies = self.adapted(algo, policies, history)
+            explores = episodes.start < self.n_exploration_traj
+            self._run_round(
+                engine, policies, history, episodes, limit, deterministic=quiet if explores else self.deterministic
+            )
         self._num_evaluations += 1
         result = self._result(algo, updates, history)
         return dataclasses.replace(result, rollouts=history) if keep_rollouts else result
@@ -185,7 +217,41 @@ class MetaEvaluator(Evaluator):
         episodes = range(self.n_exploration_traj + num_adapted)
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
+    def adapted(
+        self, algo: MetaRLAlgorithm, policies: Sequence[Any], history: Sequence[Sequence[StepSequence]]
+    ) -> list[Any]:
+        """Policies of all cells, adapted to the episodes so far as the protocol has it.
+
+        Args:
+            algo: Who adapts.
+            policies: Those that made the last episodes, given up by the caller.
+            history: All episodes of each cell, the same number of them.
+        """
+        done = len(history[0])
+        again = done > (self.num_prior_episodes if self.posterior_sampling else self.episodes_per_round)
+        last = self.adapt_from == "last"
+        # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
+        # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
+        fresh = again and not last and not algo.info.adapts_again
+        first = done - self.episodes_per_round if last else 0
+        return adapt_policies(algo, policies, history, self.draw()[0], self.seed, fresh=fresh, first=first)
+
     # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _quiet_exploration(self, algo: MetaRLAlgorithm) -> bool:
+        """Whether exploration episodes are without noise."""
+        if self.deterministic_exploration is not None:
+            return self.deterministic_exploration
+        return self.deterministic and algo.info.deterministic_exploration
+
+    def _rounds(self, num_adapted: int) -> list[range]:
+        """Episodes between adaptations."""
+        explore, total = self.n_exploration_traj, self.n_exploration_traj + num_adapted
+        if self.posterior_sampling:
+            starts = [0, *range(self.num_prior_episodes, total)]
+        else:
+            starts = list(range(0, explore + 1, self.episodes_per_round))
+        return [range(start, end) for start, end in zip(starts, [*starts[1:], total], strict=True)]
 
     def _make_engine(self, policy: Any) -> RolloutEngine:
         return RolloutEngine(self.draw()[0], policy)
@@ -239,6 +305,7 @@ def adapt_policies(
     seed: int,
     *,
     fresh: bool,
+    first: int = 0,
 ) -> list[Any]:
     """Policies adapted from the rollouts in ``history``, one cell each.
 
@@ -249,13 +316,23 @@ def adapt_policies(
         update: Of the first task; its environment has the spaces, where the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
         fresh: Adapt new exploration policies in place of ``policies``.
+        first: Leave out so many rollouts of each cell.
+
+    Raises:
+        ValueError: The algorithm returned another number of policies.
     """
     spec = _spec_of(update) if algo.env_spec is None else algo.env_spec
     with isolated_rng(derive_seed("adapt", seed, len(history[0]))):
         if fresh:
             policies = [algo.get_exploration_policy() for _ in policies]
-        pairs = zip(policies, history, strict=True)
-        return [algo.adapt_policy(policy, TrajectoryBatch.from_rollouts(spec, done)) for policy, done in pairs]
+        batches = [TrajectoryBatch.from_rollouts(spec, done[first:]) for done in history]
+        adapted = list(algo.adapt_policies(policies, batches))
+    if len(adapted) != len(batches):
+        raise ValueError(
+            f"adapt_policies of {algo.info.name} must return a policy for each of {len(batches)} batches, got "
+            f"{len(adapted)}"
+        )
+    return adapted
 
 
 def _spec_of(update: EnvUpdate) -> EnvSpec:
@@ -267,15 +344,23 @@ def _spec_of(update: EnvUpdate) -> EnvSpec:
             env.close()
 
 
-def _rounds(explore: int, num_adapted: int, prior: int | None) -> list[tuple[int, int, bool]]:
-    """``(first episode, last episode + 1, whether the policies are adapted before)`` of each round.
-
-    ``prior`` is the number of episodes before the first adaptation, where there is one after every episode.
-    """
-    total = explore + num_adapted
-    if prior is None:
-        return [(0, explore, False), (explore, total, True)]
-    return [(0, prior, False), *((episode, episode + 1, True) for episode in range(prior, total))]
+def _rounds_of(explore: int, rounds: int | None, episodes: int | None) -> tuple[int, int]:
+    """Number of adaptations in exploration, and episodes before each."""
+    for name, value in (("adaptation_rounds", rounds), ("episodes_per_round", episodes)):
+        if value is not None:
+            check_whole(name, value)
+    if rounds is not None and episodes is not None:
+        if explore not in (_EXPLORATION_EPISODES, rounds * episodes):
+            raise ValueError(
+                f"n_exploration_traj must be adaptation_rounds * episodes_per_round = {rounds * episodes} (or left "
+                f"away), got {explore}"
+            )
+        return rounds, episodes
+    number = rounds or episodes or 1
+    if explore % number:
+        name = "adaptation_rounds" if rounds else "episodes_per_round"
+        raise ValueError(f"{name} must divide n_exploration_traj={explore}, got {number}; give the other one as well")
+    return (explore // number, number) if episodes else (number, explore // number)
 
 
 def _deterministic_of(worker_class: Any, worker_args: Mapping[str, Any] | None, deterministic: bool) -> bool:

@@ -253,21 +253,22 @@ def adaptation_chart(values: Values, references: Mapping[str, Any] | None = None
 
 
 def shots_chart(values: Values) -> Chart:
-    """Return after adapting from 0, 1, 2, ... exploration episodes, and of others in the same test episodes.
+    """Return after adapting from 0, 1, 2, ... exploration episodes or rounds, and of others in the same test episodes.
 
     Args:
         values: Numbers of a study with ``k_shot_curve``, see ``AdaptationStudy.to_dict``.
     """
     shots, mean, low, high = (numbers_of(values["k_shot_curve"][name]) for name in ("shots", "mean", "low", "high"))
     curve = Curve("adapted to the task's own data", shots, mean, low, high, BLUE, "joined")
+    rounds = values["k_shot_curve"].get("unit") == "rounds"
     baselines = values.get("baselines") or {}
     count = values.get("n_test_tasks")
     over = [f"mean over {_tasks(count, 'test')}{_repetitions(values)}"] if count else []
     over += [f"bars: {interval_text(values)}"] if curve.bounds is not None else []
     return Chart(
-        "Return after k exploration episodes",
+        f"Return after k {'rounds of adaptation' if rounds else 'exploration episodes'}",
         "; ".join(over),
-        "exploration episodes seen (0: nothing is known about the task)",
+        f"{'rounds of adaptation' if rounds else 'exploration episodes seen'} (0: nothing is known about the task)",
         _return_label(values.get("reward_key")),
         [curve],
         {_BASELINES.get(name, str(name)): number_of(entry["return"]) for name, entry in baselines.items()},

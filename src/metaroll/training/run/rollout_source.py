@@ -40,6 +40,7 @@ class SampleRequest:
     agent_update: Any = None
     contexts: Sequence[Context | None] | None = None
     deterministic: bool = False
+    parameters: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if (self.batch_size is None) == (self.num_rollouts is None):
@@ -55,6 +56,8 @@ class SampleRequest:
             raise ValueError("env_update must hold at least one update, got an empty list")
         if self.contexts is not None and len(self.contexts) != count:
             raise ValueError(f"contexts must have one entry per env_update ({count}), got {len(self.contexts)}")
+        if self.parameters is not None and isinstance(self.agent_update, np.ndarray):
+            raise ValueError("give either parameters or an agent_update of parameters, got both")
 
 
 class SamplerChoice:
@@ -187,9 +190,10 @@ class RolloutSource:
             return self._from_sampler(request)
         if self._engine is None:
             self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
-        update, contexts = request.agent_update, request.contexts
-        given = isinstance(update, np.ndarray)
-        acting = self.agent if given or update is None else update
+        update, contexts, given = request.agent_update, request.contexts, request.parameters
+        if isinstance(update, np.ndarray):
+            update, given = None, update
+        acting = self.agent if update is None else update
         parameters = use_policy(self._engine, acting)
         if contexts is None:
             contexts = [context_of(acting)] * len(request.updates)
@@ -202,7 +206,7 @@ class RolloutSource:
             num_rollouts=request.num_rollouts,
             contexts=contexts,
             deterministic=request.deterministic or self._choice.deterministic,
-            parameters=update if given else parameters,
+            parameters=parameters if given is None else given,
         )
 
     def sample_parameters(
@@ -270,10 +274,11 @@ class RolloutSource:
             raise ValueError(f"{self.algo.info.name} has no policy, so there is nothing to sample with: set policy")
 
     def _from_sampler(self, request: SampleRequest) -> list[list[Any]]:
-        if request.contexts is not None or request.num_rollouts is not None or request.deterministic:
+        given = (request.contexts, request.num_rollouts, request.parameters)
+        if any(value is not None for value in given) or request.deterministic:
             raise ValueError(
-                "contexts, num_rollouts and deterministic need the rollout engine: setup with sampler_cls None or "
-                "LocalSampler, and with worker_class DefaultWorker or PEARLWorker"
+                "contexts, num_rollouts, deterministic and parameters need the rollout engine: setup with sampler_cls "
+                "None or LocalSampler, and with worker_class DefaultWorker or PEARLWorker"
             )
         if self._sampler is None:
             # One that is built after a resume must not repeat its rollouts.

@@ -129,11 +129,16 @@ class RunnerServices(ABC):
         contexts: Sequence[Context | None] | None = None,
         num_rollouts: int | None = None,
         deterministic: bool = False,
+        parameters: np.ndarray | None = None,
     ) -> list[Any]:
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``); see ``Runner``.
 
         Without ``batch_size`` that of ``train`` counts; without ``agent_update`` the algorithm's ``exploration_policy``
-        acts, else ``policy``. Seeds come from the runner's own counter; ``itr`` is for samplers that log it.
+        acts, else ``policy``; ``parameters`` replace those of what acts. Seeds come from the runner's own counter;
+        ``itr`` is for samplers that log it.
+
+        Raises:
+            ShapeError: ``parameters`` are neither ``(P,)`` nor a row for each ``env_update``; nothing was sampled.
         """
         source = self._require_setup("obtain_samples")
         if batch_size is None and num_rollouts is None and self._args is not None:
@@ -149,6 +154,7 @@ class RunnerServices(ABC):
             agent_update=agent_update,
             contexts=contexts,
             deterministic=deterministic,
+            parameters=parameters,
         )
         groups = source.obtain(request)
         result = groups if several else groups[0]
