@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from metaroll.training.store.run_lock import RunLock
 
 from metaroll.cli.main import main
 from metaroll.cli.resources import processors
 from metaroll.errors import RunExistsError
+from metaroll.training.store.run_folder import RunLock
 
 SMALL = ["--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0", "--num-episodes", "1"]
 SMALL += ["--hidden-sizes", "4", "--num-passes", "1"]

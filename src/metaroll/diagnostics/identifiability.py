@@ -17,7 +17,7 @@ from metaroll.envs.base.task_family import TaskFamily
 from metaroll.errors import InvalidValueError
 from metaroll.functional.task_probes import TransitionModel, nearest_neighbor_accuracy, read_values
 from metaroll.seeding import derive_seed, isolated_rng
-from metaroll.tasks.hashed_split import task_numbers
+from metaroll.tasks.task_key import task_numbers
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["Identifiability"]
