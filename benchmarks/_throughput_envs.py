@@ -15,6 +15,8 @@ HIDDEN_SIZES = (64, 64)
 class PointEnv(gymnasium.Env):
     """A point in the plane that is pulled to the origin: about as cheap as a Python environment can be."""
 
+    horizon = 100
+
     def __init__(self) -> None:
         self.observation_space = Box(-np.inf, np.inf, (2,), np.float32)
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
@@ -32,12 +34,19 @@ class PointEnv(gymnasium.Env):
         self._x = x = self._x + 0.1 * dx
         self._y = y = self._y + 0.1 * dy
         self._t += 1
-        return np.array((x, y), np.float32), -(x * x + y * y), False, self._t >= 100, {}
+        return np.array((x, y), np.float32), -(x * x + y * y), False, self._t >= self.horizon, {}
+
+
+class ShortPointEnv(PointEnv):
+    """The same with episodes of 20 steps."""
+
+    horizon = 20
 
 
 def make_env(name: str) -> gymnasium.Env:
     """An environment without Gymnasium's passive checker."""
-    return PointEnv() if name == "point" else gymnasium.make(name, disable_env_checker=True)
+    own = {"point": PointEnv, "short-point": ShortPointEnv}
+    return own[name]() if name in own else gymnasium.make(name, disable_env_checker=True)
 
 
 def make_policy(name: str) -> Any:

@@ -28,14 +28,18 @@ class VectorLoop:
         self._obs = reset[0] if isinstance(reset, tuple) else reset
 
     def rate(self, seconds: float) -> Rate:
-        act, vector, obs, steps = self._act, self._vector, self._obs, 0
-        begin = time.perf_counter()
+        steps, begin = 0, time.perf_counter()
         while not steps or time.perf_counter() - begin < seconds:
-            for _ in range(16):
-                obs = vector.step(act(obs))[0]
+            self.take(16)
             steps += 16 * self._num_envs
-        self._obs = obs
         return Rate(steps / (time.perf_counter() - begin))
+
+    def take(self, num_steps: int) -> None:
+        """Step all environments so many times."""
+        act, vector, obs = self._act, self._vector, self._obs
+        for _ in range(num_steps):
+            obs = vector.step(act(obs))[0]
+        self._obs = obs
 
     def close(self) -> None:
         self._vector.close()
@@ -94,6 +98,16 @@ def envpool_loop(name: str, num_envs: int, acting: str) -> VectorLoop:
         raise LookupError(f"envpool has no {name}")
     threads = {"num_envs": num_envs, "num_threads": ENVPOOL_THREADS, "seed": 0}
     return VectorLoop(name, num_envs, envpool.make(name, env_type="gymnasium", **threads), acting)
+
+
+def pufferlib_loop(name: str, num_envs: int, acting: str) -> VectorLoop:
+    """One process, one environment after another, into shared buffers."""
+    from pufferlib import emulation, vector  # pyright: ignore[reportMissingImports]
+
+    def make(buf: Any = None, seed: int = 0) -> Any:
+        return emulation.GymnasiumPufferEnv(env_creator=functools.partial(make_env, name), buf=buf, seed=seed)
+
+    return VectorLoop(name, num_envs, vector.make(make, backend=vector.Serial, num_envs=num_envs), acting)
 
 
 PEERS = {

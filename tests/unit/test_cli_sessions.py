@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from metaroll.cli.main import main
+from metaroll.training.algorithms.registry import get_algorithm
 
 TINY = {
     "hidden_sizes": [8, 8],
@@ -145,6 +146,18 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     assert (place / "runs" / "demo" / "notes.txt").exists()
     again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
     assert {**again, "seconds": 0} == {**summary, "seconds": 0}
+
+
+def test_the_demo_announces_the_memory_that_it_needs_and_is_refused_where_that_is_too_much(place):
+    from metaroll.cli.experiment.demo import demo_config
+    from metaroll.cli.experiment.experiments import build
+
+    config = demo_config({"memory_limit": 200 * 2**20})
+    algo = build(config).algo
+    assert algo.memory_when_full < 200 * 2**20
+    assert get_algorithm("pearl").amount(algo, config["algorithm"]).endswith(" MiB")
+    with pytest.raises(ValueError, match="memory_limit"):
+        build(demo_config({"memory_limit": 200 * 2**20, "epochs": 2000}))
 
 
 def test_without_matplotlib_a_run_ends_with_a_message_instead_of_pictures(place, capsys, monkeypatch):

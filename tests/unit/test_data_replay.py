@@ -124,6 +124,17 @@ def test_memory_estimate() -> None:
     assert memory_estimate(1, 1, {"a": 2, "b": 1}, {"a": np.float32, "b": bool}) == 9
 
 
+@pytest.mark.parametrize("shares", [(1, 1, 4998), (1025, 1025, 2950), (5000, 0, 0)])
+def test_the_estimate_for_so_many_rows_holds_however_they_are_shared_out(shares: tuple[int, ...]) -> None:
+    buffers = [PathBuffer(10**9) for _ in shares]
+    for buffer, count in zip(buffers, shares, strict=True):
+        for begin in range(0, count, 7):
+            buffer.add_path({"rows": np.zeros((min(7, count - begin), 3), np.float32)})
+    needed = memory_estimate(3, 10**9, 3, num_rows=5000)
+    assert sum(buffer.nbytes for buffer in buffers) <= needed < 3 * sum(shares) * 12
+    assert memory_estimate(3, 100, 3, num_rows=5000) == memory_estimate(3, 100, 3)
+
+
 def test_state_round_trip_samples_the_same() -> None:
     for numbers in (3, 8):  # not full, and overwritten
         buffer, other = PathBuffer(5), PathBuffer(5)

@@ -817,6 +817,18 @@ def test_memory_is_estimated_before_anything_is_allocated():
     assert algo._buffers.nbytes < 10**6
 
 
+def test_memory_of_a_run_is_that_of_its_steps():
+    """Not that of buffers of a million transitions, which a short run never fills."""
+    algo = make_pearl(replay_buffer_size=10**9, num_epochs=40)
+    algo.train(FakeRunner(40))
+    assert algo._buffers.nbytes <= algo.memory_when_full < 10**6
+    assert algo.fingerprint() == make_pearl(replay_buffer_size=10**9).fingerprint()
+    limit = algo.memory_when_full
+    make_pearl(replay_buffer_size=10**9, num_epochs=40, memory_limit=limit)
+    with pytest.raises(ValueError, match=f"for 4000 epochs .* memory_limit={limit:,}"):
+        make_pearl(replay_buffer_size=10**9, num_epochs=4000, memory_limit=limit)
+
+
 class RememberingEncoder(MLPEncoder):
     """Counts what PEARL asks of a recurrent encoder."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import gymnasium
 import numpy as np
 import pytest
 
+from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.processing.on_policy import collect_on_policy, domain_rows, pad_rollouts, running_returns
@@ -56,6 +59,41 @@ def test_advantages_by_hand():
 def test_raw_actions_take_the_place_of_those_in_the_environments_units():
     raw = np.array([[3.0], [-4.0]], np.float32)
     assert np.array_equal(collect_on_policy([make([1, 2], True, policy_infos={"raw_action": raw})], SPEC).actions, raw)
+
+
+def columns(lengths, own=None, **infos):
+    """Rollouts of random numbers."""
+    rng, steps = np.random.default_rng(len(lengths)), sum(lengths)
+    ends = np.cumsum(lengths) - 1
+    terminated = np.isin(np.arange(steps), ends[::2])
+    fields = {
+        "observations": rng.normal(size=(steps + len(lengths), 1)),
+        "actions": rng.normal(size=(steps, 1)),
+        "rewards": rng.normal(size=steps),
+        **({"policy_infos": {name: rng.normal(size=(steps, 1)) for name in infos}} if infos else {}),
+    }
+    bounds, complete = np.concatenate([[0], ends + 1]), np.ones(len(lengths), dtype=bool)
+    return RolloutColumns(fields, terminated, ~terminated, bounds, complete, [{}] * len(lengths), own)
+
+
+@pytest.mark.parametrize("infos", [{}, {"raw_action": True}, {"mean": True}])
+@pytest.mark.parametrize("lengths", [[[3]], [[1, 4, 2]], [[2, 1], [5], [3, 3]]])
+def test_columns_of_rollouts_give_the_bits_of_the_rollouts_one_by_one(lengths, infos, monkeypatch):
+    rollouts = Rollouts([columns(part, **infos) for part in lengths])
+    expected = collect_on_policy(list(rollouts), SPEC)
+    monkeypatch.setattr(RolloutColumns, "rollout", None)  # none is made
+    found = collect_on_policy(rollouts, SPEC)
+    for field in dataclasses.fields(found):
+        ours, theirs = getattr(found, field.name), getattr(expected, field.name)
+        assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())
+    found.actions[:] = found.rewards[:] = found.observations[:] = np.nan
+    assert all(np.isfinite(rollouts.column(name)).all() for name in ("observations", "actions", "rewards"))
+
+
+def test_rollouts_with_something_of_their_own_are_read_one_by_one():
+    raw = np.array([[7.0], [8.0]])
+    own = [{}, {"policy_infos": {"raw_action": raw}}]
+    assert collect_on_policy(Rollouts([columns([1, 2], own)]), SPEC).actions[1:].tolist() == raw.tolist()
 
 
 def test_choices_stay_integers():

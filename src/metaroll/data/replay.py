@@ -20,15 +20,21 @@ Generator = np.random.Generator | int | None
 
 
 def memory_estimate(
-    num_buffers: int, capacity: int, widths: Mapping[str, int] | Sequence[int] | int, dtype: Any = np.float32
+    num_buffers: int,
+    capacity: int,
+    widths: Mapping[str, int] | Sequence[int] | int,
+    dtype: Any = np.float32,
+    num_rows: int | None = None,
 ) -> int:
-    """Bytes that full buffers take.
+    """Bytes that buffers take at most.
 
     Args:
         num_buffers: Number of buffers.
         capacity: Transitions in each.
         widths: Numbers per transition: of every key, or in all.
         dtype: dtype of all of them, or a dict from keys to dtypes.
+        num_rows: Most transitions that all buffers hold together, however they are shared out; ``None`` means that
+            every buffer may become full. As memory grows by doubling, twice as many may be allocated.
     """
     if isinstance(widths, Mapping):
         types = dtype if isinstance(dtype, Mapping) else dict.fromkeys(widths, dtype)
@@ -36,7 +42,10 @@ def memory_estimate(
     else:
         total = int(widths) if isinstance(widths, int | np.integer) else sum(int(width) for width in widths)
         per_transition = total * np.dtype(dtype).itemsize
-    return int(num_buffers) * int(capacity) * per_transition
+    rows = int(num_buffers) * int(capacity)
+    if num_rows is not None:
+        rows = min(rows, int(num_buffers) * _FIRST_CHUNK + 2 * int(num_rows))
+    return rows * per_transition
 
 
 class PathBuffer:

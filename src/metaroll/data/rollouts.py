@@ -214,6 +214,14 @@ class Rollouts(Sequence[StepSequence]):
 
         return self._cached(f"column {name}", found)
 
+    def has_column(self, name: str) -> bool:
+        """Whether ``column(name)`` is all there is of a field: no rollout lacks it, or has a part of its own."""
+        return all(name in part.fields for part in self._parts) and not self._has_own(name)
+
+    def has_none(self, name: str) -> bool:
+        """Whether no rollout has this field."""
+        return not any(name in part.fields for part in self._parts) and not self._has_own(name)
+
     def sorted_by(self, order: np.ndarray) -> Rollouts:
         """The same rollouts, sorted by ``order (N,)``."""
         return Rollouts([_gathered(self._parts, np.argsort(order, kind="stable"))])
@@ -221,6 +229,9 @@ class Rollouts(Sequence[StepSequence]):
     def take(self, numbers: Sequence[int] | np.ndarray) -> list[StepSequence]:
         """The rollouts with these numbers."""
         return [self[int(number)] for number in numbers]
+
+    def _has_own(self, name: str) -> bool:
+        return any(name in entry for part in self._parts for entry in part.own or ())
 
     def _cached(self, name: str, compute: Callable[[], Any]) -> Any:
         if name not in self._columns:

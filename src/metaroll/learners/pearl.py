@@ -100,6 +100,8 @@ class PEARL(MetaRLAlgorithm):
         evaluate_every: Meta-test after every so many epochs; 0 means never.
         device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
         memory_limit: Refuse buffers that could outgrow so many bytes; ``None`` means no limit.
+        num_epochs: How many epochs it is meant to be trained for, which tells how much memory its replay data take;
+            ``None`` counts with full buffers. Training does not depend on it.
 
     Note:
         Pickling drops the replay data; a PEARL that was unpickled collects initial data again when it trains.
@@ -155,7 +157,10 @@ class PEARL(MetaRLAlgorithm):
         evaluate_every: int = 1,
         device: str | torch.device | None = None,
         memory_limit: int | None = None,
+        num_epochs: int | None = None,
     ) -> None:
+        if num_epochs is not None:
+            check_whole("num_epochs", num_epochs, 0)
         self._config = PEARLConfig(
             optimization=OptimizationConfig(
                 policy_lr=policy_lr,
@@ -205,7 +210,9 @@ class PEARL(MetaRLAlgorithm):
         self._scales = accepts(policy_class, "action_space")
         scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
         self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context, scaling)
-        self._memory_when_full = check_memory(num_train_tasks, replay_buffer_size, self._layout, memory_limit)
+        self._memory_when_full = check_memory(
+            num_train_tasks, self._config.collection, self._layout, num_epochs, memory_limit
+        )
 
         self._policy_class, self._num_policies = policy_class, 0
         encoder = build_encoder(encoder_class, self.env_spec, self._config, encoder_hidden_sizes, self.seed)
@@ -336,7 +343,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def memory_when_full(self) -> int:
-        """Bytes of replay data when every buffer is full (they grow as data arrive)."""
+        """Most bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
         return self._memory_when_full
 
     def fingerprint(self) -> str:

@@ -119,6 +119,23 @@ class CollectionConfig:
         if self.context_reward_key is not None and not isinstance(self.context_reward_key, str):
             raise TypeError(f"context_reward_key must be the name of an env_info, got {self.context_reward_key!r}")
 
+    def most_transitions(self, num_tasks: int, num_epochs: int) -> int:
+        """Most steps that so many epochs collect, in all tasks together."""
+        return num_tasks * self._most(self.num_initial_steps) + num_epochs * self.num_tasks_sample * (
+            self._most(self.num_steps_prior)
+            + self._most(self.num_steps_posterior)
+            + self._most(self.num_extra_rl_steps_posterior)
+        )
+
+    def most_context(self, num_tasks: int) -> int:
+        """Most steps that are context at one time, in all tasks together: a visit forgets those of the one before."""
+        visit = self._most(self.num_steps_prior) + self._most(self.num_steps_posterior)
+        return num_tasks * max(self._most(self.num_initial_steps), visit)
+
+    def _most(self, num_steps: int) -> int:
+        """Steps of the fewest whole rollouts with at least ``num_steps``."""
+        return num_steps + self.max_path_length - 1 if num_steps else 0
+
 
 @dataclass(frozen=True)
 class PEARLConfig:

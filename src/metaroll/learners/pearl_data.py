@@ -206,18 +206,31 @@ def context_rows(trajectories: Any, layout: RowLayout, context_reward_key: str |
     return np.concatenate(rows)
 
 
-def check_memory(num_tasks: int, capacity: int, layout: RowLayout, memory_limit: int | None = None) -> int:
-    """Bytes that the buffers of ``num_tasks`` tasks take when full; an error if that exceeds ``memory_limit``."""
-    needed = sum(
-        memory_estimate(num_tasks, capacity, [width], np.float32) for width in (layout.width, layout.context_width)
-    )
+def check_memory(
+    num_tasks: int,
+    config: CollectionConfig,
+    layout: RowLayout,
+    num_epochs: int | None = None,
+    memory_limit: int | None = None,
+) -> int:
+    """Bytes that the buffers of ``num_tasks`` tasks take after ``num_epochs`` epochs (``None``: when full), at most.
+
+    Raises:
+        ValueError: That exceeds ``memory_limit``.
+    """
+    capacity = config.replay_buffer_size
+    collected, context = None, None
+    if num_epochs is not None:
+        collected, context = config.most_transitions(num_tasks, num_epochs), config.most_context(num_tasks)
+    needed = memory_estimate(num_tasks, capacity, layout.width, num_rows=collected)
+    needed += memory_estimate(num_tasks, capacity, layout.context_width, num_rows=context)
     if memory_limit is not None and needed > memory_limit:
-        fits = int(capacity * memory_limit / needed)
+        fits = memory_limit // memory_estimate(num_tasks, 1, layout.width + layout.context_width)
         hint = f"set replay_buffer_size to at most {fits:,}, " if fits >= 1 else ""
+        when, fewer = ("when full", "tasks") if num_epochs is None else (f"for {num_epochs} epochs", "tasks or epochs")
         raise ValueError(
-            f"the replay buffers need {needed:,} bytes when full ({num_tasks} tasks x 2 buffers of {capacity:,} "
-            f"transitions), more than memory_limit={memory_limit:,}; {hint}use fewer tasks, or raise "
-            f"memory_limit"
+            f"the replay buffers need {needed:,} bytes {when} ({num_tasks} tasks x 2 buffers of {capacity:,} "
+            f"transitions), more than memory_limit={memory_limit:,}; {hint}use fewer {fewer}, or raise memory_limit"
         )
     return needed
 

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
@@ -92,32 +93,66 @@ def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> On
     """
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
-    flat = [_flat_observations(rollout, env_spec) for rollout in rollouts]
-    lengths = [len(rollout) for rollout in rollouts]
-    data = OnPolicyData(
-        observations=np.concatenate([rows[:-1] for rows in flat]),
-        last_observations=np.stack([rows[-1] for rows in flat]),
-        actions=np.concatenate([_actions(rollout, env_spec) for rollout in rollouts]),
-        rewards=np.concatenate([np.asarray(r.rewards, dtype=np.float64).reshape(len(r)) for r in rollouts]),
-        terminated=np.concatenate([np.asarray(rollout.terminated, dtype=bool) for rollout in rollouts]),
-        bounds=np.concatenate([[0], np.cumsum(lengths)]),
-    )
+    if isinstance(rollouts, Rollouts) and _has_columns(rollouts):
+        data = _from_columns(rollouts, env_spec)
+    else:
+        data = _from_each(rollouts, env_spec)
     for name in ("observations", "last_observations", "actions", "rewards"):
         _refuse_non_finite(name, getattr(data, name), data)
     return data
 
 
-def _flat_observations(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
-    """Observations ``(T+1, obs_dim)``."""
-    known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
-    if known != len(rollout) + 1:
-        raise ShapeError(
-            f"a rollout must hold the observation after its last step, got {known} observations and "
-            f"{len(rollout)} rewards"
-        )
-    batch = map_leaves(lambda leaf, path: np.asarray(leaf), rollout.observations)
+def _has_columns(rollouts: Rollouts) -> bool:
+    """Whether all that is asked for lies side by side already."""
+    return all(map(rollouts.has_column, ("observations", "actions", "rewards"))) and (
+        rollouts.has_column("policy_infos") or rollouts.has_none("policy_infos")
+    )
+
+
+def _from_columns(rollouts: Rollouts, env_spec: EnvSpec) -> OnPolicyData:
+    """What ``_from_each`` gives, without making a ``StepSequence`` of each rollout."""
+    bounds, count = rollouts.bounds, int(rollouts.bounds[-1])
+    rows = _flat_observations(rollouts.column("observations"), count + len(rollouts), env_spec)
+    is_last = np.zeros(len(rows), dtype=bool)
+    is_last[bounds[1:] + np.arange(len(rollouts))] = True
+    infos = {} if rollouts.has_none("policy_infos") else rollouts.column("policy_infos")
+    return OnPolicyData(
+        observations=rows[~is_last],
+        last_observations=rows[is_last],
+        actions=_actions(infos, rollouts.column("actions"), count, env_spec).copy(),
+        rewards=np.array(rollouts.rewards, dtype=np.float64).reshape(count),
+        terminated=np.array(rollouts.terminated, dtype=bool),
+        bounds=bounds.copy(),
+    )
+
+
+def _from_each(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
+    flat, actions = [], []
+    for rollout in rollouts:
+        known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
+        if known != len(rollout) + 1:
+            raise ShapeError(
+                f"a rollout must hold the observation after its last step, got {known} observations and "
+                f"{len(rollout)} rewards"
+            )
+        flat.append(_flat_observations(rollout.observations, known, env_spec))
+        infos = rollout.policy_infos if "policy_infos" in rollout.data_names else {}
+        actions.append(_actions(infos, rollout.actions, len(rollout), env_spec))
+    return OnPolicyData(
+        observations=np.concatenate([rows[:-1] for rows in flat]),
+        last_observations=np.stack([rows[-1] for rows in flat]),
+        actions=np.concatenate(actions),
+        rewards=np.concatenate([np.asarray(r.rewards, dtype=np.float64).reshape(len(r)) for r in rollouts]),
+        terminated=np.concatenate([np.asarray(rollout.terminated, dtype=bool) for rollout in rollouts]),
+        bounds=np.concatenate([[0], np.cumsum([len(rollout) for rollout in rollouts])]),
+    )
+
+
+def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
+    """Observations ``(count, obs_dim)``."""
+    batch = map_leaves(lambda leaf, path: np.asarray(leaf), observations)
     space = env_spec.observation_space
-    rows = batch.reshape(known, -1) if isinstance(space, gymnasium.spaces.Box) else flatten_batch(space, batch)
+    rows = batch.reshape(count, -1) if isinstance(space, gymnasium.spaces.Box) else flatten_batch(space, batch)
     if rows.shape[1] != env_spec.obs_dim:
         raise ShapeError(
             f"rollouts must have observations of {env_spec.obs_dim} numbers, got {rows.shape[1]}: they come from "
@@ -126,16 +161,14 @@ def _flat_observations(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
     return rows
 
 
-def _actions(rollout: StepSequence, env_spec: EnvSpec) -> np.ndarray:
+def _actions(infos: Mapping[str, Any], actions: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
     """What the policy chose, one row per step."""
-    infos = rollout.policy_infos if "policy_infos" in rollout.data_names else {}
-    chosen = infos.get("raw_action", rollout.actions)
-    actions = np.asarray(chosen)
+    chosen = np.asarray(infos.get("raw_action", actions))
     if isinstance(env_spec.action_space, gymnasium.spaces.Box):
-        actions = actions.reshape(len(rollout), -1).astype(np.float32, copy=False)
-        if actions.shape[1] != env_spec.act_dim:
-            raise ShapeError(f"rollouts must have actions of {env_spec.act_dim} numbers, got {actions.shape[1]}")
-    return actions
+        chosen = chosen.reshape(count, -1).astype(np.float32, copy=False)
+        if chosen.shape[1] != env_spec.act_dim:
+            raise ShapeError(f"rollouts must have actions of {env_spec.act_dim} numbers, got {chosen.shape[1]}")
+    return chosen
 
 
 def _refuse_non_finite(name: str, values: np.ndarray, data: OnPolicyData) -> None:

@@ -53,7 +53,7 @@ __all__ = [
 
 _BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
 # What the run fills itself from other options.
-_FILLED_FOR_ALGORITHM = ("device", "seed", "generator")
+_FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
 _FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
 

@@ -32,6 +32,7 @@ class BuildOptions:
         hidden_sizes: Hidden layers of the networks.
         init: How weights are initialized.
         device: Where gradient steps run.
+        epochs: How long training lasts; ``None`` where that is not known.
     """
 
     env: str
@@ -41,6 +42,7 @@ class BuildOptions:
     hidden_sizes: tuple[int, ...]
     init: str
     device: str = "cpu"
+    epochs: int | None = None
 
     @property
     def seed_of_tasks(self) -> int:
@@ -59,6 +61,7 @@ class BuildOptions:
             hidden_sizes=tuple(run["hidden_sizes"]),
             init=run["init"],
             device=run["device"],
+            epochs=run["epochs"],
         )
 
 

@@ -179,6 +179,7 @@ class PEARLDescription(AlgorithmDescription):
             qf=QFunction(augmented, hidden_sizes=sizes, init=init, generator=generator),
             vf=QFunction(value_spec, hidden_sizes=sizes, init=init, generator=generator),
             encoder_class=functools.partial(MLPEncoder, init=init),
+            num_epochs=given.epochs,
             **common_arguments(given, test),
             **given.values,
         )
@@ -186,4 +187,6 @@ class PEARLDescription(AlgorithmDescription):
         return algo
 
     def amount(self, algo: PEARL, values: Mapping[str, Any]) -> str:
-        return f"replay data grow to at most {algo.memory_when_full / 2**30:.1f} GiB"
+        needed = algo.memory_when_full
+        size = f"{needed / 2**30:.1f} GiB" if needed >= 2**30 else f"{needed / 2**20:.0f} MiB"
+        return f"replay data grow to at most {size}"
