@@ -18,14 +18,14 @@ from metaroll.cli.experiment import demo, experiments
 from metaroll.cli.options import UsageError, blame_input
 from metaroll.cli.runs.cluster_watch import watched
 from metaroll.cli.runs.run_config import check_same_run, flat_values
-from metaroll.diagnostics.task_differences import tasks_do_not_differ
+from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import get_family, has_family, is_varied
 from metaroll.errors import SnapshotError
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.algorithms.description import BuildOptions
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.store.files import write_json
@@ -320,7 +320,7 @@ def _finish(
     }
     write_json(folder / "summary.json", summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, references, folder)
-    further = "metaroll train pearl cheetah-vel" if config["command"] == "demo" else f"metaroll evaluate {folder}"
+    further = f"metaroll train {NEXT_RUN}" if config["command"] == "demo" else f"metaroll evaluate {folder}"
     console.print(closing_panel(summary, folder, pictures, further))
     if as_json:
         print_json(summary)

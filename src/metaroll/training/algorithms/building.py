@@ -10,16 +10,15 @@ from typing import Any
 import gymnasium
 import torch
 
+from metaroll.envs.base.constructors import make_env
+from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
-from metaroll.envs.lookup.slot_factory import make_env
-from metaroll.envs.sims.randomization import conservative_randomizer, default_randomizer
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.domain_access import check_domain_params, set_domain_params
-from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.tasks.task_sources import as_randomizer
 from metaroll.training.algorithms.description import BuildOptions
 from metaroll.types import EnvSpec, EnvUpdate
 
