@@ -264,7 +264,7 @@ def string_import_breaches(source: Source) -> Iterator[str]:
                     continue
                 yield f"{module.path} names {name} in a string, which is above it"
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
                 head = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else None
                 if isinstance(head, ast.Constant) and str(head.value).startswith("metaroll"):
                     yield f"{module.path} imports a module of ours by a name that it puts together"
@@ -316,7 +316,7 @@ def class_breaches(source: Source) -> Iterator[str]:
     classes = classes_of(source)
     nodes = (node for module in source.modules.values() for node in ast.walk(module.tree))
     calls = (node.func for node in nodes if isinstance(node, ast.Call))
-    made = {ast.unparse(call).rpartition(".")[2] for call in calls if isinstance(call, ast.Name | ast.Attribute)}
+    made = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
     needed: set[str] = set()
 
     def depth(key: tuple[str, str]) -> int:
@@ -469,7 +469,7 @@ def figures(source: Source, package: Path) -> dict[str, int]:
 
 # ------------------------------------------------------------------------------------------------ picture
 WIDTH, MARGIN, GAP = 1000, 20, 46
-FOLDER_WIDTH, FOLDER_HEIGHT, FOLDERS_PER_LINE = 118, 34, 5
+FOLDER_WIDTH, FOLDER_HEIGHT, FOLDERS_PER_LINE = 104, 34, 5
 STYLE = """<style>
 text { font-family: sans-serif; font-size: 12px; fill: #1f2937; }
 .name { font-size: 15px; font-weight: bold; }
@@ -493,6 +493,8 @@ def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[s
         rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
         others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
         below.setdefault(room, set()).update(others - {room})
+    if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
+        below["compat"] = below.keys() - {"cli", "compat"}
     return rooms, below
 
 
@@ -512,7 +514,7 @@ def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[s
     for row in rows:
         lines = {room: -(-sum(map(bool, rooms[room])) // FOLDERS_PER_LINE) for room in row}
         widest = {room: min(FOLDERS_PER_LINE, sum(map(bool, rooms[room]))) for room in row}
-        widths = {room: max(230.0, widest[room] * (FOLDER_WIDTH + 8) + 16.0) for room in row}
+        widths = {room: max(150.0, 8.0 * len(room), widest[room] * (FOLDER_WIDTH + 8) + 16.0) for room in row}
         height = 44.0 + max(lines.values()) * (FOLDER_HEIGHT + 8)
         left = (WIDTH - sum(widths.values()) - 40.0 * (len(row) - 1)) / 2
         for room in row:
