@@ -87,10 +87,10 @@ def failure_in_slots(
     resetting: bool,
 ) -> Exception:
     """``rollout_failed`` for slots that are stepped together: the plan of the slot that the error names, or of all."""
+    slot = None
     if isinstance(error, SlotError):
-        slots, where, error = [error.slot], error.where or where, error.__cause__ or error
-    else:
-        slots = np.flatnonzero(active).tolist()
+        slot, where, error = error.slot, error.where or where, error.__cause__ or error
+    slots = np.flatnonzero(active).tolist() if slot is None else [slot]
     plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
     step = -1 if resetting or not slots else int(lengths[slots[0]])
     return rollout_failed(error, plans, step, where)
