@@ -2,7 +2,7 @@
 #
 #   make demo       a meta-learning agent adapts to tasks that it never saw (set-up 1 to 2 minutes, training 2 to 4)
 #   make test       all tests but the soak tests
-#   make lint       formatting, lint, types, layers
+#   make lint       formatting, lint, types, layers, the shape of the source
 #   make test-slow  the soak tests
 #   make test-newest  the tests of our MuJoCo environments, with the newest MuJoCo
 #   make bench      every benchmark with small numbers
@@ -65,6 +65,7 @@ lint: .venv/.setup-dev
 	$(BIN)/ruff check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(BIN)/python tools/architecture.py --check
 
 format: .venv/.setup-dev
 	$(BIN)/ruff format

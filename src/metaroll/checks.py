@@ -1,14 +1,16 @@
-"""Checks of single values as users give them; each returns the value as plain Python. Inside, values are trusted."""
+"""Checks of what users give: single values, returned as plain Python, and functions. Inside, they are trusted."""
 
 from __future__ import annotations
 
+import inspect
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["check_fraction", "check_number", "check_unit_interval", "check_whole", "plain_number"]
+__all__ = ["check_fraction", "check_number", "check_unit_interval", "check_whole", "plain_number", "takes_arguments"]
 
 
 def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
@@ -95,3 +97,20 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
     if math.isnan(number) or (finite and not math.isfinite(number)):
         raise ValueError(f"{name} must be {'finite' if finite else 'a number'}, got {number}")
     return number
+
+
+def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    """False if ``func(*args, **kwargs)`` is bound to fail because of its parameters; nothing is called.
+
+    True where that is not known: for functions without a signature, and those that hand their arguments on.
+    """
+    try:
+        # What a decorator hands on to the function inside it is its own affair.
+        signature = inspect.signature(func, follow_wrapped=False)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -87,15 +87,13 @@ class EnvSpec:
         own = getattr(env, "env_spec", None)
         if isinstance(own, EnvSpec):
             return own
+        limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
         if hasattr(env, "single_observation_space"):  # a vector environment: that of one of its parts
-            limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
             return cls(env.single_observation_space, env.single_action_space, limit)
         if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
             raise TypeError(
                 f"env must have observation_space and action_space (the Gymnasium API), got {type(env).__name__}"
             )
-        registered = getattr(env, "spec", None)
-        limit = getattr(registered, "max_episode_steps", None)
         return cls(env.observation_space, env.action_space, limit)
 
     @property

@@ -18,7 +18,7 @@ from metaroll.errors import MetarollError, unknown_name
 __all__ = ["main"]
 
 _COMMANDS = {
-    "demo": "watch PEARL adapt to tasks that it never saw (some minutes)",
+    "demo": "watch an agent adapt to tasks that it never saw (some minutes)",
     "train ALGO ENV": "train an algorithm in a family of tasks",
     "resume RUN": "continue a run where it stopped, bit for bit",
     "evaluate RUN": "adapt the newest snapshot of a run to held-out tasks",
@@ -156,7 +156,7 @@ def _print_help() -> None:
     from rich.table import Table
 
     from metaroll import __version__
-    from metaroll.training.algorithms.registry import ALGORITHM_NAMES, preset_names
+    from metaroll.training.algorithms.registry import ALGORITHM_NAMES, FIRST_RUN, NEXT_RUN, preset_names
 
     widest = max(map(len, ALGORITHM_NAMES))
 
@@ -174,9 +174,9 @@ def _print_help() -> None:
     console.print(
         "\nfirst steps\n"
         "  metaroll demo\n"
-        "  metaroll train pearl point-robot --seed 1\n"
-        "  metaroll train pearl cheetah-vel --help    (all options)\n"
-        "  metaroll resume runs/pearl-point-robot-1\n\n"
+        f"  metaroll train {FIRST_RUN} --seed 1\n"
+        f"  metaroll train {NEXT_RUN} --help    (all options)\n"
+        f"  metaroll resume runs/{FIRST_RUN.replace(' ', '-')}-1\n\n"
         "options: --help, --version, --traceback (show where an error comes from)"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -33,7 +34,7 @@ _ATTRIBUTES = ("continuous", "rollout_info", *ARGUMENTS)
 _SEQUENCE_METHODS = ("count", "index")  # of collections.abc.Sequence: a field of such a name is worth more
 
 
-class StepStorage:
+class StepStorage(ABC):
     """Fields of N (or N + 1) entries each, kept as attributes, and the final entries of sub-rollouts.
 
     ``_finals`` maps the path of a leaf (name of the field, then keys) to the entries after the last steps of the

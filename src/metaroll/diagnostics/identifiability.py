@@ -265,7 +265,7 @@ class Identifiability:
             value += f"; not zero in {nonzero:.1%} of the steps"
         if size > _LARGE or size < _SMALL:
             factor = 10.0 ** -round(math.log10(size))
-            hint = f"learners expect rewards around 1: scale them by about {factor:g} (reward_scale of PEARL)"
+            hint = f"learners expect rewards around 1: scale them by about {factor:g} (option reward_scale)"
             return TaskCheck("reward", "warn", value, hint, numbers)
         return TaskCheck("reward", "ok", value, numbers=numbers)
 

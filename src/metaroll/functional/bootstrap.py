@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from metaroll.checks import check_fraction, check_whole
+from metaroll.checks import check_fraction, check_whole, takes_arguments
 from metaroll.errors import ShapeError, unknown_name
-from metaroll.functional.call_arguments import takes_arguments
 from metaroll.seeding import as_generator
 
 __all__ = ["Interval", "bca_bounds", "bootstrap_ci", "interval_bounds", "resample_blocks", "resamples"]

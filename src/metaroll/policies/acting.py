@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -87,7 +87,7 @@ def choose_action(sampled: np.ndarray, mean: np.ndarray, deterministic: np.ndarr
     return np.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
 
 
-class ActingPolicy(Policy, FlatParameters, nn.Module):
+class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
     Subclasses say how weights are laid out (``_arrange``) and how rows become actions (``act``).

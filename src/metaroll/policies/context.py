@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -27,7 +28,7 @@ __all__ = ["ContextConditionedPolicy", "TaskBelief"]
 _BELIEF = ("z", "z_means", "z_vars")
 
 
-class TaskBelief(FlatParameters, nn.Module):
+class TaskBelief(FlatParameters, nn.Module, ABC):
     """What is known about one or more tasks: a Gaussian per task, the product of one per transition.
 
     Source: Rakelly et al. 2019, arXiv:1903.08254, eq. 4. Base of ``ContextConditionedPolicy``, which documents the
@@ -251,7 +252,7 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         if self._scaling is not None and isinstance(policy, TanhGaussianMLPPolicy) and policy.action_bounds is not None:
             raise ValueError(
                 f"policy must act in [-1, 1] where an action_space is given, got {policy.env_spec.action_space}; build "
-                "it from PEARL.augment_env_spec"
+                "it from the spec that the algorithm's augment_env_spec returns"
             )
         self._check_widths()
 

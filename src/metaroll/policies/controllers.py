@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from metaroll.errors import DataError, ShapeError
-from metaroll.policies.parameter_free import ParameterFreePolicy
-from metaroll.types import Context, PolicyInfo, PolicyState
+from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
 __all__ = ["BallBalancerController", "CartPoleController", "Controller", "QubeController"]
 
@@ -19,7 +18,7 @@ Params = Mapping[str, np.ndarray]
 """Domain parameter -> its value in each row, ``(N,)``."""
 
 
-class Controller(ParameterFreePolicy):
+class Controller(Policy):
     """A policy without parameters to learn: a formula of the observation and of the system's domain parameters.
 
     Args:
@@ -37,6 +36,10 @@ class Controller(ParameterFreePolicy):
     def info(self) -> PolicyInfo:
         """It is told the domain parameters of the rollouts' environments unless it believes in some."""
         return PolicyInfo(takes_domain_params=self._believed is None, draws=False)
+
+    def acting_parameters(self) -> np.ndarray:
+        """None: ``(0,)``."""
+        return np.zeros(0, dtype=np.float32)
 
     @abstractmethod
     def actions(self, obs: np.ndarray, params: Params) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC
+
 import numpy as np
 
 from metaroll.types import Policy, PolicyInfo
@@ -9,7 +11,7 @@ from metaroll.types import Policy, PolicyInfo
 __all__ = ["ParameterFreePolicy"]
 
 
-class ParameterFreePolicy(Policy):
+class ParameterFreePolicy(Policy, ABC):
     """A policy without parameters, noise and draws, whose rows do not depend on one another."""
 
     @property

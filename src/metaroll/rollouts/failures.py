@@ -98,11 +98,9 @@ def failure_in_slots(
     resetting: bool,
 ) -> Exception:
     """``rollout_failed`` for slots that are stepped together: the plan of the slot that the error names, or of all."""
+    slot = None
     if isinstance(error, SlotError):
         slot, where, error = error.slot, error.where or where, error.__cause__ or error
-    else:
-        slot = getattr(error, "_metaroll_slot", None)
-        where = getattr(error, "_metaroll_where", where)
     slots = np.flatnonzero(active).tolist() if slot is None else [slot]
     plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
     step = -1 if resetting or not slots else int(lengths[slots[0]])

@@ -19,6 +19,7 @@ from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import Output, UsageError, flags_of, parse_options, take_positionals, unset
 from metaroll.errors import unknown_name
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
+from metaroll.types import Policy
 
 __all__ = ["list_command"]
 
@@ -123,7 +124,7 @@ def _presets(folder: Path) -> list[dict[str, Any]]:
 def _policies(folder: Path) -> list[dict[str, Any]]:
     public = [getattr(metaroll, name) for name in metaroll.__all__ if name != "__version__"]
     classes = [item for item in public if inspect.isclass(item) and item.__module__.startswith("metaroll.policies.")]
-    return [{"name": c.__name__, "summary": _first_line(c)} for c in classes if hasattr(c, "act")]
+    return [{"name": c.__name__, "summary": _first_line(c)} for c in classes if issubclass(c, Policy)]
 
 
 def _runs(folder: Path) -> list[dict[str, Any]]:

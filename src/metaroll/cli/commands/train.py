@@ -123,7 +123,7 @@ class _EvaluateArguments:
 def demo(arguments: Sequence[str]) -> None:
     """Train PEARL on point-robot in a few minutes and compare it with a floor and an oracle."""
     given = parse_options(
-        _DemoArguments, arguments, "metaroll demo", "PEARL learns to find goals that it is never told."
+        _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it is never told."
     )
     from metaroll.cli.experiment.demo import demo_config
     from metaroll.cli.runs.sessions import start

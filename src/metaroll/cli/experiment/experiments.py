@@ -179,7 +179,7 @@ def refuse_benchmark(env: str) -> None:
     if _BENCHMARK.fullmatch(env):
         raise UnknownNameError(
             f"{env} is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md "
-            "shows how to train PEARL on ML1 and ML10 in Python"
+            "shows how to train on ML1 and ML10 in Python"
         )
 
 

@@ -25,7 +25,7 @@ from metaroll.errors import SnapshotError
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.algorithms.description import BuildOptions
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.store.files import write_json
@@ -320,7 +320,7 @@ def _finish(
     }
     write_json(folder / "summary.json", summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, references, folder)
-    further = "metaroll train pearl cheetah-vel" if config["command"] == "demo" else f"metaroll evaluate {folder}"
+    further = f"metaroll train {NEXT_RUN}" if config["command"] == "demo" else f"metaroll evaluate {folder}"
     console.print(closing_panel(summary, folder, pictures, further))
     if as_json:
         print_json(summary)

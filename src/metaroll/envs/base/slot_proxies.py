@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ def slot_domain_params(slots: Slots, slot: int, plan: RolloutPlan) -> dict[str, 
     return None if params is None else dict(params)
 
 
-class SlotsProxy(Slots):
+class SlotsProxy(Slots, ABC):
     """Passes everything on."""
 
     def __init__(self, slots: Slots) -> None:

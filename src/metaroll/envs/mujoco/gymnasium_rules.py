@@ -5,6 +5,7 @@ Weights and ranges are those of the environment from which the rules are made, s
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from metaroll.envs.mujoco.rules import Arrays, Rules, Step, StepResult, draw_uni
 __all__ = ["RULES", "body_mean_position"]
 
 
-class GymnasiumRules(Rules):
+class GymnasiumRules(Rules, ABC):
     """Base: reads the settings of one of Gymnasium's environments."""
 
     def __init__(self, env: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+from abc import ABC
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,7 +37,7 @@ __all__ = [
 _Generator = np.random.Generator | int | None
 
 
-class GymnasiumRobotEnv(RobotEnv):
+class GymnasiumRobotEnv(RobotEnv, ABC):
     """Base: a robot from Gymnasium's files, actions in [-1, 1].
 
     Args:

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class TaskRules(Rules):
+class TaskRules(Rules, ABC):
     """Base: where episodes start, and tasks of one number or array."""
 
     noise: ClassVar[float] = 0.1

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.envs.base.simulator import Columns, TaskSimulator
+from metaroll.envs.base.simulator import Columns
 from metaroll.errors import ShapeError
 from metaroll.types import EnvSpec
 
-__all__ = ["PointSimulator", "checked_point", "clipped", "goal_of", "norm_of", "plane_spec", "square_start"]
+__all__ = ["PointRows", "checked_point", "clipped", "goal_of", "norm_of", "plane_spec", "square_start"]
 
 
 def plane_spec(horizon: int, labels: tuple[str, ...] = ("x", "y")) -> EnvSpec:
@@ -54,8 +54,8 @@ def checked_point(name: str, value: Any) -> np.ndarray:
     return point
 
 
-class PointSimulator(TaskSimulator):
-    """Points in the plane: the state is one array ``(N, S)`` that begins with their places, and is what is seen."""
+class PointRows:
+    """Mixin of simulators of points: the state is one array ``(N, S)`` that begins with places, and is what is seen."""
 
     state_dim = 2
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 
 from metaroll.envs.base.batched_env import BatchedEnv
-from metaroll.envs.point.planar import PointSimulator
+from metaroll.envs.base.simulator import TaskSimulator
 from metaroll.envs.point.plane_drawing import Wall, draw_plane
 
 __all__ = ["PlaneEnv"]
 
 
-class PlaneEnv(BatchedEnv):
+class PlaneEnv(BatchedEnv, ABC):
     """A ``BatchedEnv`` whose state begins with a place in the plane, and whose task holds a ``goal``.
 
     With ``render_mode="rgb_array"`` it is drawn from above, with the way that the point has come in this episode.
 
     Args:
-        simulator: What is simulated; its ``task`` is in force before the first ``set_task``.
+        simulator: What is simulated (rows as ``PointRows`` has them); its ``task`` is in force before the first
+            ``set_task``.
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
@@ -30,7 +32,7 @@ class PlaneEnv(BatchedEnv):
     goal_radius: ClassVar[float] = 0.0
     """Where the goal counts as reached; 0 draws no such area."""
 
-    def __init__(self, simulator: PointSimulator, render_mode: str | None = None) -> None:
+    def __init__(self, simulator: TaskSimulator, render_mode: str | None = None) -> None:
         super().__init__(simulator, render_mode)
         self._trail: list[np.ndarray] = []
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
 from metaroll.checks import check_number
-from metaroll.envs.base.simulator import Columns, NextState
-from metaroll.envs.point.planar import PointSimulator, checked_point, clipped, norm_of, plane_spec, square_start
+from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
+from metaroll.envs.point.planar import PointRows, checked_point, clipped, norm_of, plane_spec, square_start
 from metaroll.envs.point.plane_drawing import Wall
 from metaroll.envs.point.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
-from metaroll.types import EnvSpec
 
 __all__ = [
     "CORNERS",
@@ -45,29 +44,28 @@ _GAP = 1.0  # who meets a wall nearer than this to the middle of its gap gets th
 _INSIDE = 1e-6  # how far inside a wall the others are put, so that it stops them again
 
 
-class _Corners(PointSimulator):
-    """Points that start in [-0.2, 0.2]^2, with one of three rewards.
-
-    Args:
-        env_type: The class of the single environment.
-        env_spec: Spaces and horizon.
-        task: The task of plans that set none.
-        reward_type: Which reward.
-        radius: Where the sparse reward begins.
-    """
+class _RewardedPoints(PointRows, ABC):
+    """Mixin of points that start in [-0.2, 0.2]^2, with one of three rewards."""
 
     num_uniforms = 2
+    reward_type: RewardType
+    radius: float
 
-    def __init__(self, env_type: type, env_spec: EnvSpec, task: Any, reward_type: Any, radius: Any) -> None:
+    def rewarded(self, reward_type: Any, radius: Any) -> Self:
+        """Itself, with a kind of reward, and where the sparse one begins; both are checked."""
         if reward_type not in get_args(RewardType):
             raise ValueError(f"reward_type must be 'dense', 'dense_squared' or 'sparse', got {reward_type!r}")
-        self.reward_type: RewardType = reward_type
+        self.reward_type = reward_type
         self.radius = check_number("sparse_reward_radius", radius, 0.0, above_low=True)
-        super().__init__(env_type, env_spec, task)
+        return self
 
     def initial_state(self, uniforms: Columns, constants: Any, xp: Any) -> Any:
         """Uniform in [-0.2, 0.2]^2."""
         return (square_start(uniforms, _START, xp),)
+
+
+class _Corners(_RewardedPoints, TaskSimulator):
+    """Nothing but the points."""
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1]."""
@@ -81,7 +79,7 @@ class _Corners(PointSimulator):
         return NextState((following,), np.where(rewarded, norm_of(state[0] - goal) - distance, 0.0))
 
 
-class _Momentum(_Corners):
+class _Momentum(_RewardedPoints, TaskSimulator):
     """The state holds velocities, too."""
 
     num_uniforms = 4
@@ -104,7 +102,7 @@ class _Momentum(_Corners):
         return NextState((np.concatenate([position, velocity], axis=1),), reward)
 
 
-class _Walls(_Corners):
+class _Walls(_RewardedPoints, TaskSimulator):
     """The task names the middles of two gaps, too."""
 
     def check_task(self, task: Any) -> dict[str, np.ndarray]:
@@ -133,39 +131,23 @@ class _Walls(_Corners):
         return NextState((following,), np.where(distance < self.radius, norm_of(state[0] - goal) - distance, 0.0))
 
 
-class _CornersEnv(PlaneEnv, ABC):
-    """A point without momentum or walls; subclasses choose the reward.
-
-    Args:
-        goal: Shape ``(2,)``.
-        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means the class's own.
-        sparse_reward_radius: Where the sparse reward begins.
-        render_mode: ``None`` or ``"rgb_array"``.
-    """
+class _CornerTasks:
+    """The tasks of those that look for a corner, and how much of the plane is drawn."""
 
     drawn_reach: ClassVar[float] = _DRAWN_REACH
-    own_reward: ClassVar[RewardType]
-
-    def __init__(
-        self,
-        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
-        reward_type: RewardType | None = None,
-        sparse_reward_radius: float = 0.5,
-        render_mode: str | None = None,
-    ) -> None:
-        reward = self.own_reward if reward_type is None else reward_type
-        task = {"goal": checked_point("goal", goal)}
-        super().__init__(_Corners(type(self), plane_spec(_HORIZON), task, reward, sparse_reward_radius), render_mode)
 
     @classmethod
     def sample_tasks(
         cls, num_tasks: int, generator: np.random.Generator | int | None = None
     ) -> list[dict[str, np.ndarray]]:
         """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
-        return _corner_tasks(num_tasks, generator)
+        generator = as_generator(generator)
+        rounds = -(-num_tasks // len(CORNERS))
+        order = np.concatenate([generator.permutation(len(CORNERS)) for _ in range(rounds)]) if rounds else []
+        return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]
 
 
-class PointCornersEnv(_CornersEnv):
+class PointCornersEnv(_CornerTasks, PlaneEnv):
     """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
 
     The sparse reward is how much nearer to the goal a step has come, where the goal is the nearest corner and the point
@@ -178,22 +160,46 @@ class PointCornersEnv(_CornersEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    own_reward: ClassVar[RewardType] = "sparse"
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        reward_type: RewardType | None = None,
+        sparse_reward_radius: float = 0.5,
+        render_mode: str | None = None,
+    ) -> None:
+        reward = "sparse" if reward_type is None else reward_type
+        super().__init__(_corners(type(self), goal, reward, sparse_reward_radius), render_mode)
 
 
-class DensePointCornersEnv(_CornersEnv):
+class DensePointCornersEnv(_CornerTasks, PlaneEnv):
     """A point that looks for a corner, rewarded with minus its distance to it."""
 
-    own_reward: ClassVar[RewardType] = "dense"
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        reward_type: RewardType | None = None,
+        sparse_reward_radius: float = 0.5,
+        render_mode: str | None = None,
+    ) -> None:
+        reward = "dense" if reward_type is None else reward_type
+        super().__init__(_corners(type(self), goal, reward, sparse_reward_radius), render_mode)
 
 
-class DenseSquaredPointCornersEnv(_CornersEnv):
+class DenseSquaredPointCornersEnv(_CornerTasks, PlaneEnv):
     """A point that looks for a corner, rewarded with minus the square of its distance to it."""
 
-    own_reward: ClassVar[RewardType] = "dense_squared"
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        reward_type: RewardType | None = None,
+        sparse_reward_radius: float = 0.5,
+        render_mode: str | None = None,
+    ) -> None:
+        reward = "dense_squared" if reward_type is None else reward_type
+        super().__init__(_corners(type(self), goal, reward, sparse_reward_radius), render_mode)
 
 
-class PointMomentumEnv(PlaneEnv):
+class PointMomentumEnv(_CornerTasks, PlaneEnv):
     """A point with momentum, whose goal is one of four corners: actions change its velocity.
 
     The sparse reward is ``max(sparse_reward_radius - distance, 0)``.
@@ -205,8 +211,6 @@ class PointMomentumEnv(PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    drawn_reach: ClassVar[float] = _DRAWN_REACH
-
     def __init__(
         self,
         goal: Sequence[float] | np.ndarray = (2.0, 2.0),
@@ -216,14 +220,7 @@ class PointMomentumEnv(PlaneEnv):
     ) -> None:
         spec = plane_spec(_HORIZON, ("x", "y", "x_velocity", "y_velocity"))
         task = {"goal": checked_point("goal", goal)}
-        super().__init__(_Momentum(type(self), spec, task, reward_type, sparse_reward_radius), render_mode)
-
-    @classmethod
-    def sample_tasks(
-        cls, num_tasks: int, generator: np.random.Generator | int | None = None
-    ) -> list[dict[str, np.ndarray]]:
-        """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
-        return _corner_tasks(num_tasks, generator)
+        super().__init__(_Momentum(type(self), spec, task).rewarded(reward_type, sparse_reward_radius), render_mode)
 
 
 class PointWallsEnv(PlaneEnv):
@@ -259,7 +256,7 @@ class PointWallsEnv(PlaneEnv):
     ) -> None:
         task = {"goal": goal, "gap_1": gap_1, "gap_2": gap_2}
         spec = plane_spec(_HORIZON)
-        super().__init__(_Walls(type(self), spec, task, reward_type, sparse_reward_radius), render_mode)
+        super().__init__(_Walls(type(self), spec, task).rewarded(reward_type, sparse_reward_radius), render_mode)
 
     @classmethod
     def sample_tasks(
@@ -281,12 +278,10 @@ class PointWallsEnv(PlaneEnv):
         return [(_INNER, task["gap_1"], _GAP), (_OUTER, task["gap_2"], _GAP)]
 
 
+def _corners(env_type: type, goal: Any, reward_type: Any, radius: Any) -> _Corners:
+    task = {"goal": checked_point("goal", goal)}
+    return _Corners(env_type, plane_spec(_HORIZON), task).rewarded(reward_type, radius)
+
+
 def _dense(distance: np.ndarray, reward_type: RewardType) -> np.ndarray:
     return -distance if reward_type == "dense" else -(distance * distance)
-
-
-def _corner_tasks(num_tasks: int, generator: np.random.Generator | int | None) -> list[dict[str, np.ndarray]]:
-    generator = as_generator(generator)
-    rounds = -(-num_tasks // len(CORNERS))
-    order = np.concatenate([generator.permutation(len(CORNERS)) for _ in range(rounds)]) if rounds else []
-    return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]

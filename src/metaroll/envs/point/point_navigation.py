@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.envs.base.simulator import Columns, NextState
-from metaroll.envs.point.planar import PointSimulator, checked_point, clipped, plane_spec
+from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
+from metaroll.envs.point.planar import PointRows, checked_point, clipped, plane_spec
 from metaroll.envs.point.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
 
@@ -19,7 +19,7 @@ _STOP_RADIUS = 0.01
 _HORIZON = 100
 
 
-class _Navigation(PointSimulator):
+class _Navigation(PointRows, TaskSimulator):
     """All start in the origin."""
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:

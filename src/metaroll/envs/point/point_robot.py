@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.envs.base.simulator import Columns, NextState
+from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
 from metaroll.envs.point.planar import (
-    PointSimulator,
+    PointRows,
     checked_point,
     clipped,
     goal_of,
@@ -26,6 +25,7 @@ __all__ = ["PointRobotEnv", "SparsePointRobotEnv", "go_to", "point_robot_step", 
 STEP_SIZE = 0.1  # an action of 1 moves the point this far along its axis
 GOAL_RADIUS = 0.2
 HORIZON = 20
+_DRAWN_REACH = 1.5
 
 
 def point_robot_step(position: np.ndarray, action: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +54,7 @@ def go_to(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(offset / STEP_SIZE, -1.0), 1.0)
 
 
-class _PointRobot(PointSimulator):
+class _PointRobot(PointRows, TaskSimulator):
     """Points that start anywhere in [-1, 1]^2, or in the origin.
 
     Args:
@@ -80,11 +80,8 @@ class _PointRobot(PointSimulator):
         return NextState((following,), reward, None, None, infos)
 
 
-class _PointRobotEnv(PlaneEnv, ABC):
-    """What both robots share: how they are drawn, and what their oracle does."""
-
-    drawn_reach: ClassVar[float] = 1.5
-    goal_radius: ClassVar[float] = GOAL_RADIUS
+class _GoalOracle:
+    """What an oracle does that is told the goal."""
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
@@ -97,7 +94,7 @@ class _PointRobotEnv(PlaneEnv, ABC):
         return go_to(contexts["goal"], obs)
 
 
-class PointRobotEnv(_PointRobotEnv):
+class PointRobotEnv(_GoalOracle, PlaneEnv):
     """A point that starts anywhere in [-1, 1]^2 and is rewarded with minus its distance to the goal.
 
     It never ends; the family's horizon is 20 steps. ``reset(options={"init_state": (x, y)})`` chooses the start.
@@ -107,6 +104,8 @@ class PointRobotEnv(_PointRobotEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
+    goal_radius: ClassVar[float] = GOAL_RADIUS
     infos: ClassVar[tuple[str, ...]] = ("success",)
 
     def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:
@@ -120,7 +119,7 @@ class PointRobotEnv(_PointRobotEnv):
         return [{"goal": goal} for goal in as_generator(generator).uniform(-1.0, 1.0, size=(num_tasks, 2))]
 
 
-class SparsePointRobotEnv(_PointRobotEnv):
+class SparsePointRobotEnv(_GoalOracle, PlaneEnv):
     """A point that starts in the origin, with goals on the unit half circle.
 
     The reward is dense, for learning; ``info["sparse_reward"]`` is 1 - distance within 0.2 of the goal and 0 elsewhere,
@@ -131,6 +130,8 @@ class SparsePointRobotEnv(_PointRobotEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
+    drawn_reach: ClassVar[float] = _DRAWN_REACH
+    goal_radius: ClassVar[float] = GOAL_RADIUS
     infos: ClassVar[tuple[str, ...]] = ("sparse_reward", "success")
 
     def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:

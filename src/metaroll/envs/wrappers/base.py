@@ -7,6 +7,7 @@ many with one row each (``WrappedSlots``).
 from __future__ import annotations
 
 import copy
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -85,7 +86,7 @@ class RowStep(NamedTuple):
     infos: Mapping[str, np.ndarray]
 
 
-class ChainWrapper(gymnasium.Wrapper):
+class ChainWrapper(gymnasium.Wrapper, ABC):
     """Base of our wrappers: labels and limits of the environment inside are kept, and its batched simulator is used.
 
     A wrapper consists of functions of rows, which are overridden as they are needed. ``memory`` holds what the wrapper

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -36,7 +36,7 @@ _STREAM = 0x6472  # apart from the environment's own stream and from those of ot
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
-class DomainRandWrapper(ChainWrapper):
+class DomainRandWrapper(ChainWrapper, ABC):
     """Base of the wrappers that choose domain parameters at every reset.
 
     Each reset starts from the values that the environment had when it was wrapped: a parameter that is not chosen has
@@ -321,7 +321,8 @@ class MetaDomainRandWrapper(ChainWrapper):
     @property
     def buffer(self) -> list[dict[str, float]] | None:
         """That of a ``DomainRandWrapperBuffer`` inside, otherwise ``None``."""
-        return getattr(self._inside(), "buffer", None)
+        inner = self._inside()
+        return inner.buffer if isinstance(inner, DomainRandWrapperBuffer) else None
 
     def adapt_randomizer(self, values: Any) -> None:
         """Set the distributions' fields; values that one of them cannot have change nothing.

@@ -529,7 +529,8 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     entropy = fresh_seed() if unseeded else 0
     for position in unseeded:
         resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
-    belief = None if policy is None else policy.plan_context()
+    untold = policy is not None and any(plan.context is None for plan in resolved)
+    belief = policy.plan_context() if untold and policy is not None else None
     if belief is not None:
         resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
     return PlanTable(resolved)

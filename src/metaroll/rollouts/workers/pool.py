@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from metaroll.checks import check_whole
-from metaroll.functional.call_arguments import takes_arguments
+from metaroll.checks import check_whole, takes_arguments
 from metaroll.rollouts.collecting import enough
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.messages import GlobalNamespace, call_numbered, encode_command, seed_worker

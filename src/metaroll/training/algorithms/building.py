@@ -10,9 +10,9 @@ from typing import Any
 import gymnasium
 import torch
 
+from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
-from metaroll.envs.lookup.source import make_env
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator

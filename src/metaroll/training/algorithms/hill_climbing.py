@@ -102,7 +102,7 @@ class HillClimbingDescription(AlgorithmDescription):
 
 
 def _randomized(env: str, randomizer: Any) -> Any:
-    from metaroll.envs.lookup.source import make_env
+    from metaroll.envs.base.constructors import make_env
     from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 
     return DomainRandWrapperLive(make_env(env), randomizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -76,7 +77,7 @@ class PPOSetup:
         check_number("init_std", self.init_std, 0.0, above_low=True)
 
 
-class _PPOFamily(AlgorithmDescription):
+class _PPOFamily(AlgorithmDescription, ABC):
     """What PPO and EPOpt share: options of networks and tasks, and a schedule of the learning rate."""
 
     follows_epochs = ("lr_decay_epochs",)

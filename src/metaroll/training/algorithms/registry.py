@@ -9,7 +9,7 @@ from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
 from metaroll.training.algorithms.pearl import PEARLDescription
 from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
 
-__all__ = ["ALGORITHM_NAMES", "example_envs", "get_algorithm", "preset_names"]
+__all__ = ["ALGORITHM_NAMES", "FIRST_RUN", "NEXT_RUN", "example_envs", "get_algorithm", "preset_names"]
 
 _DESCRIPTIONS: tuple[AlgorithmDescription, ...] = (
     PEARLDescription(),
@@ -22,6 +22,9 @@ _BY_NAME = {description.name: description for description in _DESCRIPTIONS}
 
 ALGORITHM_NAMES = tuple(_BY_NAME)
 """Names of all algorithms."""
+
+FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
+"""What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
 
 
 def get_algorithm(name: str) -> AlgorithmDescription:

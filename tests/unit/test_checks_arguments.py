@@ -7,7 +7,7 @@ import functools
 import numpy as np
 import pytest
 
-from metaroll.functional.call_arguments import takes_arguments
+from metaroll.checks import takes_arguments
 
 
 def with_namespace(func):

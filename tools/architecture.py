@@ -1,0 +1,598 @@
+"""The shape of the source: figures, rules and a picture, read from the syntax trees; nothing of metaroll is imported.
+
+Usage: python tools/architecture.py [--check] [--svg docs/architecture.svg] [--source src/metaroll]
+
+Without options it prints a table of figures. ``--svg`` writes the picture of the rooms. ``--check`` names each breach
+of the rules below and ends with status 1 if there is one. An import counts wherever it stands: under TYPE_CHECKING and
+inside functions too. A folder is the package that directly holds a module.
+
+- What is imported exists, no module imports itself by a detour, and no two folders import each other.
+- A folder holds at most MODULES_PER_FOLDER modules, its ``__init__`` not counted.
+- No module is named in a string by a folder that it is built on (an import upwards in disguise), and no name of a
+  module is put together outside the doors of the package (DOORS).
+- Classes are at most CLASS_DEPTH deep; one without a base of ours is 1 deep. They are abstract or final: a class that
+  another of ours extends names ABC or Protocol among its bases, has an abstract member, or is a mixin (no base, no
+  ``__init__``), and is never made itself. Named tuples, which only list fields, and exceptions are exempt.
+- Outside ADAPTERS, literal names are probed (``getattr(x, "name", ...)``, ``hasattr(x, "name")``) fewer than PROBES
+  times.
+- An algorithm's name, in an identifier or a string, stands in its own modules, in those that list all algorithms
+  (ALGORITHM_LISTS), and in DOCUMENTED names; nowhere else.
+- The committed picture is the one that ``--svg`` writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import re
+import subprocess
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "metaroll"
+PICTURE = ROOT / "docs" / "architecture.svg"
+
+MODULES_PER_FOLDER = 20
+CLASS_DEPTH = 3
+PROBES = 60
+
+ADAPTERS = {
+    "cli/probes.py": "asks the renderers of MuJoCo and Gymnasium",
+    "data/compare.py": "values of users: named tuples of any kind",
+    "data/data_format.py": "values of users: named tuples of any kind",
+    "data/plain_data.py": "values of users: named tuples of any kind",
+    "envs/base/batching.py": "environments of users",
+    "envs/base/constructors.py": "environments of users",
+    "envs/base/env_state.py": "environments of users",
+    "envs/base/reset_options.py": "environments of users",
+    "envs/base/step_results.py": "what environments of users return",
+    "envs/classic_control/gymnasium_classic.py": "environments of Gymnasium",
+    "envs/lookup/entry_points.py": "modules and objects of users, named by a string",
+    "envs/lookup/registry.py": "modules and objects of users, named by a string",
+    "envs/lookup/source.py": "environments of users",
+    "envs/metaworld/goal_sampler.py": "benchmarks of Meta-World",
+    "envs/metaworld/rotations.py": "functions of Meta-World",
+    "envs/metaworld/tasks.py": "tasks of Meta-World",
+    "envs/mujoco/gymnasium_envs.py": "environments of Gymnasium",
+    "envs/mujoco/gymnasium_rules.py": "environments of Gymnasium",
+    "envs/slots/gym_slots.py": "environments of users",
+    "envs/slots/vector_slots.py": "vector environments of Gymnasium",
+    "learners/foreign.py": "algorithms of users",
+    "policies/adapters.py": "policies of users",
+    "rollouts/garage/local_sampler.py": "agents and updates written for garage",
+    "rollouts/garage/workers.py": "agents and updates written for garage",
+    "rollouts/single/vector_env.py": "the attributes that Gymnasium's VectorEnv passes on",
+    "tasks/domain_access.py": "environments of users",
+    "tasks/env_copies.py": "environments of users",
+    "tasks/finite_samplers.py": "environments of users and what makes them",
+    "tasks/task_key.py": "tasks of users",
+    "tasks/task_sampler.py": "environments of users",
+    "tasks/updates.py": "environments of users and what makes them",
+}
+"""The modules that talk to objects whose classes are not ours, with the objects that they talk to."""
+
+ALGORITHM = re.compile(r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|ppo|epopt|distill|(?:hill_?)?climbing))")
+ALGORITHM_MODULES = re.compile(r"(learners|training/algorithms)/(pearl|ppo|epopt|distillation|hill_climbing)\w*\.py")
+ALGORITHM_LISTS = ("__init__.py", "compat/", "training/algorithms/registry.py", "cli/experiment/demo.py")
+DOCUMENTED = re.compile(r"\bPEARLWorker\b")
+"""Names of the documented API that hold an algorithm's and belong to none: a worker of garage's samplers."""
+
+DOORS = ("__init__.py", "compat/", "cli/")
+"""Where a module may be imported by a name that is put together: the doors of the package."""
+
+CONCRETE_PARENTS = {
+    "DictIndexProxy": "documented: a step is a proxy of its sequence with more members",
+    "DefaultWorker": "documented: garage's PEARLWorker is a DefaultWorker that also fills a context",
+    "MLP": "a documented network; Q functions and encoders save their parameters under the same names",
+    "RobotEnv": "made from the user's own robot files, and the base of Gymnasium's robots",
+    "SimEnv": "documented: made from a model and a task; the systems of the catalog only bind theirs",
+    "SimulatorSlots": "documented SimSlots is it, with the domain parameters of simulated systems",
+}
+"""Concrete classes that others extend, and why; one that is not needed is a breach: the list only becomes shorter."""
+
+UPWARDS = {"tasks/domain_access.py": "metaroll.envs.mujoco.model_params"}
+"""Modules that name one above them: a model of MuJoCo, which any environment may hold, is reached through its door.
+
+The list may only become shorter.
+"""
+
+
+# ------------------------------------------------------------------------------------------------ reading
+@dataclass(frozen=True)
+class Module:
+    """One file: its name (``metaroll.data.step``), its path below the package, its text and its tree."""
+
+    name: str
+    path: str
+    text: str
+    tree: ast.Module = field(repr=False)
+
+    @property
+    def is_init(self) -> bool:
+        return self.path.endswith("__init__.py")
+
+    @property
+    def folder(self) -> str:
+        """The package that directly holds the module, "" for the top one."""
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class Source:
+    """All modules of a package, by name."""
+
+    modules: dict[str, Module]
+
+    @classmethod
+    def read(cls, package: Path) -> Source:
+        modules = {}
+        for path in sorted(package.rglob("*.py")):
+            relative = path.relative_to(package)
+            parts = [package.name, *relative.with_suffix("").parts]
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            text = path.read_text(encoding="utf-8")
+            modules[name] = Module(name, relative.as_posix(), text, ast.parse(text))
+        return cls(modules)
+
+    @cached_property
+    def imports(self) -> dict[str, set[str]]:
+        """Module -> the modules of ours that it imports anywhere."""
+        return {name: set(self._imports_of(module)) - {name} for name, module in self.modules.items()}
+
+    def _imports_of(self, module: Module) -> Iterator[str]:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names if alias.name in self.modules)
+            elif isinstance(node, ast.ImportFrom):
+                for origin, _ in self.origins(node, module):
+                    if origin in self.modules:
+                        yield origin
+
+    def origins(self, node: ast.ImportFrom, module: Module) -> Iterator[tuple[str, str]]:
+        """(module, name there) of each name that a ``from`` statement imports; a sub-module has the name ""."""
+        base = node.module or ""
+        if node.level:
+            package = module.name if module.is_init else module.name.rpartition(".")[0]
+            parts = package.split(".")
+            base = ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+        for alias in node.names:
+            whole = f"{base}.{alias.name}"
+            yield (whole, "") if whole in self.modules else (base, alias.name)
+
+    @cached_property
+    def folders(self) -> dict[str, list[Module]]:
+        """Folder -> its modules without the ``__init__``."""
+        found: dict[str, list[Module]] = {}
+        for module in self.modules.values():
+            if not module.is_init:
+                found.setdefault(module.folder, []).append(module)
+        return found
+
+    @cached_property
+    def folder_imports(self) -> dict[str, set[str]]:
+        """Folder -> the other folders that its modules import; ``__init__`` and ``__main__`` are doors, not counted."""
+        found: dict[str, set[str]] = {folder: set() for folder in self.folders}
+        for name, module in self.modules.items():
+            if not (module.is_init or module.path == "__main__.py"):
+                found[module.folder] |= {self.modules[other].folder for other in self.imports[name]} - {module.folder}
+        return found
+
+
+def reachable(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Node -> all nodes that it leads to in one step or more."""
+    wide = {node: set(others) for node, others in graph.items()}
+    for middle in wide:
+        for others in wide.values():
+            if middle in others:
+                others |= wide[middle]
+    return wide
+
+
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The groups of nodes that lead to one another."""
+    wide = reachable(graph)
+    groups = {
+        tuple(sorted(other for other in wide[node] if node in wide[other])) for node in wide if node in wide[node]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def docstrings(tree: ast.Module) -> set[ast.Constant]:
+    """The strings that stand as statements: docstrings, and those below attributes."""
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    return {value for value in statements if isinstance(value, ast.Constant) and isinstance(value.value, str)}
+
+
+def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, value) of every string that is not a docstring."""
+    left_out = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in left_out:
+            yield node.lineno, node.value
+
+
+def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, name) of every name that is defined, used or imported."""
+    for node in ast.walk(tree):
+        for attribute in ("id", "attr", "name", "arg", "asname", "module"):
+            value = getattr(node, attribute, None)
+            if isinstance(value, str):
+                yield getattr(node, "lineno", 0), value
+
+
+# ------------------------------------------------------------------------------------------------ rules
+def import_breaches(source: Source) -> Iterator[str]:
+    """Modules that there are not, cycles of modules, folders that import each other, and folders that are too full."""
+    package = min(source.modules, key=len)
+    for module in source.modules.values():
+        for node in ast.walk(module.tree):
+            name = node.module if isinstance(node, ast.ImportFrom) and not node.level else None
+            if name and name.partition(".")[0] == package and name not in source.modules:
+                yield f"{module.path} imports {name}, which there is not"
+    for group in cycles(source.imports):
+        yield f"import cycle: {', '.join(group)}"
+    for folder, others in sorted(source.folder_imports.items()):
+        for other in sorted(others):
+            if folder < other and folder in source.folder_imports[other]:
+                yield f"folders that import each other: {folder or 'the top'} and {other}"
+    for folder, modules in sorted(source.folders.items()):
+        if len(modules) > MODULES_PER_FOLDER:
+            yield f"{folder or 'the top'} has {len(modules)} modules, at most {MODULES_PER_FOLDER}"
+
+
+def string_import_breaches(source: Source) -> Iterator[str]:
+    """Modules named in strings by a folder that theirs is built on, and names put together outside the doors."""
+    above = reachable(source.folder_imports)
+    needed: set[str] = set()
+    for module in source.modules.values():
+        if module.path.startswith(DOORS):
+            continue
+        for _, value in strings(module.tree):
+            name = value.partition(":")[0]
+            target = source.modules.get(name) if "." in name else None
+            if target and target.folder != module.folder and module.folder in above[target.folder]:
+                if UPWARDS.get(module.path) == name:
+                    needed.add(module.path)
+                    continue
+                yield f"{module.path} names {name} in a string, which is above it"
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Call) and node.args and ast.unparse(node.func).endswith("import_module"):
+                head = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else None
+                if isinstance(head, ast.Constant) and str(head.value).startswith("metaroll"):
+                    yield f"{module.path} imports a module of ours by a name that it puts together"
+    yield from (f"{path} names nothing above it any more: take it out of UPWARDS" for path in UPWARDS.keys() - needed)
+
+
+@dataclass
+class Class:
+    """A class of ours: where it stands, the keys (module, name) of its bases, whether it is abstract, or exempt."""
+
+    where: str
+    bases: list[tuple[str, str]]
+    is_abstract: bool
+    is_exempt: bool
+
+
+def classes_of(source: Source) -> dict[tuple[str, str], Class]:
+    """(module, name) -> class, for the classes that stand at the top of a module."""
+    found = {}
+    for module in source.modules.values():
+        names: dict[str, tuple[str, str]] = {}
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ImportFrom):
+                for alias, origin in zip(node.names, source.origins(node, module), strict=True):
+                    names[alias.asname or alias.name] = origin
+        definitions = [node for node in module.tree.body if isinstance(node, ast.ClassDef)]
+        names |= {node.name: (module.name, node.name) for node in definitions}
+        for node in definitions:
+            bases = []
+            for head in (ast.unparse(base).partition("[")[0] for base in node.bases):
+                first, _, last = head.rpartition(".")
+                bases.append((names.get(first, (first, ""))[0], last) if first else names.get(head, ("", head)))
+            where = f"{module.path}: {node.name}"
+            found[module.name, node.name] = Class(where, bases, *_kind_of(node, {name for _, name in bases}))
+    return found
+
+
+def _kind_of(node: ast.ClassDef, bases: set[str]) -> tuple[bool, bool]:
+    """Whether a class is abstract, and whether it is exempt."""
+    members = [member for member in node.body if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef)]
+    has_abstract = any("abstract" in ast.unparse(mark) for member in members for mark in member.decorator_list)
+    is_mixin = not node.bases and all(member.name != "__init__" for member in members)
+    is_exempt = "NamedTuple" in bases or any(name.endswith(("Error", "Exception", "Warning")) for name in bases)
+    return bool(bases & {"ABC", "Protocol"}) or has_abstract or is_mixin, is_exempt
+
+
+def class_breaches(source: Source) -> Iterator[str]:
+    """Class chains that are too long, and concrete classes that are extended."""
+    classes = classes_of(source)
+    nodes = (node for module in source.modules.values() for node in ast.walk(module.tree))
+    calls = (node.func for node in nodes if isinstance(node, ast.Call))
+    made = {call.id if isinstance(call, ast.Name) else getattr(call, "attr", "") for call in calls}
+    needed: set[str] = set()
+
+    def depth(key: tuple[str, str]) -> int:
+        return 1 + max((depth(base) for base in classes[key].bases if base in classes), default=0)
+
+    for key, entry in classes.items():
+        if depth(key) > CLASS_DEPTH and not entry.is_exempt:
+            yield f"{entry.where} is {depth(key)} classes deep, at most {CLASS_DEPTH}"
+        for base in entry.bases:
+            parent = classes.get(base)
+            if parent is None or parent.is_exempt or (parent.is_abstract and base[1] not in made):
+                continue
+            if base[1] in CONCRETE_PARENTS:
+                needed.add(base[1])
+            else:
+                yield f"{entry.where} extends {base[1]}, which is concrete: abstract or final"
+    for name in sorted(CONCRETE_PARENTS.keys() - needed):
+        yield f"{name} is no concrete parent any more: take it out of CONCRETE_PARENTS"
+
+
+def probes(source: Source, *, everywhere: bool = False) -> list[str]:
+    """The probes of literal names, outside adapters unless ``everywhere``."""
+    return [
+        f"{module.path}:{node.lineno} {ast.unparse(node)}"
+        for module in source.modules.values()
+        if everywhere or module.path not in ADAPTERS
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("getattr", "hasattr")
+        and len(node.args) > 1
+        and isinstance(node.args[1], ast.Constant)
+    ]
+
+
+def algorithm_breaches(source: Source) -> Iterator[str]:
+    """Algorithms that are named outside their own modules."""
+    for module in source.modules.values():
+        if module.path.startswith(ALGORITHM_LISTS) or ALGORITHM_MODULES.fullmatch(module.path):
+            continue
+        for line, text in sorted({*strings(module.tree), *identifiers(module.tree)}):
+            if ALGORITHM.search(DOCUMENTED.sub("", text)):
+                yield f"{module.path} names an algorithm (line {line}): {text[:60]!r}"
+
+
+def breaches(source: Source) -> list[str]:
+    """All breaches of the rules, in a fixed order."""
+    found = [
+        *import_breaches(source),
+        *string_import_breaches(source),
+        *class_breaches(source),
+        *algorithm_breaches(source),
+    ]
+    counted = probes(source)
+    if len(counted) >= PROBES:
+        found.append(
+            f"{len(counted)} probes of literal names outside adapters, fewer than {PROBES} allowed: declare the member "
+            "in the contract with a default:" + "".join(f"\n    {probe}" for probe in counted)
+        )
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ figures
+WALK = """
+import sys
+import metaroll
+import numpy as np
+
+seen, state = set(), {"on": False}
+def follow(frame, event, arg):
+    path = frame.f_code.co_filename
+    if event != "call" or "/metaroll/" not in path or frame.f_code.co_name.startswith("<module"):
+        return
+    if FROM_STEP and not state["on"]:
+        state["on"] = frame.f_code.co_name == "step"
+    elif not FROM_STEP and frame.f_code.co_name == "step":
+        sys.setprofile(None)
+        return
+    if state["on"] or not FROM_STEP:
+        seen.add(path.rpartition("/metaroll/")[2])
+
+def walk(env):
+    policy = lambda observation: np.zeros(1, dtype=np.float32)
+    path = metaroll.rollout(env, policy, max_steps=5, seed=0)
+    buffer = metaroll.PathBuffer(100)
+    buffer.add_path({"observations": np.asarray(path.observations[:-1]), "rewards": np.asarray(path.rewards)[:, None]})
+
+walk("MountainCarContinuous-v0")  # so that no import is counted
+sys.setprofile(follow)
+walk("Pendulum-v1")
+sys.setprofile(None)
+print("\\n".join(sorted(seen)))
+"""
+
+
+def walked(package: Path, from_step: bool) -> list[str]:
+    """The files that are entered up to the first step, or from it to the replay buffer; [] if it does not run."""
+    result = subprocess.run(
+        [sys.executable, "-c", f"FROM_STEP = {from_step}\n{WALK}"],
+        env={"PYTHONPATH": str(package.parent), "OMP_NUM_THREADS": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return result.stdout.split() if result.returncode == 0 else []
+
+
+def code_lines(module: Module) -> int:
+    """Lines that hold code: no comment, blank line or docstring."""
+    skipped = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(module.text).readline):
+        if token.type not in skipped:
+            lines |= set(range(token.start[0], token.end[0] + 1))
+    for node in docstrings(module.tree):
+        lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return len(lines)
+
+
+def used_once(module: Module) -> int:
+    """How many private functions and methods are used in one place only."""
+    uses = Counter(
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+    names = [node.name for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)]
+    return sum(name.startswith("_") and not name.startswith("__") and uses[name] == 1 for name in names)
+
+
+def figures(source: Source, package: Path) -> dict[str, int]:
+    """What the table says, by name."""
+    modules = list(source.modules.values())
+    raises = sum(isinstance(node, ast.Raise) for module in modules for node in ast.walk(module.tree))
+    return {
+        "lines": sum(len(module.text.splitlines()) for module in modules),
+        "lines of code (no docstring, comment, blank)": sum(map(code_lines, modules)),
+        "modules (without __init__)": sum(not module.is_init for module in modules),
+        "modules in the fullest folder": max(map(len, source.folders.values())),
+        "import cycles": len(cycles(source.imports)),
+        "folders in a cycle": sum(map(len, cycles(source.folder_imports))),
+        "probes of literal names": len(probes(source, everywhere=True)),
+        "- outside adapters": len(probes(source)),
+        "raise": raises,
+        "private functions used once": sum(map(used_once, modules)),
+        'files from rollout("Pendulum-v1") to its first step': len(walked(package, from_step=False)),
+        "files from that step to a replay buffer": len(walked(package, from_step=True)),
+    }
+
+
+# ------------------------------------------------------------------------------------------------ picture
+WIDTH, MARGIN, GAP = 1000, 20, 46
+FOLDER_WIDTH, FOLDER_HEIGHT, FOLDERS_PER_LINE = 104, 34, 5
+STYLE = """<style>
+text { font-family: sans-serif; font-size: 12px; fill: #1f2937; }
+.name { font-size: 15px; font-weight: bold; }
+.small { font-size: 11px; fill: #4b5563; }
+.room { fill: #eef2f7; stroke: #64748b; }
+.folder { fill: #ffffff; stroke: #94a3b8; }
+.arrow { stroke: #2563eb; stroke-width: 1.5; fill: none; marker-end: url(#head); }
+</style>
+<defs><marker id="head" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">
+<path d="M0,0 L8,4 L0,8 z" fill="#2563eb"/></marker></defs>"""
+FOUNDATION = "checks, errors, seeding, types"
+
+
+def rooms_of(source: Source) -> tuple[dict[str, dict[str, int]], dict[str, set[str]]]:
+    """Room -> its folders with their numbers of modules ("": the room itself); and room -> rooms that it imports."""
+    rooms: dict[str, dict[str, int]] = {}
+    below: dict[str, set[str]] = {}
+    for folder, modules in sorted(source.folders.items()):
+        room, _, inner = folder.partition("/")
+        room = room or FOUNDATION
+        rooms.setdefault(room, {})[inner] = sum(module.path != "__main__.py" for module in modules)
+        others = {other.partition("/")[0] or FOUNDATION for other in source.folder_imports[folder]}
+        below.setdefault(room, set()).update(others - {room})
+    if "compat" in below:  # it exports names of all rooms, which it imports by name when they are used
+        below["compat"] = below.keys() - {"cli", "compat"}
+    return rooms, below
+
+
+def rows_of(below: dict[str, set[str]]) -> list[list[str]]:
+    """Rooms in rows, the highest first: each stands just above the highest one that it imports."""
+    heights: dict[str, int] = {}
+    while len(heights) < len(below):
+        for room, others in below.items():
+            if room not in heights and others <= heights.keys():
+                heights[room] = 1 + max((heights[other] for other in others), default=-1)
+    return [sorted(room for room in below if heights[room] == row) for row in range(max(heights.values()), -1, -1)]
+
+
+def places_of(rooms: dict[str, dict[str, int]], rows: list[list[str]]) -> dict[str, tuple[float, float, float, float]]:
+    """Room -> left, top, width and height of its box."""
+    places, top = {}, float(MARGIN)
+    for row in rows:
+        lines = {room: -(-sum(map(bool, rooms[room])) // FOLDERS_PER_LINE) for room in row}
+        widest = {room: min(FOLDERS_PER_LINE, sum(map(bool, rooms[room]))) for room in row}
+        widths = {room: max(150.0, 8.0 * len(room), widest[room] * (FOLDER_WIDTH + 8) + 16.0) for room in row}
+        height = 44.0 + max(lines.values()) * (FOLDER_HEIGHT + 8)
+        left = (WIDTH - sum(widths.values()) - 40.0 * (len(row) - 1)) / 2
+        for room in row:
+            places[room] = (left, top, widths[room], height)
+            left += widths[room] + 40.0
+        top += height + GAP
+    return places
+
+
+def picture(source: Source) -> str:
+    """The rooms as an SVG: a box stands above all that it imports; arrows that others imply are left out."""
+    rooms, below = rooms_of(source)
+    rows = rows_of(below)
+    places, wide = places_of(rooms, rows), reachable(below)
+    height = max(top + tall for _, top, _, tall in places.values()) + MARGIN
+    parts = [
+        "<!-- written by tools/architecture.py; do not edit -->",
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:g}">',
+        STYLE,
+        f'<rect width="{WIDTH}" height="{height:g}" fill="#ffffff"/>',
+    ]
+    for room, others in sorted(below.items()):
+        direct = sorted(other for other in others if not any(other in wide[third] for third in others))
+        parts += [_arrow(places[room], places[other]) for other in direct]
+    for room, folders in rooms.items():
+        parts += _room(room, folders, *places[room])
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _arrow(upper: tuple[float, float, float, float], lower: tuple[float, float, float, float]) -> str:
+    """From the bottom of one box to the top of another, straight down where they overlap."""
+    left, right = max(upper[0], lower[0]), min(upper[0] + upper[2], lower[0] + lower[2])
+    begin = end = (left + right) / 2
+    if left >= right:
+        begin, end = upper[0] + upper[2] / 2, lower[0] + lower[2] / 2
+    return f'<path class="arrow" d="M{begin:g},{upper[1] + upper[3]:g} L{end:g},{lower[1]:g}"/>'
+
+
+def _room(room: str, folders: dict[str, int], left: float, top: float, width: float, height: float) -> list[str]:
+    """A box with its name, its number of modules, and the boxes of its folders."""
+    count = sum(folders.values())
+    parts = [
+        f'<rect class="room" x="{left:g}" y="{top:g}" width="{width:g}" height="{height:g}" rx="6"/>',
+        f'<text class="name" x="{left + 12:g}" y="{top + 20:g}">{escape(room)}</text>',
+        f'<text class="small" x="{left + 12:g}" y="{top + 36:g}">{count} modules</text>',
+    ]
+    for i, (name, size) in enumerate((name, size) for name, size in folders.items() if name):
+        x = left + 12 + i % FOLDERS_PER_LINE * (FOLDER_WIDTH + 8)
+        y = top + 44 + i // FOLDERS_PER_LINE * (FOLDER_HEIGHT + 8)
+        parts += [
+            f'<rect class="folder" x="{x:g}" y="{y:g}" width="{FOLDER_WIDTH}" height="{FOLDER_HEIGHT}" rx="4"/>',
+            f'<text x="{x + 8:g}" y="{y + 15:g}">{escape(name)}</text>',
+            f'<text class="small" x="{x + 8:g}" y="{y + 29:g}">{size} modules</text>',
+        ]
+    return parts
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """The exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="name each breach; exit status 1 if there is one")
+    parser.add_argument("--svg", type=Path, help="write the picture of the rooms to this file")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="the folder of the package")
+    chosen = parser.parse_args(None if arguments is None else list(arguments))
+    source = Source.read(chosen.source.resolve())
+    if chosen.svg:
+        chosen.svg.write_text(picture(source), encoding="utf-8")
+    if chosen.check:
+        found = breaches(source)
+        if chosen.source == SOURCE and (not PICTURE.exists() or PICTURE.read_text(encoding="utf-8") != picture(source)):
+            found.append(f"{PICTURE.name} is out of date: python tools/architecture.py --svg docs/{PICTURE.name}")
+        print("\n".join(found))
+        return 1 if found else 0
+    if not chosen.svg:
+        for name, value in figures(source, chosen.source.resolve()).items():
+            print(f"{name:55} {value:>8,}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
