@@ -133,7 +133,12 @@ def test_report_has_pictures_and_numbers(runs, capsys):
     assert found["notes"] == [] and found["pictures"] == 6
     text = Path(found["file"]).read_text(encoding="utf-8")
     assert text.count("data:image/png;base64,") == 6
-    for said in ("pearl on point-robot", "Return while learning", "Adapting to a new task", "1 of 1 (finished)"):
+    for said in (
+        "pearl on point-robot",
+        "Learning to adapt to new tasks",
+        "Adapting to a new task",
+        "1 of 1 (finished)",
+    ):
         assert said in text
 
 

@@ -492,6 +492,8 @@ class SlotLoop:
         """Give free slots their next plans; a rollout whose first observation is invalid makes room for the next."""
         while self._refills:
             num_active = int(np.count_nonzero(self._active))
+            if num_active == self.num_slots:
+                return
             if num_active and (self.slots.info.resets_together or num_active > self._full * self.num_slots):
                 return  # until more rollouts have ended
             if not self._source.more:
