@@ -355,7 +355,7 @@ class StepSequence(StepStorage, Sequence[Step]):
         flags = pad_flags({name: getattr(rollout, name) for name in FLAGS}, missing)
         bounds = np.array([0, length])
         padded = rollout._assemble(fields, {}, flags, bounds, rollout.rollout_info, rollout._format)
-        rollout.__dict__.update(padded.__dict__)
+        vars(rollout).update(vars(padded))
 
     @classmethod
     def from_pandas(cls, df: Any, env_spec: EnvSpec, continuous: bool = True, task: Any = None) -> StepSequence:

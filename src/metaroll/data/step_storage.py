@@ -64,8 +64,8 @@ class StepStorage(ABC):
     ) -> Self:
         """A sequence of parts that fit together already; nothing is checked."""
         result = cls.__new__(cls)
-        result.__dict__.update(fields)
-        result.__dict__.update(flags)
+        vars(result).update(fields)
+        vars(result).update(flags)
         result._format, result._length, result._names = data_format, len(flags["done"]), list(fields)
         result.continuous, result.rollout_info = bounds is not None, rollout_info
         result._finals, result._bounds = finals, bounds
@@ -112,7 +112,7 @@ class StepStorage(ABC):
         return np.diff(self.rollout_bounds)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__.get("_names", ()):  # other data for a field must fit as the first did
+        if name in vars(self).get("_names", ()):  # other data for a field must fit as the first did
             if not (self._format == "numpy" and type(value) is np.ndarray):
                 refuse_gradients(name, value)
                 value = _named_tree(name, value, self._format, self._length)
@@ -121,7 +121,7 @@ class StepStorage(ABC):
 
     def __getattr__(self, name: str) -> Any:
         # Only reached if there is no such attribute: next_<field> is the successor of a field.
-        if name.startswith("next_") and name[5:] in self.__dict__.get("_names", ()):
+        if name.startswith("next_") and name[5:] in vars(self).get("_names", ()):
             try:
                 return self.get_next_values(name[5:])
             except DataError as error:
@@ -155,7 +155,7 @@ class StepStorage(ABC):
             refuse_gradients(name, value)
             value = _named_tree(name, value, self._format, self._length)
         self._check_lengths(name, value)
-        self.__dict__[name] = value
+        vars(self)[name] = value
         self._names.append(name)
 
     def _check_lengths(self, name: str, tree: Any) -> None:
@@ -254,7 +254,7 @@ class StepStorage(ABC):
         # All new data first: if one field cannot be converted, nothing has changed.
         fields = {name: map_leaves(change, getattr(self, name), (name,)) for name in self._names}
         finals = {path: FinalEntries(change(f.values, path), f.present) for path, f in self._finals.items()}
-        self.__dict__.update(fields)
+        vars(self).update(fields)
         self._finals, self._format = finals, data_format
 
     def numpy(self, data_type: Any = None) -> None:

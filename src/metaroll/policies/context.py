@@ -160,7 +160,7 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
         """
         twin = copy.copy(self)
         # nn.Module keeps these in dicts, which a shallow copy would share.
-        twin.__dict__.update(
+        vars(twin).update(
             _modules=dict(self._modules),
             _parameters=dict(self._parameters),
             _buffers=dict(self._buffers),
