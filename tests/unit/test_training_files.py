@@ -162,8 +162,8 @@ def test_damage_is_an_error_with_a_cure(tmp_path: Path) -> None:
         {"format": 2},
         {"format": 2, "arrays": {"size": 3}, "tree": {}},
         {"format": 2, "arrays": None},
-        {"format": 2, "arrays": "right", "tree": {"$bytes": "t/x", "dtype": "no such", "shape": [2]}},
-        {"format": 2, "arrays": "right", "tree": {"$float": "text"}},
+        {"format": 2, "arrays": "right", "tree": {"$": "no such"}},
+        {"format": 2, "arrays": "right", "tree": {"$": "float", "bits": "text"}},
     ],
 )
 def test_a_document_of_something_else_is_an_error_with_a_cure(tmp_path: Path, document: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ __all__ = [
     "describe_plan",
     "failure_in_slots",
     "finite_rows",
+    "first_invalid",
     "invalid_value",
     "replay_line",
     "rollout_failed",
@@ -110,6 +112,31 @@ def failure_in_slots(
 def finite_rows(values: np.ndarray) -> np.ndarray:
     """Which rows of ``values (E, ...)`` hold neither NaN nor Inf, bool ``(E,)``."""
     return np.all(np.isfinite(values).reshape(len(values), -1), axis=1)
+
+
+def first_invalid(
+    looked_at: Sequence[tuple[str, np.ndarray]], counts: np.ndarray, active: np.ndarray
+) -> list[tuple[int, int, str, np.ndarray]]:
+    """Slot, step, what and which value, where rollouts first show NaN or Inf in a block; the earliest first.
+
+    Args:
+        looked_at: Names and values ``(K, E, ...)``, in the order in which they come about within a step.
+        counts: Steps of the block that count, ``(E,)``.
+        active: Slots that run a rollout, bool ``(E,)``.
+    """
+    numbers = [(what, values) for what, values in looked_at if values.dtype.kind in "fc"]
+    if all(math.isfinite(abs(np.vdot(values, values))) for _, values in numbers):
+        return []  # the usual case; else NaN or Inf somewhere, or finite numbers whose squares overflow
+    found: dict[int, tuple[int, int, str, np.ndarray]] = {}
+    for order, (what, values) in enumerate(numbers):
+        bad = ~finite_rows(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
+        bad &= (np.arange(len(bad))[:, None] < counts) & active
+        for slot in np.flatnonzero(bad.any(axis=0)).tolist():
+            step = int(bad[:, slot].argmax())
+            if slot not in found or (step, order) < found[slot][:2]:
+                found[slot] = (step, order, what, values[step, slot])
+    ordered = sorted(found.items(), key=lambda item: (item[1][:2], item[0]))
+    return [(slot, step, what, value) for slot, (step, _, what, value) in ordered]
 
 
 def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) -> InvalidValueError:

@@ -11,7 +11,8 @@ from typing import Any, overload
 import numpy as np
 
 from metaroll.functional.philox import integers32, stream_keys
-from metaroll.types import Context, EnvUpdate, RolloutPlan
+from metaroll.seeding import fresh_seed
+from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
 
 __all__ = [
     "ENV_NOISE",
@@ -20,9 +21,11 @@ __all__ = [
     "NO_LIMIT",
     "POLICY_NOISE",
     "PlanTable",
+    "check_limit",
     "env_keys",
     "plan_env_seed",
     "plan_env_seeds",
+    "resolve_plans",
 ]
 
 # Roles of the streams of a rollout (see functional.philox): a number for each kind of number that is drawn.
@@ -145,6 +148,45 @@ class PlanTable(Sequence[RolloutPlan]):
     def __getitem__(self, index: slice) -> list[RolloutPlan]: ...
     def __getitem__(self, index: int | slice) -> RolloutPlan | list[RolloutPlan]:
         return self._plans[index]
+
+
+def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) -> PlanTable:
+    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position.
+
+    Plans without a context get what ``policy`` believes: they give the same rollout again when it believes otherwise.
+    """
+    if isinstance(plans, RolloutPlan):
+        raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
+    resolved = list(plans)
+    for position, plan in enumerate(resolved):
+        if not isinstance(plan, RolloutPlan):
+            raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
+    for limit, index in {plan.max_steps: plan.index for plan in reversed(resolved)}.items():
+        if limit is not None:
+            check_limit(limit, f" in plan {index}")
+    for seed, index in ((plan.seed, plan.index) for plan in resolved):
+        if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
+            raise ValueError(
+                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {seed!r} in plan {index}"
+            )
+    unseeded = [position for position, plan in enumerate(resolved) if plan.seed is None]
+    entropy = fresh_seed() if unseeded else 0
+    for position in unseeded:
+        resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
+    untold = policy is not None and any(plan.context is None for plan in resolved)
+    belief = policy.plan_context() if untold and policy is not None else None
+    if belief is not None:
+        resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
+    return PlanTable(resolved)
+
+
+def check_limit(limit: Any, where: str = "") -> None:
+    """``max_steps`` must be a whole number of at least 1, or infinite."""
+    whole = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
+    if not whole and limit != float("inf"):
+        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r}{where}")
+    if limit < 1:
+        raise ValueError(f"max_steps must be at least 1, got {limit}{where}")
 
 
 def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:

@@ -18,7 +18,8 @@ from metaroll.checks import check_whole
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.errors import ReplayError
-from metaroll.rollouts.engine.slot_loop import RunningRollout, SlotLoop
+from metaroll.rollouts.engine.plan_sources import RunningRollout
+from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.unit_work import UnitRunner, unit_runner
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace

@@ -38,11 +38,10 @@ from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
-from metaroll.seeding import fresh_seed
-from metaroll.tasks.plan_table import PlanTable
+from metaroll.tasks.plan_table import PlanTable, resolve_plans
 from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, SlotsKind
 
-__all__ = ["RolloutEngine", "check_limit", "resolve_plans"]
+__all__ = ["RolloutEngine"]
 
 _numbers = itertools.count()
 
@@ -504,45 +503,6 @@ def _buffers_of(policy: Any) -> bytes:
         return b""
     flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
     return b"".join(buffer.numpy().tobytes() for buffer in flat)
-
-
-def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) -> PlanTable:
-    """Plans with checked limits and a seed each; those without one share fresh entropy and differ by position.
-
-    Plans without a context get what ``policy`` believes: they give the same rollout again when it believes otherwise.
-    """
-    if isinstance(plans, RolloutPlan):
-        raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
-    resolved = list(plans)
-    for position, plan in enumerate(resolved):
-        if not isinstance(plan, RolloutPlan):
-            raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
-    for limit, index in {plan.max_steps: plan.index for plan in reversed(resolved)}.items():
-        if limit is not None:
-            check_limit(limit, f" in plan {index}")
-    for seed, index in ((plan.seed, plan.index) for plan in resolved):
-        if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
-            raise ValueError(
-                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {seed!r} in plan {index}"
-            )
-    unseeded = [position for position, plan in enumerate(resolved) if plan.seed is None]
-    entropy = fresh_seed() if unseeded else 0
-    for position in unseeded:
-        resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
-    untold = policy is not None and any(plan.context is None for plan in resolved)
-    belief = policy.plan_context() if untold and policy is not None else None
-    if belief is not None:
-        resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
-    return PlanTable(resolved)
-
-
-def check_limit(limit: Any, where: str = "") -> None:
-    """``max_steps`` must be a whole number of at least 1, or infinite."""
-    whole = isinstance(limit, int | np.integer) and not isinstance(limit, bool)
-    if not whole and limit != float("inf"):
-        raise TypeError(f"max_steps must be a whole number (or None), got {limit!r}{where}")
-    if limit < 1:
-        raise ValueError(f"max_steps must be at least 1, got {limit}{where}")
 
 
 def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started: int) -> InvalidValueError:

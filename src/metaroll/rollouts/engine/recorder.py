@@ -12,7 +12,7 @@ from metaroll.data.rollouts import RolloutColumns
 from metaroll.errors import ShapeError
 from metaroll.policies.adapters import INFO_ROWS
 
-__all__ = ["Recorder", "stack_infos"]
+__all__ = ["Recorder", "stack_infos", "with_rows"]
 
 _GROUPS = ("policy_infos", "env_infos")
 
@@ -287,6 +287,20 @@ class Recorder:
                 block.write(f"+observations{path!r}", row, leaf, block.size + 1)
         if isinstance(states, np.ndarray):
             block.write("+states", row, states, block.size + 1)
+
+
+def with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:
+    """A copy of ``batch`` (``None``: zeros) with ``rows`` in place of those of ``slots``."""
+    if batch is None:
+        batch = map_leaves(lambda leaf, path: np.zeros((num_slots, *leaf.shape[1:]), leaf.dtype), rows)
+    leaves = dict(iterate_leaves(rows))
+
+    def filled(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+        new = leaf.astype(np.result_type(leaf, leaves[path]))
+        new[slots] = leaves[path]
+        return new
+
+    return map_leaves(filled, batch)
 
 
 def _spread(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,48 +12,29 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.rollouts import TIME_STEP, RolloutColumns, Rollouts
 from metaroll.data.space_batches import check_elements, flatten_batch
 from metaroll.envs.base.slot_proxies import slot_domain_params
-from metaroll.errors import ReplayError
 from metaroll.rollouts.engine.extras import add_applied_actions
+from metaroll.rollouts.engine.plan_sources import PlansInOrder, RunningRollout, SlotPlans, check_replayed
 from metaroll.rollouts.engine.policy_rows import PolicyRows
-from metaroll.rollouts.engine.recorder import Recorder
+from metaroll.rollouts.engine.recorder import Recorder, with_rows
 from metaroll.rollouts.failures import (
     FAILURES,
     DroppedRollout,
-    describe_plan,
     failure_in_slots,
     finite_rows,
+    first_invalid,
     invalid_value,
 )
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
-__all__ = ["RunningRollout", "SlotLoop"]
+__all__ = ["SlotLoop"]
 
 _BLOCK = 16
 """Lock-steps between two looks at what has ended."""
 
 _FULL = 0.75
 """Share of slots at work below which those that have ended get new plans, or are left behind."""
-
-
-@dataclass
-class RunningRollout:
-    """A rollout in the middle.
-
-    Attributes:
-        slot: Where it runs.
-        position: Place of its plan in the order of plans.
-        plan: Its plan.
-        age: Steps that it has taken.
-        actions: The actions that it took, ``(age, ...)``, in the environment's structure.
-    """
-
-    slot: int
-    position: int
-    plan: RolloutPlan
-    age: int
-    actions: Any = None
 
 
 class SlotLoop:
@@ -116,8 +95,10 @@ class SlotLoop:
         self.last_step: SlotStep | None = None
         """What the last lock-step returned, with the plans' limits in ``truncated``."""
         self._spec = slots.env_spec
-        self._source: _Source | _SlotPlans = _SlotPlans(plans, slots.num_slots) if callable(plans) else _Source(plans)
-        self._full = _FULL if isinstance(self._source, _Source) else 1.0
+        self._source: PlansInOrder | SlotPlans = (
+            SlotPlans(plans, slots.num_slots) if callable(plans) else PlansInOrder(plans)
+        )
+        self._full = _FULL if isinstance(self._source, PlansInOrder) else 1.0
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
@@ -231,11 +212,11 @@ class SlotLoop:
     @property
     def begun(self) -> np.ndarray:
         """Rollouts that each slot has begun, ``(E,)``, where plans are a function of their number (a copy)."""
-        return self._source.begun.copy() if isinstance(self._source, _SlotPlans) else np.zeros(0, dtype=np.int64)
+        return self._source.begun.copy() if isinstance(self._source, SlotPlans) else np.zeros(0, dtype=np.int64)
 
     @begun.setter
     def begun(self, begun: np.ndarray) -> None:
-        if isinstance(self._source, _SlotPlans):
+        if isinstance(self._source, SlotPlans):
             self._source.begun = np.array(begun, dtype=np.int64)
 
     def use(self, policy: Policy, parameters: np.ndarray | None) -> None:
@@ -279,7 +260,7 @@ class SlotLoop:
             if policy_state:
                 self._rows.set_state(policy_state)
         if observations is not None:
-            self._compare(running, observations)
+            check_replayed(running, self._obs, observations)
         self.fill()
 
     def _replay(self, running: Sequence[RunningRollout], step: int) -> None:
@@ -304,19 +285,6 @@ class SlotLoop:
         states = result.states
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, active.nonzero()[0].tolist(), self._positions, only_last=True)
-
-    def _compare(self, running: Sequence[RunningRollout], observations: Any) -> None:
-        known = dict(iterate_leaves(observations))
-        for path, leaf in iterate_leaves(self._obs) if running else ():
-            for entry in running:
-                if not _same(leaf[entry.slot], known[path][entry.slot]):
-                    raise ReplayError(
-                        f"{describe_plan(entry.plan)} shows another observation after its {entry.age} recorded actions "
-                        "than before: its environment draws from a generator of its own, or keeps what reset leaves; "
-                        "let all randomness come from reset(seed=...)",
-                        entry.plan,
-                        entry.age,
-                    )
 
     # -- a block of lock-steps ---------------------------------------------------------------------------------------
 
@@ -440,7 +408,7 @@ class SlotLoop:
         invalid: list[tuple[int, int, str, np.ndarray]] = []
         if self._past_end and counts.any():
             counts, ended = self._look_back(counts)
-            invalid = self._find_invalid(counts)
+            invalid = first_invalid(self._recorder.values(), counts, self._active)
             counts[[entry[0] for entry in invalid]] = 0
         counts = np.where(self._active, counts, 0)
         self._ages += counts
@@ -469,22 +437,6 @@ class SlotLoop:
             ended |= stopped
             counts = np.where(stopped, np.minimum(over.argmax(axis=0) + 1, counts), counts)
         return counts, ended
-
-    def _find_invalid(self, counts: np.ndarray) -> list[tuple[int, int, str, np.ndarray]]:
-        """Slot, step of the block, what and which value, where a rollout first shows NaN or Inf; the earliest first."""
-        looked_at = [(what, values) for what, values in self._recorder.values() if values.dtype.kind in "fc"]
-        if all(math.isfinite(abs(np.vdot(values, values))) for _, values in looked_at):
-            return []
-        found: dict[int, tuple[int, int, str, np.ndarray]] = {}
-        for order, (what, values) in enumerate(looked_at):
-            bad = ~finite_rows(values.reshape(-1, *values.shape[2:])).reshape(values.shape[:2])
-            bad &= (np.arange(len(bad))[:, None] < counts) & self._active
-            for slot in np.flatnonzero(bad.any(axis=0)).tolist():
-                step = int(bad[:, slot].argmax())
-                if slot not in found or (step, order) < found[slot][:2]:
-                    found[slot] = (step, order, what, values[step, slot])
-        ordered = sorted(found.items(), key=lambda item: (item[1][:2], item[0]))
-        return [(slot, step, what, value) for slot, (step, _, what, value) in ordered]
 
     # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -541,7 +493,7 @@ class SlotLoop:
             self._rows.start(slots, plans, self._tick, self.slots)
         except FAILURES as error:
             raise self._failure(error, starting, None, "the policy") from error
-        self._obs = _with_rows(self._obs, slots, rows, self.num_slots)
+        self._obs = with_rows(self._obs, slots, rows, self.num_slots)
         if self._records:
             self._note(listed, plans, positions.tolist())
         self._check("observation", self._obs, starting, None)
@@ -637,80 +589,3 @@ class SlotLoop:
     ) -> Exception:
         lengths = self._ages if counts is None else self._ages + counts
         return failure_in_slots(error, self._slot_plans, running, lengths, where, counts is None)
-
-
-class _Source:
-    """Where plans come from: those that are taken next, as tables, and the place of each in their order."""
-
-    def __init__(self, plans: Iterable[RolloutPlan]) -> None:
-        self._table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
-        self._rest: Iterator[RolloutPlan] = iter(()) if self._table is not None else iter(plans)
-        self._taken = 0
-        self._peeked: list[RolloutPlan] = []
-
-    @property
-    def more(self) -> bool:
-        """Whether there are further plans."""
-        if self._table is not None:
-            return self._taken < len(self._table)
-        if not self._peeked:
-            self._peeked = list(itertools.islice(self._rest, 1))
-        return bool(self._peeked)
-
-    def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
-        """The next plans, at most one for each of ``slots``, and their places in the order."""
-        begin, count = self._taken, len(slots)
-        if self._table is not None:
-            whole = begin == 0 and count >= len(self._table)
-            table = self._table if whole else self._table.take(slice(begin, begin + count))
-        else:
-            table = PlanTable([*self._peeked, *itertools.islice(self._rest, count - len(self._peeked))])
-            self._peeked = []
-        return table, self.positions(len(table))
-
-    def positions(self, count: int) -> np.ndarray:
-        """The places of ``count`` further plans."""
-        self._taken += count
-        return np.arange(self._taken - count, self._taken)
-
-
-class _SlotPlans:
-    """Plans by number, a sequence of its own for each slot.
-
-    Attributes:
-        begun: Rollouts that each slot has begun, ``(E,)``.
-    """
-
-    more = True
-
-    def __init__(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> None:
-        self._plan_of = plan_of
-        self.begun = np.zeros(num_slots, dtype=np.int64)
-
-    def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
-        """The next plan of each of ``slots``, and their numbers."""
-        numbers = self.begun[slots] * len(self.begun) + slots
-        self.begun[slots] += 1
-        return PlanTable([self._plan_of(number) for number in numbers.tolist()]), numbers
-
-    def positions(self, count: int) -> np.ndarray:
-        raise ValueError("slots of this loop are filled from its plans")
-
-
-def _same(a: Any, b: Any) -> bool:
-    a, b = np.asarray(a), np.asarray(b)
-    return a.dtype == b.dtype and a.shape == b.shape and (a.dtype.hasobject or a.tobytes() == b.tobytes())
-
-
-def _with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:
-    """A copy of ``batch`` (``None``: zeros) with ``rows`` in place of those of ``slots``."""
-    if batch is None:
-        batch = map_leaves(lambda leaf, path: np.zeros((num_slots, *leaf.shape[1:]), leaf.dtype), rows)
-    leaves = dict(iterate_leaves(rows))
-
-    def filled(leaf: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
-        new = leaf.astype(np.result_type(leaf, leaves[path]))
-        new[slots] = leaves[path]
-        return new
-
-    return map_leaves(filled, batch)

@@ -14,11 +14,12 @@ from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError
-from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains
 from metaroll.rollouts.samplers.sampler_options import make_pool
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.tasks.plan_table import check_limit
 from metaroll.types import EnvSpec, RolloutPlan
 
 __all__ = ["EngineSampler", "SamplerBase"]

@@ -9,8 +9,9 @@ import numpy as np
 
 from metaroll.data.compare import first_difference
 from metaroll.data.step_sequence import StepSequence
-from metaroll.rollouts.engine.engine import RolloutEngine, resolve_plans
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.workers.pool import SamplerPool
+from metaroll.tasks.plan_table import resolve_plans
 from metaroll.types import RolloutPlan
 
 __all__ = ["assert_worker_invariant"]

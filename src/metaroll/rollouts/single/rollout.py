@@ -16,13 +16,13 @@ from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
 from metaroll.errors import RolloutError
 from metaroll.policies.adapters import as_policy
-from metaroll.rollouts.engine.engine import resolve_plans
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.single.policy_proxies import TimedPolicy
 from metaroll.rollouts.single.render import Renderer, gym_mode
 from metaroll.seeding import fresh_seed, seed_sequence
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import resolve_plans
 from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan, TaskNote
 
 __all__ = ["rollout"]

@@ -17,12 +17,13 @@ from metaroll.checks import check_fraction, check_whole
 from metaroll.data.atomic_files import write_atomic
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import unknown_name
-from metaroll.rollouts.engine.engine import RolloutEngine, check_limit
+from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.plan_table import check_limit
 from metaroll.tasks.updates import layer_with
 from metaroll.training.evaluation.evaluation_metrics import episode_returns, intervals_of_means
 from metaroll.training.store.files import write_json
