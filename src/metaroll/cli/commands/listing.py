@@ -18,7 +18,7 @@ import metaroll
 from metaroll.cli.display.consoles import escape
 from metaroll.cli.options import Output, UsageError, flags_of, parse_options, take_positionals, unset
 from metaroll.errors import unknown_name
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.types import Policy
 
 __all__ = ["list_command"]
@@ -71,7 +71,7 @@ def _folder(text: str | None) -> Path:
 def _algorithms(folder: Path) -> list[dict[str, Any]]:
     entries = []
     for name in ALGORITHM_NAMES:
-        documented = get_algorithm(name).learner()
+        documented = get_algorithm(name).learner
         entries.append({"name": name, "class": documented.__name__, "summary": _first_line(documented)})
     return entries
 
@@ -115,7 +115,7 @@ def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
 
 def _presets(folder: Path) -> list[dict[str, Any]]:
     return [
-        {"algo": algo, "env": env, "values": get_algorithm(algo).preset(env)}
+        {"algo": algo, "env": env, "values": preset(algo, env)}
         for algo in ALGORITHM_NAMES
         for env in preset_names(algo)
     ]

@@ -24,9 +24,10 @@ from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.registry import get_algorithm, preset
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
@@ -189,7 +190,7 @@ def run_options(algo: str) -> list[Option]:
     taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
     algorithm = get_algorithm(algo).options(taken)
     taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
-    return own + algorithm + constructor_options(get_algorithm(algo).evaluator(), "evaluation", skip=taken)
+    return own + algorithm + constructor_options(get_algorithm(algo).evaluator, "evaluation", skip=taken)
 
 
 def resolve(
@@ -202,11 +203,11 @@ def resolve(
     check_names(algo, env)
     description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
     known = {option.name for option in options}
-    sizes, preset = description.sizes(env), description.preset(env)
+    sizes, tuned = description.sizes(env), preset(algo, env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
-    values = merge_layers(options, [("the environment", own), ("the preset", preset), *layers])
+    values = merge_layers(options, [("the environment", own), ("the preset", tuned), *layers])
     for name in description.follows_epochs:
-        if name in preset and not any(name in layer for _, layer in layers):
+        if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
@@ -337,5 +338,5 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
     description = get_algorithm(config["algo"])
     if not description.adapts:
         arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
-    evaluator: Any = description.evaluator()
+    evaluator: Any = description.evaluator
     return evaluator(**{**arguments, **changes})

@@ -24,7 +24,7 @@ from metaroll.envs.lookup.registry import get_family, has_family, is_varied
 from metaroll.errors import SnapshotError
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
-from metaroll.training.algorithms.description import BuildOptions
+from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
