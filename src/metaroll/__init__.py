@@ -142,7 +142,7 @@ _MODULES = {
     "learners.ppo": ["PPO"],
     "training.run.runner": ["LocalRunner"],
     "training.evaluation.meta_evaluator": ["MetaEvaluator"],
-    "training.evaluation.policy_evaluator": ["PolicyEvaluator"],
+    "training.evaluation.evaluator": ["PolicyEvaluator"],
     "training.evaluation.robustness": ["RobustnessMap", "robustness_map"],
     "training.figures.plots": ["plot_robustness"],
     "training.store.snapshots": ["SnapshotConfig", "Snapshotter"],

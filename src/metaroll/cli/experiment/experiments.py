@@ -28,8 +28,8 @@ from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
 from metaroll.training.algorithms.registry import get_algorithm, preset
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode

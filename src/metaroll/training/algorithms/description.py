@@ -10,8 +10,8 @@ import numpy as np
 
 from metaroll.training.algorithms.building import BuildOptions, env_sizes, training_tasks
 from metaroll.training.algorithms.options import Option, constructor_options
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.types import EnvUpdate
 
 __all__ = ["AlgorithmDescription"]

@@ -11,7 +11,6 @@ import torch
 
 from metaroll.checks import check_fraction, check_whole
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
 
@@ -26,7 +25,6 @@ __all__ = [
     "log_multitask_performance",
     "log_performance",
     "normalized_score",
-    "provenance_of",
 ]
 
 _NUM_RESAMPLES = 10_000
@@ -71,11 +69,6 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
     flags = [_array(e.env_infos["success"]).astype(bool) for e in episodes]
     first = np.array([int(np.argmax(flag)) + 1 if flag.any() else 0 for flag in flags])
     return lengths, first.reshape(shape)
-
-
-def provenance_of(history: Sequence[Sequence[StepSequence]]) -> dict[str, Any]:
-    """What the environment of the first rollout says of its versions and rules."""
-    return dict((history[0][0].rollout_info or {}).get("provenance") or {})
 
 
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:

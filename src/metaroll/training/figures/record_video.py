@@ -9,8 +9,8 @@ import numpy as np
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.rollouts.single.video import drawing_env, film
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.figures.video import Panel
 
 __all__ = ["record_video", "tasks_to_film"]
