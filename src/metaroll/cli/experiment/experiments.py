@@ -31,10 +31,14 @@ from metaroll.training.algorithms.registry import get_algorithm, preset
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.store.loggers import MetricLogger
+from metaroll.training.store.loggers import (
+    MetricLogger,
+    TensorBoardLogger,
+    WandbLogger,
+    require_tensorboard,
+    require_wandb,
+)
 from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode
-from metaroll.training.store.tensorboard_logger import TensorBoardLogger, require_tensorboard
-from metaroll.training.store.wandb_logger import WandbLogger, require_wandb
 from metaroll.types import EnvUpdate
 
 __all__ = [

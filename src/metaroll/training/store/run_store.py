@@ -12,8 +12,9 @@ from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, RunLock, write_yaml
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, RunLock
 from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
+from metaroll.training.store.yaml_files import write_yaml
 
 __all__ = ["RunStore", "check_metrics"]
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import os
-import platform
 import re
 import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -20,7 +16,7 @@ from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
 from metaroll.training.store.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
 
 __all__ = [
     "BUFFERS",
@@ -283,19 +279,19 @@ class Snapshotter:
         for name, tree in trees.items():
             if tree is not None:
                 (buffers if name == BUFFERS else files).update(save_tree(folder, name, tree))
+        versions = dict(package_versions())
         document = {
             "format": _FORMAT,
-            "metaroll": _version("metaroll"),
-            "packages": {"python": platform.python_version(), **{p: _version(p) for p in _PACKAGES}},
+            "metaroll": versions.pop("metaroll"),
+            "packages": versions,
             "iteration": iteration,
             **manifest,
             "files": files,
             "buffers": buffers,
         }
         document = to_plain(document)
-        write_json(
-            folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)}
-        )  # last: a folder with a manifest is complete
+        # Last: a folder with a manifest is complete.
+        write_json(folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)})
         flush_folder(folder)
 
     def _tidy(self, newest: int) -> None:
@@ -348,13 +344,3 @@ class Snapshotter:
     def load(self, iteration: int | str = "last") -> Snapshot:
         """``load_snapshot`` of this run."""
         return load_snapshot(self.snapshot_dir, iteration)
-
-
-_PACKAGES = ("numpy", "torch", "gymnasium")
-
-
-@functools.cache
-def _version(package: str) -> str:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return "not installed"
