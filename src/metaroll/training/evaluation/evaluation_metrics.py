@@ -151,15 +151,7 @@ def _task_name(episode: _Episode, name_map: Mapping[int, str]) -> str:
 
 
 def _episodes(batch: Any) -> Iterator[_Episode]:
-    if isinstance(batch, TrajectoryBatch):
-        rewards, terminals = _array(batch.rewards), _array(batch.terminals)
-        stop = 0
-        for length in batch.lengths:
-            start, stop = stop, stop + int(length)
-            infos = {name: values[start:stop] for name, values in batch.env_infos.items()}
-            yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
-        return
-    for rollout in batch:
+    for rollout in batch.to_rollouts() if isinstance(batch, TrajectoryBatch) else batch:
         yield _Episode(
             _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
             bool(_array(rollout.terminated).any()),

@@ -6,6 +6,7 @@ import base64
 import html
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -29,41 +30,7 @@ from metaroll.training.store.files import to_plain
 __all__ = ["FILE_NAME", "write_report"]
 
 FILE_NAME = "report.html"
-_STYLE = """
-:root{color-scheme:light}
-*{box-sizing:border-box}
-body{margin:0;background:#fff;color:#1c2126;font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:74rem;margin:0 auto;padding:1.5rem 1rem 3rem}
-h1{font-size:1.75rem;line-height:1.2;margin:0 0 .3rem;overflow-wrap:anywhere}
-h2{font-size:1.25rem;margin:2.4rem 0 .8rem;border-bottom:1px solid #d5dae0;padding-bottom:.3rem}
-p{margin:.4rem 0}
-.lead{color:#454d57;overflow-wrap:anywhere}
-.note{background:#fff4e0;border-left:4px solid #b84e00;padding:.5rem .8rem;overflow-wrap:anywhere}
-.numbers{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,9.5rem),1fr));gap:.8rem;margin:1.2rem 0}
-.numbers div{background:#f3f5f8;border-radius:6px;padding:.6rem .8rem}
-dt{color:#454d57;font-size:.9rem}
-dd{margin:0;font-size:1.5rem;font-variant-numeric:tabular-nums}
-dd small{display:block;font-size:.85rem;color:#454d57}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr));gap:1.6rem}
-.small{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}
-figure{margin:0;min-width:0}
-figcaption strong{display:block}
-figcaption span{color:#454d57;font-size:.9rem}
-svg.chart,img{display:block;width:100%;max-width:100%;height:auto}
-img{width:auto;border:1px solid #d5dae0}
-.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin:.3rem 0 0;padding:0;font-size:.9rem}
-.key{width:1.5rem;height:.75rem;margin-right:.4rem;vertical-align:-1px}
-.scroll{overflow-x:auto;max-width:100%;max-height:36rem;border:1px solid #d5dae0;border-radius:6px}
-table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums;width:100%}
-caption{text-align:left;padding:.4rem .7rem;color:#454d57}
-th,td{padding:.3rem .7rem;text-align:right;border-top:1px solid #e6e9ed;white-space:nowrap}
-th[scope=row],thead th:first-child{text-align:left}
-th{font-weight:600}
-.plain th{text-align:left}
-.plain td{text-align:left;white-space:normal;overflow-wrap:anywhere}
-details{margin:.6rem 0}
-summary{cursor:pointer;font-weight:600;padding:.3rem 0}
-"""
+_STYLE = resources.files(__package__).joinpath("report.css").read_text("utf-8")
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -131,7 +98,8 @@ def _page(
         _section("Configuration", made("the configuration", _configuration, "")),
         _section("Provenance", made("provenance", _provenance, "")),
     ]
-    title = _title(facts)
+    known = {**facts.summary, **facts.config}
+    title = f"{known['algo']} on {known['env']}" if {"algo", "env"} <= known.keys() else facts.name
     lead = " · ".join(f"{html.escape(str(name))} {html.escape(str(value))}" for name, value in head.items())
     notices = "".join(f'<p class="note">{html.escape(problem)}</p>' for problem in problems)
     content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{notices}{"".join(body)}'
@@ -142,11 +110,6 @@ def _page(
         f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{_STYLE}</style></head>'
         f"<body><main>{content}</main></body></html>\n"
     )
-
-
-def _title(facts: RunFacts) -> str:
-    known = {**facts.summary, **facts.config}
-    return f"{known['algo']} on {known['env']}" if {"algo", "env"} <= known.keys() else facts.name
 
 
 def _section(title: str, content: str) -> str:

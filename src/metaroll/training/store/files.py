@@ -162,7 +162,10 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     if not isinstance(expected, dict) or expected.keys() != found.keys() or "tree" not in document:
         raise SnapshotError(f"{json_path} must hold a tree and the checksum of {arrays_path.name}; {hint}")
     if found != expected:
-        raise SnapshotError(f"{arrays_path} is damaged ({_difference(expected, found)}); {hint}")
+        why = "its checksum differs from the one that was written down"
+        if expected["size"] != found["size"]:
+            why = f"{found['size']} bytes instead of {expected['size']}"
+        raise SnapshotError(f"{arrays_path} is damaged ({why}); {hint}")
     try:
         return decode(document["tree"], load_file(arrays_path))
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -176,12 +179,6 @@ def is_tree(value: Any) -> bool:
     except RecordingError:
         return False
     return True
-
-
-def _difference(expected: Mapping[str, int], found: Mapping[str, int]) -> str:
-    if expected["size"] != found["size"]:
-        return f"{found['size']} bytes instead of {expected['size']}"
-    return "its checksum differs from the one that was written down"
 
 
 def tree_structure(tree: Any) -> Any:
