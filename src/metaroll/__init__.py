@@ -147,8 +147,7 @@ _MODULES = {
     "training.figures.plots": ["plot_robustness"],
     "training.store.snapshots": ["SnapshotConfig", "Snapshotter"],
     "training.store.loggers": ["TensorBoardLogger", "WandbLogger"],
-    "training.figures.record_video": ["record_video"],
-    "training.figures.video": ["write_video"],
+    "training.figures.video": ["record_video", "write_video"],
     "training.report.report": ["write_report"],
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -85,7 +85,7 @@ def film_run(
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
     from metaroll.cli.probes import without_screen
     from metaroll.cli.runs.sessions import restored_run
-    from metaroll.training.figures.record_video import record_video, tasks_to_film
+    from metaroll.training.figures.video import record_video, tasks_to_film
 
     config = run_folder.read_config(folder)
     with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from metaroll.checks import check_fraction, check_whole
+from metaroll.checks import check_fraction
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.errors import ShapeError
 from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
@@ -184,26 +184,21 @@ def interval_method(num_tasks: int) -> str:
     return "bca" if num_tasks >= _FEWEST_FOR_BCA else "percentile"
 
 
-def interval_of_mean(
-    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "auto", seed: int = 0
-) -> Interval:
+def interval_of_mean(values: Any, *, confidence: float = 0.95, method: str = "auto", seed: int = 0) -> Interval:
     """Bootstrap interval of the mean of ``values (M,)``, one per task; see ``intervals_of_means``."""
     values = np.asarray(values, dtype=np.float64).reshape(-1)
-    low, high = intervals_of_means(
-        values[:, None], confidence=confidence, num_resamples=num_resamples, method=method, seed=seed
-    )
+    low, high = intervals_of_means(values[:, None], confidence=confidence, method=method, seed=seed)
     return Interval(float(low[0]), float(high[0]))
 
 
 def intervals_of_means(
-    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "auto", seed: int = 0
+    values: Any, *, confidence: float = 0.95, method: str = "auto", seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds ``(K,)``, ``(K,)`` of the means of K columns of ``values (M, K)``; rows (tasks) are resampled.
 
     Args:
         values: One row per task.
         confidence: Level of the intervals.
-        num_resamples: Number of bootstrap samples.
         method: ``"bca"``, ``"percentile"``, ``"basic"``, or ``"auto"`` for ``interval_method(M)``.
         seed: Seed of the resampling.
 
@@ -213,20 +208,19 @@ def intervals_of_means(
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or not len(values):
         raise ShapeError(f"values must have shape (M, K) with at least one task, got {values.shape}")
-    return _intervals(values, lambda rows: rows.mean(axis=-2), confidence, num_resamples, method, seed)
+    return _intervals(values, lambda rows: rows.mean(axis=-2), confidence, method, seed)
 
 
 def _intervals(
     samples: np.ndarray,
     statistic: Callable[[np.ndarray], np.ndarray],
     confidence: float,
-    num_resamples: int,
     method: str,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds ``(K,)`` of a statistic ``(..., M, D) -> (..., K)`` of ``samples (M, D)``; NaN for a single task."""
     tail = (1.0 - check_fraction("confidence", confidence)) / 2.0
-    blocks = resamples(samples, check_whole("num_resamples", num_resamples), seed)
+    blocks = resamples(samples, _NUM_RESAMPLES, seed)
     estimate = statistic(samples)
     if len(samples) == 1:
         nothing = np.full(len(estimate), math.nan)
@@ -253,7 +247,6 @@ def interval_of_normalized_score(
     oracle: Any,
     *,
     confidence: float = 0.95,
-    num_resamples: int = _NUM_RESAMPLES,
     method: str = "auto",
     seed: int = 0,
 ) -> Interval:
@@ -265,7 +258,6 @@ def interval_of_normalized_score(
         samples,
         lambda rows: _score(*np.moveaxis(rows, -1, 0), axis=-1)[..., None],
         confidence,
-        num_resamples,
         method,
         seed,
     )

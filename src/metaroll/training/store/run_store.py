@@ -69,7 +69,8 @@ class RunStore:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        self._write_config(config)
+        if config is not None and not (self.run_dir / CONFIG_FILE).exists():
+            write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
     def go_on_from(self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None) -> bool:
         """Bring the folder to where ``snapshot`` was written; whether it is another folder than ``from_dir``."""
@@ -97,11 +98,6 @@ class RunStore:
         if self.snapshotter is None:
             return None
         return self.snapshotter.save(iteration, trees, {**manifest, "metrics_offset": offset})
-
-    def _write_config(self, config: Mapping[str, Any] | None) -> None:
-        if config is None or self.run_dir is None or (self.run_dir / CONFIG_FILE).exists():
-            return
-        write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
 
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:
