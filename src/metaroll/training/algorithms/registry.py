@@ -5,7 +5,7 @@ A new one is a module beside this one, a line in ``get_algorithm``, and an entry
 
 from __future__ import annotations
 
-from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ALGORITHM_NAMES", "FIRST_RUN", "NEXT_RUN", "example_envs", "get_algorithm", "preset", "preset_names"]
 
-_TUNED: dict[str, Any] = yaml.safe_load(resources.files(__package__).joinpath("presets.yaml").read_text("utf-8"))
+_TUNED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text("utf-8"))
 
 ALGORITHM_NAMES = tuple(_TUNED)
 """Names of all algorithms."""

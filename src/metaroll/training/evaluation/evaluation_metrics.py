@@ -238,36 +238,22 @@ def normalized_score(after: Any, floor: Any, oracle: Any) -> float:
 
     0 is as good as the floor, 1 as good as the oracle; NaN where these two are equal.
     """
-    return float(_score(*_per_task(after, floor, oracle), axis=-1))
+    return float(_score(*_per_task(after, floor, oracle)))
 
 
-def interval_of_normalized_score(
-    after: Any,
-    floor: Any,
-    oracle: Any,
-    *,
-    confidence: float = 0.95,
-    method: str = "auto",
-    seed: int = 0,
-) -> Interval:
-    """Bootstrap interval of ``normalized_score``; the three returns of a task are resampled together."""
+def interval_of_normalized_score(after: Any, floor: Any, oracle: Any, *, seed: int = 0) -> Interval:
+    """95 % bootstrap interval of ``normalized_score``; the three returns of a task are resampled together."""
     samples = np.stack(_per_task(after, floor, oracle), axis=1)
-    if math.isnan(_score(*samples.T, axis=-1)):
+    if math.isnan(_score(*samples.T)):
         return Interval(math.nan, math.nan)
-    low, high = _intervals(
-        samples,
-        lambda rows: _score(*np.moveaxis(rows, -1, 0), axis=-1)[..., None],
-        confidence,
-        method,
-        seed,
-    )
+    low, high = _intervals(samples, lambda rows: _score(*np.moveaxis(rows, -1, 0))[..., None], 0.95, "auto", seed)
     return Interval(float(low[0]), float(high[0]))
 
 
-def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray, axis: int) -> np.ndarray:
-    base = floor.mean(axis=axis)
-    room = oracle.mean(axis=axis) - base
-    return np.divide(after.mean(axis=axis) - base, room, out=np.full(np.shape(room), math.nan), where=room != 0)
+def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> np.ndarray:
+    base = floor.mean(axis=-1)
+    room = oracle.mean(axis=-1) - base
+    return np.divide(after.mean(axis=-1) - base, room, out=np.full(np.shape(room), math.nan), where=room != 0)
 
 
 def _per_task(after: Any, floor: Any, oracle: Any) -> tuple[np.ndarray, ...]:

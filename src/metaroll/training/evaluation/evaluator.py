@@ -133,10 +133,19 @@ class Evaluator(ABC):
 
     def draw(self) -> list[EnvUpdate]:
         """The test tasks, drawn now if that has not happened yet; empty for the environment as it is."""
-        if self.test_task_sampler is None and not self._needs_tasks:
-            return []
+        sampler = self.test_task_sampler
+        if sampler is None:
+            if not self._needs_tasks:
+                return []
+            raise ValueError(f"test_task_sampler is missing: pass {type(self).__name__}(test_task_sampler=...)")
         if self._updates is None:
-            self._updates = _draw_held_out(self.test_task_sampler, self.n_test_tasks)
+            count = sampler.n_tasks if self.n_test_tasks is None else self.n_test_tasks
+            if count is None:
+                raise ValueError("n_test_tasks must be given: test_task_sampler does not say how many tasks it has")
+            updates = list(sampler.sample(count))
+            if not updates:
+                raise ValueError(f"test_task_sampler must give at least one task, got {count}")
+            self._updates = updates
         return self._updates
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -181,13 +190,6 @@ class Evaluator(ABC):
             raise ValueError(f"max_path_length is missing (episodes might never end): pass it to the {name}")
         return None if math.isinf(limit) else int(limit)
 
-    def _engine_for(self, engine: RolloutEngine | None, policy: Any) -> RolloutEngine:
-        if engine is not None:
-            return engine
-        if self._engine is None:
-            self._engine = self._make_engine(policy)
-        return self._engine
-
     def _cell(self, cell: int, episode: int) -> Cell:
         task, repetition = divmod(cell, self.repetitions)
         seed = (self.seed, task, repetition * _EPISODES_PER_REPETITION + episode)
@@ -195,7 +197,7 @@ class Evaluator(ABC):
 
     def _run_round(
         self,
-        engine: RolloutEngine,
+        engine: RolloutEngine | None,
         policies: Sequence[Any],
         history: Sequence[list[StepSequence]],
         episodes: range,
@@ -205,6 +207,10 @@ class Evaluator(ABC):
         deterministic: bool | None = None,
     ) -> None:
         """Run ``episodes`` of all cells, a policy each, and append them to ``history``."""
+        if engine is None:
+            if self._engine is None:
+                self._engine = self._make_engine(policies[0])
+            engine = self._engine
         updates = self.draw() or [None]
         given = [None] * len(policies) if contexts is None else contexts
         told = [
@@ -289,8 +295,7 @@ class PolicyEvaluator(Evaluator):
         tasks = [update.task for update in self.prepare(algo)] or [None]
         limit = self._step_limit(algo)
         history: list[list[StepSequence]] = [[] for _ in tasks]
-        episodes = range(self.num_episodes)
-        self._run_round(self._engine_for(engine, algo.policy), [algo.policy] * len(tasks), history, episodes, limit)
+        self._run_round(engine, [algo.policy] * len(tasks), history, range(self.num_episodes), limit)
         self._num_evaluations += 1
         return PolicyEvaluation(
             returns=self._returns(history)[:, 0],
@@ -307,19 +312,6 @@ class PolicyEvaluator(Evaluator):
         if self.env is None:
             raise ValueError("env is missing: pass it to the PolicyEvaluator, or an engine to evaluate")
         return RolloutEngine(self.env, policy)
-
-
-def _draw_held_out(sampler: TaskSampler | None, count: int | None) -> list[EnvUpdate]:
-    """``count`` test tasks (``None``: all that there are)."""
-    if sampler is None:
-        raise ValueError("test_task_sampler is missing: pass MetaEvaluator(test_task_sampler=...)")
-    count = sampler.n_tasks if count is None else count
-    if count is None:
-        raise ValueError("n_test_tasks must be given, since test_task_sampler does not say how many tasks it has")
-    updates = list(sampler.sample(count))
-    if not updates:
-        raise ValueError(f"test_task_sampler must give at least one task, got {count}")
-    return updates
 
 
 def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:

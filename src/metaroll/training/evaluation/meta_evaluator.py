@@ -136,7 +136,6 @@ class MetaEvaluator(Evaluator):
         updates = self.prepare(algo)
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
-        engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
         quiet = self.deterministic_exploration
         if quiet is None:
@@ -182,7 +181,6 @@ class MetaEvaluator(Evaluator):
             contexts: What the policy of each cell is told; ``None`` means what it believes.
             engine: As in ``evaluate``.
         """
-        engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
         return self._returns(history)

@@ -364,11 +364,10 @@ def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size
     for i, j in np.ndindex(*chart.values.shape):
         begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
         color = mesh.cmap(mesh.norm(chart.values[i, j]))
-        shown = _short(chart.values[i, j])
-        if with_intervals:
-            shown += f"\n[{_short(chart.low[i, j])}, {_short(chart.high[i, j])}]"
-        middle = axes.transData.inverted().transform((begin + end) / 2)
-        text = axes.text(*middle, shown, ha="center", va="center", fontsize=size)
+        mean, low, high = (_short(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
+        shown = f"{mean}\n[{low}, {high}]" if with_intervals else mean
+        x, y = axes.transData.inverted().transform((begin + end) / 2)
+        text = axes.text(x, y, shown, ha="center", va="center", fontsize=size)
         text.set_color("black" if np.dot(color[:3], _LIGHTNESS) > 0.45 else "white")
         text.set(zorder=5, in_layout=False)
         text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})  # hides lines of the range in training

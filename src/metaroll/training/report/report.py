@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from metaroll.training.store.files import number_of, to_plain
 __all__ = ["FILE_NAME", "write_report"]
 
 FILE_NAME = "report.html"
-_STYLE = resources.files(__package__).joinpath("report.css").read_text("utf-8")
+_STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
@@ -228,7 +228,8 @@ def _adaptation_curve(facts: RunFacts) -> str:
     values = facts.evaluation
     if not values.get("adaptation_curve"):
         newest = {row["metric"]: row["value"] for row in facts.newest()}
-        mean = [newest[name] for name in _episode_names(newest)]
+        names = itertools.takewhile(newest.__contains__, (f"return_episode_{i}" for i in itertools.count(1)))
+        mean = [newest[name] for name in names]
         unknown = [math.nan] * len(mean)
         curve = {"episode": [*range(1, len(mean) + 1)], "mean": mean, "low": unknown, "high": unknown}
         values = {"adaptation_curve": {**curve, "num_exploration": len(mean) - 1}}
@@ -316,13 +317,6 @@ def _figure(chart: Chart | Field) -> str:
 
 def _references(facts: RunFacts) -> dict[str, float]:
     return {label: number_of(facts.evaluation[name]) for name, label in _REFERENCES.items() if name in facts.evaluation}
-
-
-def _episode_names(values: Mapping[str, Any]) -> list[str]:
-    names = []
-    while (name := f"return_episode_{len(names) + 1}") in values:
-        names.append(name)
-    return names
 
 
 def _tasks_in_metrics(facts: RunFacts) -> list[dict[str, Any]]:

@@ -286,22 +286,17 @@ class Snapshotter:
         for iteration, path in snapshots_of(self.snapshot_dir).items():
             if iteration >= newest:
                 continue
-            if self.snapshot_mode in ("last", "gap_overwrite") or not self._kept(iteration):
-                self._remove(path, iteration)
+            is_kept = self.snapshot_mode == "all" or iteration % self.snapshot_gap == 0
+            if self.snapshot_mode in ("last", "gap_overwrite") or not is_kept:
+                # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
+                doomed = path.with_name(f".tmp-{iteration:06d}")
+                shutil.rmtree(doomed, ignore_errors=True)
+                os.replace(path, doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
             else:
                 (path / f"{BUFFERS}.json").unlink(missing_ok=True)
                 (path / f"{BUFFERS}.safetensors").unlink(missing_ok=True)
         self._remove_replaced()
-
-    def _kept(self, iteration: int) -> bool:
-        return self.snapshot_mode == "all" or iteration % self.snapshot_gap == 0
-
-    def _remove(self, path: Path, iteration: int) -> None:
-        # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
-        doomed = path.with_name(f".tmp-{iteration:06d}")
-        shutil.rmtree(doomed, ignore_errors=True)
-        os.replace(path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
 
     def _remove_replaced(self) -> None:
         valid = set(snapshots_of(self.snapshot_dir).values())
