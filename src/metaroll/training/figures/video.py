@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.data.atomic_files import temporary_path, write_atomic
+from metaroll.data.atomic_files import write_atomic, write_files
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
 from metaroll.rollouts.single.video import Film, drawing_env, film
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
@@ -205,26 +204,21 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: float) -> None:
             "MP4 needs imageio-ffmpeg, which is not installed: pip install 'metaroll[video]', or write a .gif"
         ) from error
     first = next(pictures)
-    temporary = temporary_path(path)
-    temporary = temporary.with_name(temporary.name + ".mp4")  # ffmpeg chooses the format by its ending
-    temporary.touch()  # ffmpeg would say in its own way that nothing can be written there
-    writer = imageio_ffmpeg.write_frames(
-        str(temporary),
-        (first.shape[1], first.shape[0]),
-        fps=fps,  # pyright: ignore[reportArgumentType] (it takes fractions, too)
-        macro_block_size=2,
-        ffmpeg_log_level="error",
-    )
-    try:
+
+    def write(file: BinaryIO) -> None:
+        writer = imageio_ffmpeg.write_frames(
+            file.name,
+            (first.shape[1], first.shape[0]),
+            fps=fps,  # pyright: ignore[reportArgumentType] (it takes fractions, too)
+            macro_block_size=2,
+            ffmpeg_log_level="error",
+            output_params=["-f", "mp4"],  # the temporary name does not say it
+        )
         try:
             writer.send(None)
-            writer.send(np.ascontiguousarray(first))
-            for picture in pictures:
+            for picture in itertools.chain([first], pictures):
                 writer.send(np.ascontiguousarray(picture))
         finally:
             writer.close()
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+
+    write_files({path: write})
