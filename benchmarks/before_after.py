@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 NAME = "before_after"
@@ -81,9 +82,10 @@ def make_rate(case: str) -> Rate:
     if kind == "rollouts":
         from rollout_throughput import Ours
 
-        from metaroll.rollouts.workers.pool import SamplerPool
+        import metaroll
 
-        engine = Ours(name, SamplerPool(2, transport="process"), 16, ROLLOUTS[name], None)
+        library: Any = metaroll  # its modules have other names in other checkouts
+        engine = Ours(name, library.SamplerPool(2, transport="process"), 16, ROLLOUTS[name], None)
         return lambda seconds: engine.rate(seconds).steps
     if kind == "mujoco":
         from mujoco_throughput import ours
