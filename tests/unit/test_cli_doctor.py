@@ -13,8 +13,9 @@ import pytest
 from metaroll.cli import doctor, probes
 from metaroll.cli.doctor import Check, backend_answers, gpu_finding, guarded, picture_finding
 from metaroll.cli.main import main
-from metaroll.cli.probes import Probe, one_line, without_screen
+from metaroll.cli.probes import Probe, without_screen
 from metaroll.cli.resources import Memory, Processors
+from metaroll.diagnostics.report import one_line
 
 GIB = 2**30
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium")

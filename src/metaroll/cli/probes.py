@@ -14,17 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-__all__ = [
-    "BACKENDS",
-    "MUJOCO_ENV",
-    "MUJOCO_GL",
-    "Probe",
-    "main",
-    "one_line",
-    "picture_problem",
-    "probe_backend",
-    "without_screen",
-]
+from metaroll.diagnostics.report import one_line
+
+__all__ = ["BACKENDS", "MUJOCO_ENV", "MUJOCO_GL", "Probe", "main", "picture_problem", "probe_backend", "without_screen"]
 
 MUJOCO_ENV = "HalfCheetah-v5"
 """What is drawn to find out whether MuJoCo draws."""
@@ -107,8 +99,8 @@ class Probe:
         self.close()
 
 
-def probe_backend(backend: str, seconds: float) -> Probe:
-    """Draws a picture by MuJoCo with one of ``BACKENDS``."""
+def probe_backend(backend: str | None, seconds: float) -> Probe:
+    """Draws a picture by MuJoCo with one of ``BACKENDS``, or with what it chooses itself."""
     return Probe("picture", MUJOCO_ENV, seconds=seconds, environment={MUJOCO_GL: backend})
 
 
@@ -140,16 +132,6 @@ def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
         yield backend
     finally:
         del os.environ[MUJOCO_GL]
-
-
-def one_line(error: BaseException) -> str:
-    """Kind and message of an error, shortened to a line."""
-    try:
-        message = " ".join(str(error).split())
-    except Exception:  # errors of OpenGL cannot always say what they are
-        message = ""
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _probe_gpu() -> dict[str, Any]:

@@ -15,7 +15,7 @@ from gymnasium.wrappers import TransformObservation
 from metaroll.checks import check_whole
 from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.identifiability import Identifiability
-from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
+from metaroll.diagnostics.report import TaskCheck, TaskEnvReport, one_line
 from metaroll.diagnostics.spaces import different_spaces, loose_type, misfit
 from metaroll.diagnostics.trials import RandomActions, close_env, difference, distinct, play, play_tasks
 from metaroll.envs.base.task_family import TaskFamily
@@ -396,9 +396,7 @@ def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:
             return TaskCheck(name, "fail", f"{error.what} is NaN or infinite", "return finite observations")
         if isinstance(error, RolloutError) and error.__cause__ is not None:
             error = error.__cause__
-        message = " ".join(str(error).split())
-        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        return TaskCheck(name, "fail", text if len(text) <= 400 else f"{text[:397]}...", "the message says why")
+        return TaskCheck(name, "fail", one_line(error), "the message says why")
 
 
 def _interleaved(train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> list[EnvUpdate]:
