@@ -169,11 +169,10 @@ class Identifiability:
         seeds = [derive_seed("later", self._seed, i) for i in range(_LATER_ROLLOUTS)]
         policy = RandomActions(self._spec.action_space, seeds, min(self._num_steps, _LATER_STEPS))
         per_task = play_tasks(self._family, updates, policy, seeds[0])
-        if not self._spec.observation_space.is_np_flattenable:
+        space = self._spec.observation_space
+        if not space.is_np_flattenable:
             return [None, None, None]
-        rows = [
-            [flat_rows(self._spec.observation_space, one.observations) for one in rollouts] for rollouts in per_task
-        ]
+        rows = [[flat_rows(space, one.observations) for one in rollouts] for rollouts in per_task]
         cuts = [lambda length: (0, 1), lambda length: (1, length), lambda length: (1 + (length - 1) // 2, length)]
         found: list[list[np.ndarray] | None] = []
         for cut, fewest in zip(cuts, (1, _FEWEST_ROWS, _FEWEST_ROWS), strict=True):

@@ -37,18 +37,8 @@ from metaroll.training.store.wandb_logger import WandbLogger, require_wandb
 from metaroll.types import EnvUpdate
 
 __all__ = [
-    "Experiment",
-    "RunOptions",
-    "build",
-    "build_evaluator",
-    "check_names",
-    "refuse_benchmark",
-    "require_at_least",
-    "resolve",
-    "run_options",
-    "split_tasks",
-    "torch_threads",
-    "with_torch_threads",
+    *("Experiment", "RunOptions", "build", "build_evaluator", "check_names", "refuse_benchmark", "require_at_least"),
+    *("resolve", "run_options", "split_tasks", "torch_threads", "with_torch_threads"),
 ]
 
 _BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
@@ -145,11 +135,6 @@ def _check_device(name: str) -> None:
     """Error unless networks and generators can be made on the device."""
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r} is not there: torch sees no CUDA device; use --device cpu")
-    try:
         torch.Generator(device)
         torch.zeros(1, device=device).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
@@ -247,6 +232,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     run = config["run"]
     if run["transport"] == "ray":
         check_cluster(run["ray_address"])
+    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
+    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], config)]
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
         seed=run["seed"],
@@ -258,7 +245,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks=tuple(callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
-        loggers=_loggers(config) if run_dir else (),
+        loggers=loggers if run_dir else (),
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
@@ -279,12 +266,6 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
             raise
         raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
-
-
-def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:
-    run = config["run"]
-    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
-    return loggers if run["wandb"] is None else [*loggers, WandbLogger(run["wandb"], config)]
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
