@@ -78,7 +78,9 @@ class Identifiability:
         if not np.ptp(rows, axis=0).any():
             return TaskCheck(_FIRST, "ok", "the same in every task and at every reset")
         points = rows.reshape(len(updates), _RESETS, -1)
-        columns = _varying_columns(points)
+        # The entries that differ most between tasks.
+        between, varying = points.mean(axis=1).std(axis=0), np.flatnonzero(np.ptp(points, axis=(0, 1)))
+        columns = np.sort(varying[np.argsort(-between[varying], kind="stable")[:_MOST_ENTRIES]])
         accuracy = nearest_neighbor_accuracy(rows[:, columns], np.repeat(np.arange(len(updates)), _RESETS))
         numbers = {"nearest_neighbor_accuracy": accuracy, "chance": (_RESETS - 1) / (len(rows) - 1)}
         table = _number_table([update.task for update in updates])
@@ -99,16 +101,14 @@ class Identifiability:
             most = found[best].r_squared
             what = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
             return TaskCheck(_FIRST, "ok", f"does not tell the task: {what} can be read", numbers=numbers)
-        shown = [f"{key} ({one.r_squared:.0%}, {self._how(one.how, columns)})" for key, one in decodable.items()]
+        shown = []
+        for key, one in decodable.items():
+            by, _, position = one.how.partition("entry ")
+            shown.append(f"{key} ({one.r_squared:.0%}, from {by or self._entry(int(columns[int(position)]))})")
         value = f"tells {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
         if all(reading.r_squared >= _DECODABLE for reading in found.values()):
             return TaskCheck(_FIRST, "fail", f"the whole task can be read: it {value}", _HINT, numbers)
         return TaskCheck(_FIRST, "warn", value, _HINT, numbers)
-
-    def _how(self, how: str, columns: np.ndarray) -> str:
-        if not how.startswith("entry "):
-            return f"from {how}"
-        return f"from {self._entry(int(columns[int(how.removeprefix('entry '))]))}"
 
     def _entry(self, entry: int) -> str:
         labels = self._spec.observation_labels
@@ -279,13 +279,6 @@ def _by_neighbors(numbers: dict[str, float]) -> TaskCheck:
         hint = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
         return TaskCheck(_FIRST, "warn", f"tells tasks apart: {guesses}", hint, numbers)
     return TaskCheck(_FIRST, "ok", f"does not tell the task: {guesses}", numbers=numbers)
-
-
-def _varying_columns(points: np.ndarray) -> np.ndarray:
-    """Entries that differ most between tasks, of points ``(K, R, D)``."""
-    between = points.mean(axis=1).std(axis=0)
-    varying = np.flatnonzero(np.ptp(points, axis=(0, 1)))
-    return np.sort(varying[np.argsort(-between[varying], kind="stable")[:_MOST_ENTRIES]])
 
 
 def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -130,16 +130,14 @@ class _Watched(gymnasium.ObservationWrapper):
         batch = empty_batch(self.observation_space, 1)
         write_element(self.observation_space, batch, 0, observation)
         flatten_batch(self.observation_space, batch)  # refuses choices that there are not
-        given = _types(observation if isinstance(observation, dict | tuple) else np.asarray(observation))
-        for path, known in _types(batch).items():
-            if not self.loose and not known.hasobject and not np.can_cast(given[path], known):
+        given = dict(iterate_leaves(observation))
+        for path, leaf in iterate_leaves(batch):
+            if path in given and not leaf.dtype.hasobject and not self.loose:
+                found = np.asarray(given[path]).dtype
                 name = "observation" + "".join(f"[{key!r}]" for key in path)
-                self.loose = f"{name} is of {given[path]}, its space says {known}"
+                fits = np.can_cast(found, leaf.dtype)
+                self.loose = "" if fits else f"{name} is of {found}, its space says {leaf.dtype}"
         return observation
-
-
-def _types(tree: Any) -> dict[tuple[Any, ...], np.dtype]:
-    return {path: np.asarray(leaf).dtype for path, leaf in iterate_leaves(tree)}
 
 
 class _Checks:
@@ -229,7 +227,9 @@ class _Checks:
 
     def tasks(self) -> TaskCheck:
         train, test = self.family.split(seed=self.seed)
-        self.updates += train if self.family.same_tasks else _interleaved(train, test)
+        self.updates += train
+        for i, update in enumerate(() if self.family.same_tasks else test):
+            self.updates.insert(5 * i + 4, update)  # a held-out one after every four
         again = [update.task for tasks in self.family.split(seed=self.seed) for update in tasks]
         if list(map(task_key, again)) != [task_key(update.task) for update in [*train, *test]]:
             hint = "let sample_tasks(num_tasks, generator) draw from the generator that it is given"
@@ -399,17 +399,6 @@ def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:
         if where and str(cause).startswith("observation"):
             return TaskCheck(name, "fail", f"{cause} ({where})", "let observation_space say what reset and step return")
         return TaskCheck(name, "fail", one_line(cause), "the message says why")
-
-
-def _interleaved(train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> list[EnvUpdate]:
-    """Training tasks, with a held-out one after every four of them."""
-    mixed: list[EnvUpdate] = []
-    rest = list(test)
-    for position, update in enumerate(train):
-        mixed.append(update)
-        if position % 4 == 3 and rest:
-            mixed.append(rest.pop(0))
-    return mixed + rest
 
 
 def _kind(space: gymnasium.Space) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,10 +136,12 @@ def _check_device(name: str) -> None:
     """Error unless networks and generators can be made on the device."""
     try:
         device = torch.device(name)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("torch sees no CUDA device")
         torch.Generator(device)
         torch.zeros(1, device=device).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = textwrap.shorten(str(error).strip() or type(error).__name__, 100, placeholder=" ...")
         raise ValueError(f"device {name!r} cannot be used here ({reason}); use --device cpu") from error
 
 
