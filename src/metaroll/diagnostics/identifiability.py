@@ -229,12 +229,11 @@ class Identifiability:
     def reward(self) -> TaskCheck:
         """How large rewards are, and how they differ between tasks."""
         try:
-            per_task = [np.concatenate([one.rewards for one in rollouts]) for rollouts in self._rollouts]
+            rewards = np.concatenate([one.rewards for rollouts in self._rollouts for one in rollouts])
         except InvalidValueError as error:
             if error.what != "reward":
                 raise
             return TaskCheck("reward", "fail", "it is NaN or infinite", "return finite rewards")
-        rewards = np.concatenate(per_task)
         returns = [float(np.mean([one.rewards.sum() for one in rollouts])) for rollouts in self._rollouts]
         spread, nonzero = float(rewards.std()), float(np.mean(rewards != 0))
         value = (
@@ -249,11 +248,11 @@ class Identifiability:
             return TaskCheck("reward", "warn", value, hint, numbers)
         if nonzero < 0.05:
             value += f"; not zero in {nonzero:.1%} of the steps"
-        if size > _LARGE or size < _SMALL:
-            factor = 10.0 ** -round(math.log10(size))
-            hint = f"learners expect rewards around 1: scale them by about {factor:g} (option reward_scale)"
-            return TaskCheck("reward", "warn", value, hint, numbers)
-        return TaskCheck("reward", "ok", value, numbers=numbers)
+        if _SMALL <= size <= _LARGE:
+            return TaskCheck("reward", "ok", value, numbers=numbers)
+        factor = 10.0 ** -round(math.log10(size))
+        hint = f"learners expect rewards around 1: scale them by about {factor:g} (option reward_scale)"
+        return TaskCheck("reward", "warn", value, hint, numbers)
 
     @functools.cached_property
     def _entries(self) -> int:

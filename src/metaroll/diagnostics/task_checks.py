@@ -195,7 +195,7 @@ class _Checks:
         for update in (self.family.tasks.updates or [])[:_MOST_SPECS]:
             if not isinstance(update, NewEnvUpdate):
                 break
-            spec = self._spec_of(functools.partial(update, None))
+            spec = self._spec_of(update)
             first = first or (update.task, spec)
             pairs = {
                 "observation": (first[1].observation_space, spec.observation_space),

@@ -93,14 +93,10 @@ def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
     """Sizes of observations and actions; why they are not known where the environment cannot be made."""
     from gymnasium.spaces import flatdim
 
-    from metaroll.types import EnvSpec
+    from metaroll.envs.lookup.source import EnvSource
 
     try:
-        environment = constructor()
-        try:
-            spec = EnvSpec.from_env(environment)
-        finally:
-            environment.close()
+        spec = EnvSource.of(constructor).spec
         return {"obs_dim": flatdim(spec.observation_space), "act_dim": flatdim(spec.action_space), "problem": ""}
     except Exception as error:  # most of all: a package is missing
         return {"obs_dim": None, "act_dim": None, "problem": " ".join(str(error).split()) or type(error).__name__}

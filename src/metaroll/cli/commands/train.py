@@ -22,16 +22,6 @@ _YesOrNo = Annotated[bool | None, unset("{True,False}", "as in training")]
 _Engine = Literal["auto", "serial", "process", "ray"]
 _MISSING = "the folder of the run is missing"
 _SECTIONS = ("run", "algorithm", "evaluation")
-_OF_ROUNDS = (
-    *("adaptation_rounds", "episodes_per_round", "adapt_from", "posterior_sampling", "deterministic_exploration"),
-)
-_OF_EVALUATOR = {
-    "episodes": "n_exploration_traj",
-    "adapted_episodes": "n_test_rollouts",
-    "repetitions": "repetitions",
-    **dict(zip(_OF_ROUNDS, _OF_ROUNDS, strict=True)),
-}
-"""Option of ``metaroll evaluate`` -> argument of ``MetaEvaluator``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,31 +84,38 @@ class _ResumeArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _EvaluateArguments:
-    episodes: AsTrained = None
-    """Episodes per task (of an algorithm that adapts: exploration episodes)."""
+class _Adaptation:
+    """How an algorithm that adapts is evaluated."""
+
     adapted_episodes: AsTrained = None
-    """Episodes per task after adaptation (of an algorithm that adapts)."""
-    num_tasks: AsTrained = None
-    """Number of held-out tasks."""
+    """Episodes per task after adaptation."""
     repetitions: AsTrained = None
     """Independent repetitions per task."""
     adaptation_rounds: AsTrained = None
-    """How often exploration episodes are followed by an adaptation (of an algorithm that adapts)."""
+    """How often exploration episodes are followed by an adaptation."""
     episodes_per_round: AsTrained = None
-    """Exploration episodes of each round (of an algorithm that adapts)."""
+    """Exploration episodes of each round."""
     adapt_from: Annotated[Literal["last", "all"] | None, unset("{last,all}", "as in training")] = None
-    """Adapt from the last round's episodes, or from all so far (of an algorithm that adapts)."""
+    """From the second round on, adapt from the last round's episodes, or from all so far."""
     posterior_sampling: _YesOrNo = None
-    """Adapt after every exploration episode, from all so far (of an algorithm that adapts)."""
+    """Adapt after every exploration episode, from all so far."""
     deterministic_exploration: _YesOrNo = None
-    """Explore without noise (of an algorithm that adapts)."""
+    """Explore without noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _EvaluateArguments:
+    episodes: AsTrained = None
+    """Episodes per task (of an algorithm that adapts: exploration episodes)."""
+    num_tasks: AsTrained = None
+    """Number of held-out tasks."""
     seed: AsTrained = None
     """Seed of the evaluation's rollouts."""
     from_epoch: Newest = None
     """Evaluate the agent as it was after this epoch."""
     out: Annotated[str | None, unset("DIR", "the folder of the run")] = None
     """Folder for the results."""
+    adaptation: _Adaptation = field(default_factory=_Adaptation)
     where: _Where = field(default_factory=_Where)
     output: Output = field(default_factory=Output)
 
@@ -241,12 +238,13 @@ def evaluate(arguments: Sequence[str]) -> None:
     from metaroll.cli.experiment.experiments import require_at_least
     from metaroll.cli.runs.sessions import evaluate_run
 
-    options = {name: getattr(given, name) for name in _OF_EVALUATOR if getattr(given, name) is not None}
+    adaptation = {name: value for name, value in vars(given.adaptation).items() if value is not None}
+    counts = {"episodes": given.episodes, "num_tasks": given.num_tasks}
+    counts |= {name: value for name, value in adaptation.items() if type(value) is int}
     with blame_input():
-        counts = {name: value for name, value in options.items() if type(value) is int} | {"num_tasks": given.num_tasks}
         require_at_least({"--" + name.replace("_", "-"): value for name, value in counts.items()}, 1)
         require_at_least({"--seed": given.seed}, 0)
-        changes = _evaluator_changes(config, options)
+        changes = _evaluator_changes(config, given.episodes, adaptation)
         out = folder if given.out is None else _folder(given.out)
         cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
     changes |= {} if given.seed is None else {"seed": given.seed}
@@ -254,19 +252,20 @@ def evaluate(arguments: Sequence[str]) -> None:
     _print_json(summary, given.output)
 
 
-def _evaluator_changes(config: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the evaluator that ``options`` change in those of the run."""
+def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of the evaluator that differ from those of the run; ``given`` are the options of ``_Adaptation``."""
     if not get_algorithm(config["algo"]).adapts:
-        for name in options:
-            if name != "episodes":
-                flag = "--" + name.replace("_", "-")
-                raise UsageError(f"{flag} is for algorithms that adapt; ask for more episodes with --episodes N")
-        return {"num_episodes": options["episodes"]} if options else {}
-    changes = {_OF_EVALUATOR[name]: value for name, value in options.items()}
+        for name in given:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is for algorithms that adapt; ask for more episodes with --episodes N")
+        return {} if episodes is None else {"num_episodes": episodes}
+    changes = {"n_test_rollouts" if name == "adapted_episodes" else name: value for name, value in given.items()}
     values = {**config["evaluation"], **changes}
-    rounds, episodes = values.get("adaptation_rounds"), values.get("episodes_per_round")
-    if rounds is not None and episodes is not None and "episodes" not in options:
-        changes["n_exploration_traj"] = rounds * episodes  # the number of the run is that of its own rounds
+    rounds, per_round = values.get("adaptation_rounds"), values.get("episodes_per_round")
+    if episodes is not None:
+        changes["n_exploration_traj"] = episodes
+    elif rounds is not None and per_round is not None:
+        changes["n_exploration_traj"] = rounds * per_round  # the number of the run is that of its own rounds
     return changes
 
 
