@@ -25,9 +25,17 @@ from typing import Any, Literal
 from packaging.requirements import Requirement
 
 from metaroll.cli.display.consoles import show_findings
+from metaroll.cli.machine import (
+    BACKENDS,
+    MUJOCO_ENV,
+    MUJOCO_GL,
+    Probe,
+    memory,
+    picture_problem,
+    probe_backend,
+    processors,
+)
 from metaroll.cli.options import Output, Switch, parse
-from metaroll.cli.probes import BACKENDS, MUJOCO_ENV, MUJOCO_GL, Probe, picture_problem, probe_backend
-from metaroll.cli.resources import memory, processors
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 

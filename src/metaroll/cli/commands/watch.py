@@ -141,7 +141,7 @@ def _film_run(
     folder: Path, num_tasks: int, first_task: int = 0, from_epoch: int | None = None
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
-    from metaroll.cli.probes import without_screen
+    from metaroll.cli.machine import without_screen
     from metaroll.cli.runs.sessions import restored_run
     from metaroll.training.figures.record_video import record_video, tasks_to_film
 

@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.text import Text
 
 from metaroll.cli.display.consoles import escape, printable
-from metaroll.cli.resources import processors
+from metaroll.cli.machine import processors
 from metaroll.cli.runs.child import Child
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.store import run_folder
