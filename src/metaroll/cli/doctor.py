@@ -39,10 +39,7 @@ from metaroll.cli.options import Output, Switch, parse
 from metaroll.diagnostics.report import TaskCheck as Check
 from metaroll.diagnostics.report import one_line
 
-__all__ = [
-    *("backend_answers", "doctor", "examine", "extra_check", "extras_in_use", "gpu_finding", "guarded"),
-    *("packages_check", "picture_finding"),
-]
+__all__ = ["doctor", "examine"]
 
 _PROBE_S = 10.0
 _WORKER_S = 20.0

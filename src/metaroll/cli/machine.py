@@ -21,8 +21,17 @@ from typing import Any, NamedTuple
 from metaroll.diagnostics.report import one_line
 
 __all__ = [
-    *("BACKENDS", "MUJOCO_ENV", "MUJOCO_GL", "Memory", "Probe", "Processors", "main", "memory", "picture_problem"),
-    *("probe_backend", "processors", "without_screen"),
+    "BACKENDS",
+    "MUJOCO_ENV",
+    "MUJOCO_GL",
+    "Memory",
+    "Probe",
+    "Processors",
+    "memory",
+    "picture_problem",
+    "probe_backend",
+    "processors",
+    "without_screen",
 ]
 
 MUJOCO_ENV = "HalfCheetah-v5"

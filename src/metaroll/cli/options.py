@@ -24,8 +24,22 @@ from metaroll.errors import MetarollError, UnknownNameError
 from metaroll.training.algorithms.options import MISSING, Option
 
 __all__ = [
-    *("AsTrained", "Newest", "Output", "Switch", "UsageError", "asks_for_help", "blame_input", "file_to_write"),
-    *("flags_for", "flags_of", "options_class", "parse", "parse_command", "peek_option", "take_positionals", "unset"),
+    "AsTrained",
+    "Newest",
+    "Output",
+    "Switch",
+    "UsageError",
+    "asks_for_help",
+    "blame_input",
+    "file_to_write",
+    "flags_for",
+    "flags_of",
+    "options_class",
+    "parse",
+    "parse_command",
+    "peek_option",
+    "take_positionals",
+    "unset",
 ]
 
 T = TypeVar("T")

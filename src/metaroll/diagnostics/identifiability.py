@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.data.space_batches import take_rows
+from metaroll.data.space_batches import flatten_batch, take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.report import TaskCheck
 from metaroll.diagnostics.trials import RandomActions, close_env, flat_rows, play_tasks
@@ -172,11 +172,11 @@ class Identifiability:
         space = self._spec.observation_space
         if not space.is_np_flattenable:
             return [None, None, None]
-        rows = [[flat_rows(space, one.observations) for one in rollouts] for rollouts in per_task]
+        rows = [[flatten_batch(space, one.observations) for one in rollouts] for rollouts in per_task]
         cuts = [lambda length: (0, 1), lambda length: (1, length), lambda length: (1 + (length - 1) // 2, length)]
         found: list[list[np.ndarray] | None] = []
         for cut, fewest in zip(cuts, (1, _FEWEST_ROWS, _FEWEST_ROWS), strict=True):
-            tables = [np.concatenate([part[slice(*cut(len(part)))] for part in task]) for task in rows]
+            tables = [np.concatenate([part[slice(*cut(len(part)))] for part in task], dtype=float) for task in rows]
             found.append(tables if min(map(len, tables)) >= fewest else None)
         return found
 

@@ -22,8 +22,15 @@ from metaroll.training.evaluation.evaluation_result import EvaluationResult, Pol
 from metaroll.training.store.files import to_plain
 
 __all__ = [
-    *("closing_panel", "draw_pictures", "evaluation_values", "plain_table", "print_json", "short_number"),
-    *("show_study", "success_values", "with_interval"),
+    "closing_panel",
+    "draw_pictures",
+    "evaluation_values",
+    "plain_table",
+    "print_json",
+    "short_number",
+    "show_study",
+    "success_values",
+    "with_interval",
 ]
 
 _MEANINGS = {

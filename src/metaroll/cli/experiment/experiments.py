@@ -38,8 +38,18 @@ from metaroll.training.store.wandb_logger import WandbLogger, require_wandb
 from metaroll.types import EnvUpdate
 
 __all__ = [
-    *("Experiment", "RunOptions", "build", "build_evaluator", "check_names", "refuse_benchmark", "require_at_least"),
-    *("resolve", "run_options", "split_tasks", "torch_threads", "with_torch_threads"),
+    "Experiment",
+    "RunOptions",
+    "build",
+    "build_evaluator",
+    "check_names",
+    "refuse_benchmark",
+    "require_at_least",
+    "resolve",
+    "run_options",
+    "split_tasks",
+    "torch_threads",
+    "with_torch_threads",
 ]
 
 _BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
