@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from metaroll.cli.resources import memory
+from metaroll.cli.machine import memory
 from metaroll.envs.lookup.entry_points import is_entry_point
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
 from metaroll.envs.lookup.source import make_env
@@ -150,15 +151,12 @@ def _check_device(name: str) -> None:
     """Error unless networks and generators can be made on the device."""
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r} is not there: torch sees no CUDA device; use --device cpu")
-    try:
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("torch sees no CUDA device")
         torch.Generator(device)
         torch.zeros(1, device=device).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = textwrap.shorten(str(error).strip() or type(error).__name__, 100, placeholder=" ...")
         raise ValueError(f"device {name!r} cannot be used here ({reason}); use --device cpu") from error
 
 
@@ -252,6 +250,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     run = config["run"]
     if run["transport"] == "ray":
         check_cluster(run["ray_address"])
+    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
+    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], config)]
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
         seed=run["seed"],
@@ -263,7 +263,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks=tuple(callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
-        loggers=_loggers(config) if run_dir else (),
+        loggers=loggers if run_dir else (),
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
@@ -284,12 +284,6 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
             raise
         raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
-
-
-def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:
-    run = config["run"]
-    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
-    return loggers if run["wandb"] is None else [*loggers, WandbLogger(run["wandb"], config)]
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
