@@ -17,7 +17,7 @@ from metaroll.envs.lookup.entry_points import EntryPointError, is_entry_point, l
 
 # isort: on
 from metaroll.envs.mujoco.library import graphics_trouble
-from metaroll.envs.sims.registration import sim_constructor
+from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, unknown_name
 from metaroll.tasks.updates import layer_with
 
