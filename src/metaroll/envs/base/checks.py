@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import gymnasium
 import numpy as np
 
+from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves
 from metaroll.data.space_batches import action_row, element_at, empty_batch, flat_actions
 from metaroll.types import RolloutPlan, Slots, SlotStep
@@ -104,7 +104,9 @@ class _Kit:
         self.time_limit = self.spec.max_episode_length if time_limit is None else time_limit
         self.num_steps = (self.time_limit or 50) if num_steps is None else num_steps
         self.generator = np.random.default_rng(seed)
-        self.actions = [_random_actions(self.spec.action_space, self.num_steps, self.generator) for _ in plans]
+        space = copy.deepcopy(self.spec.action_space)  # its generator is not to be moved
+        space.seed(seed)
+        self.actions = [[action_row(space, space.sample()) for _ in range(self.num_steps)] for _ in plans]
 
     def check_seed(self) -> None:
         slots = self.make(1)
@@ -126,7 +128,7 @@ class _Kit:
         kept: list[tuple[Any, Any]] = []
         plain = self._roll(len(self.plans), everyone, on_return=lambda what: kept.append((what, copy.deepcopy(what))))
         for what, as_it_was in kept:
-            if not _same(what, as_it_was):
+            if not trees_equal(what, as_it_was):
                 raise ConformanceError(
                     "memory", "an observation, reward or info that was returned changed later; return copies"
                 )
@@ -217,7 +219,7 @@ class _Kit:
         actions = flat_actions(self.spec.action_space, rows)
         handed, mask = copy.deepcopy(actions), active.copy()
         result = env.step(handed, mask)
-        if not (_same(handed, actions) and np.array_equal(mask, active)):
+        if not (trees_equal(handed, actions) and np.array_equal(mask, active)):
             raise ConformanceError("actions", "step changed the actions or the mask that it was given")
         self._check_form(result, len(active))
         for slot, record in records.items():
@@ -229,7 +231,7 @@ class _Kit:
                 record.rewards.append(reward)
                 record.endings.append(ending)
                 record.infos.append(_info_row(result.infos, slot))
-            elif not _same(observation, record.observations[-1]) or reward != 0 or any(ending):
+            elif not trees_equal(observation, record.observations[-1]) or reward != 0 or any(ending):
                 raise ConformanceError(
                     "mask",
                     f"slot {slot} was not active, but its observation, reward ({reward}) or ending {ending} moved",
@@ -244,10 +246,8 @@ class _Kit:
                 raise ConformanceError(
                     "form", f"{name} must be an array of {kind.__name__} of shape ({num_slots},), got {array!r}"
                 )
-        infos = result.infos
-        sizes = (
-            [len(values) for values in infos.values()] if isinstance(infos, Mapping) else [len(infos)]  # type: ignore
-        )
+        infos: Any = result.infos
+        sizes = [len(values) for values in (infos.values() if isinstance(infos, Mapping) else [infos])]
         if any(size != num_slots for size in sizes):
             raise ConformanceError("form", f"infos must have a row for each of the {num_slots} slots, got {sizes}")
 
@@ -267,19 +267,6 @@ class _Kit:
                 )
 
 
-def _random_actions(space: gymnasium.Space, num_steps: int, generator: np.random.Generator) -> list[Any]:
-    """Actions as a policy gives them, row by row."""
-    if isinstance(space, gymnasium.spaces.Box):
-        low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
-        low, high = low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64)
-        return list(generator.uniform(low, high, size=(num_steps, low.size)).astype(space.dtype))
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return list(generator.integers(int(space.n), size=num_steps))
-    own = copy.deepcopy(space)  # its generator is not to be moved
-    own.seed(int(generator.integers(2**31)))
-    return [action_row(own, own.sample()) for _ in range(num_steps)]
-
-
 def _info_row(infos: Any, slot: int) -> dict[str, Any]:
     if isinstance(infos, Mapping):
         return {name: np.array(values[slot]) for name, values in infos.items()}
@@ -293,25 +280,11 @@ def _scribble(what: Any) -> None:
             array.fill(77)
 
 
-def _same(first: Any, second: Any) -> bool:
-    """Whether nested values are equal bit for bit (NaN equals NaN)."""
-    if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(_same(a, b) for a, b in zip(first, second, strict=True))
-    if isinstance(first, np.ndarray | np.generic | float | int):
-        a, b = np.asarray(first), np.asarray(second)
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    try:
-        return bool(first == second)
-    except (TypeError, ValueError):
-        return True  # not comparable: nothing can be said
-
-
 def _compare(expected: Sequence[_Record], found: Sequence[_Record], rule: str, message: str) -> None:
     for number, (a, b) in enumerate(zip(expected, found, strict=True)):
         for name in ("observations", "rewards", "endings", "infos"):
             first, second = getattr(a, name), getattr(b, name)
-            if not _same(first, second):
-                at = next((t for t, pair in enumerate(zip(first, second, strict=False)) if not _same(*pair)), "the end")
+            if not trees_equal(first, second):
+                pairs = enumerate(zip(first, second, strict=False))
+                at = next((t for t, pair in pairs if not trees_equal(*pair)), "the end")
                 raise ConformanceError(rule, f"{message}: {name} of rollout {number} differ from step {at} on")

@@ -10,10 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.data.space_batches import action_element, check_elements, empty_batch, take_rows, write_element
 from metaroll.envs.base.env_state import read_state, state_owner
-from metaroll.envs.base.step_results import own_copy
 from metaroll.errors import ShapeError
 from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotsInfo, SlotStep
@@ -199,7 +198,9 @@ class VectorEnvSlots(Slots):
                     "autoreset mode SAME_STEP has overwritten: let them return copies, or use another autoreset mode"
                 )
             write_element(self._space, self._last, slot, finals[slot], "the final observation")
-            dicts[slot] = {name: own_copy(value) for name, value in (told[slot] or {}).items()} if told else {}
+            dicts[slot] = (
+                {name: own_copy(value, keep_objects=True) for name, value in (told[slot] or {}).items()} if told else {}
+            )
 
 
 def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
@@ -227,7 +228,7 @@ def _as_batch(template: Any, observations: Any) -> Any:
     if template.dtype.hasobject:
         batch = np.full(len(template), None, dtype=object)
         for row, value in enumerate(observations):
-            batch[row] = own_copy(value)
+            batch[row] = own_copy(value, keep_objects=True)
         return batch
     return np.asarray(observations, dtype=template.dtype)
 
@@ -245,5 +246,5 @@ def _info_dicts(infos: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
             continue  # about the batch as a whole
         for slot in np.flatnonzero(present).tolist():
             value = values[slot]
-            dicts[slot][name] = own_copy(value)
+            dicts[slot][name] = own_copy(value, keep_objects=True)
     return dicts
