@@ -131,7 +131,7 @@ class _Walls(_RewardedPoints, TaskSimulator):
         return NextState((following,), np.where(distance < self.radius, norm_of(state[0] - goal) - distance, 0.0))
 
 
-class _DrawnCorners(plane.DrawnPlane, SettableTask):
+class _CornerTasks:
     """Mixin: how much of the plane is drawn, and the tasks of those that look for a corner."""
 
     drawn_reach = 2.75
@@ -147,7 +147,7 @@ class _DrawnCorners(plane.DrawnPlane, SettableTask):
         return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]
 
 
-class _CornersEnv(_DrawnCorners, BatchedEnv, ABC):
+class _CornersEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv, ABC):
     """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
 
     Args:
@@ -199,7 +199,7 @@ class DenseSquaredPointCornersEnv(_CornersEnv):
     own_reward = "dense_squared"
 
 
-class PointMomentumEnv(_DrawnCorners, BatchedEnv):
+class PointMomentumEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv):
     """A point with momentum, whose goal is one of four corners: actions change its velocity.
 
     The sparse reward is ``max(sparse_reward_radius - distance, 0)``.
@@ -223,7 +223,7 @@ class PointMomentumEnv(_DrawnCorners, BatchedEnv):
         super().__init__(_Momentum(type(self), spec, task).rewarded(reward_type, sparse_reward_radius), render_mode)
 
 
-class PointWallsEnv(_DrawnCorners, BatchedEnv):
+class PointWallsEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv):
     """A point behind two round walls, each with a gap, whose goal is one of four corners.
 
     Walls are circles of radius 1 and 2 around the origin. A step from inside a wall to its outside succeeds where it

@@ -72,7 +72,7 @@ class _PointRobot(plane.PointRows, TaskSimulator):
         return NextState((following,), reward, None, None, infos)
 
 
-class _RobotTasks(DrawnPlane, SettableTask):
+class _RobotTasks:
     """Mixin: how it is drawn, and what an oracle does that is told the goal."""
 
     drawn_reach = 1.5
@@ -89,7 +89,7 @@ class _RobotTasks(DrawnPlane, SettableTask):
         return go_to(contexts["goal"], obs)
 
 
-class PointRobotEnv(_RobotTasks, BatchedEnv):
+class PointRobotEnv(_RobotTasks, DrawnPlane, SettableTask, BatchedEnv):
     """A point that starts anywhere in [-1, 1]^2 and is rewarded with minus its distance to the goal.
 
     It never ends; the family's horizon is 20 steps. ``reset(options={"init_state": (x, y)})`` chooses the start.
@@ -112,7 +112,7 @@ class PointRobotEnv(_RobotTasks, BatchedEnv):
         return [{"goal": goal} for goal in as_generator(generator).uniform(-1.0, 1.0, size=(num_tasks, 2))]
 
 
-class SparsePointRobotEnv(_RobotTasks, BatchedEnv):
+class SparsePointRobotEnv(_RobotTasks, DrawnPlane, SettableTask, BatchedEnv):
     """A point that starts in the origin, with goals on the unit half circle.
 
     The reward is dense, for learning; ``info["sparse_reward"]`` is 1 - distance within 0.2 of the goal and 0 elsewhere,

@@ -24,8 +24,14 @@ from metaroll.data.space_batches import (
 )
 from metaroll.envs.base.batching import unwrapped_and_limit
 from metaroll.envs.base.constructors import constructor_of, is_env_instance, make_env
-from metaroll.envs.base.env_state import check_init_state, read_state, state_owner, time_step_of
-from metaroll.envs.base.reset_options import plan_options, wanted_options
+from metaroll.envs.base.env_state import (
+    check_init_state,
+    plan_options,
+    read_state,
+    state_owner,
+    time_step_of,
+    wanted_options,
+)
 from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
 from metaroll.errors import ShapeError, SlotError
 from metaroll.tasks.domain_access import domain_params_of
@@ -126,7 +132,7 @@ class GymSlots(Slots):
 
         ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
         ``state``, and then is in another, has ignored it, which is an error. Wrappers may ask for more of the plan
-        (see ``reset_options``).
+        (see ``env_state``).
 
         Raises:
             SlotError: An environment failed.
