@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,19 +27,17 @@ class RealEnv:
 class _NominalParams:
     """A method that can be called on an instance (a cart-pole with the pole that was chosen) and on the class."""
 
-    def __get__(self, env: SimEnv | None, kind: type[SimEnv]) -> Callable[[], dict[str, float]]:
-        return functools.partial(_nominal_params, kind if env is None else env)
+    def __get__(self, env: SimEnv | None, kind: Any) -> Callable[[], dict[str, float]]:
+        def nominal() -> dict[str, float]:
+            try:
+                own = kind() if env is None else env
+            except TypeError as error:
+                raise TypeError(
+                    f"{kind.__name__} has no nominal domain parameters without arguments ({error}); ask an instance"
+                ) from error
+            return own.model.nominal
 
-
-def _nominal_params(env: Any) -> dict[str, float]:
-    if isinstance(env, type):
-        try:
-            env = env()
-        except TypeError as error:
-            raise TypeError(
-                f"{env.__name__} has no nominal domain parameters without arguments ({error}); ask an instance"
-            ) from error
-    return dict(env.model.nominal)
+        return nominal
 
 
 class SimEnv(BatchedEnv):
