@@ -178,9 +178,9 @@ class TaskFamily:
             maker = ResetTaskMaker(maker, "task" if option is None else option)
             source = _sampler(maker, tasks)
         share = check_test_share(test_share)
-        held_out, *sizes = _sides(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        held_out, train, test = _sides(source, share, test_tasks, num_train_tasks, num_test_tasks)
         limit = limit if horizon is None else horizon
-        return cls(name, maker, *sizes, limit, description, source, share, test_tasks=held_out)
+        return cls(name, maker, train, test, limit, description, source, share, test_tasks=held_out)
 
     @classmethod
     def from_constructors(
@@ -218,8 +218,8 @@ class TaskFamily:
             env = first()
             horizon = EnvSpec.from_env(env).max_episode_length
             close_env(env)
-        held_out, *sizes = _sides(source, share, test_tasks, num_train_tasks, num_test_tasks)
-        return cls(name, first, *sizes, horizon, description, source, share, test_tasks=held_out)
+        held_out, train, test = _sides(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        return cls(name, first, train, test, horizon, description, source, share, test_tasks=held_out)
 
     @property
     def tasks(self) -> TaskSampler:

@@ -324,7 +324,7 @@ class _Acrobot(ClassicSimulator):
         return stacked(parts, len(one), np.float32)
 
     def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
-        dt, half, sixth, fastest_1, fastest_2, *rest = constants
+        (dt, half, sixth, fastest_1, fastest_2), rest = constants[:5], constants[5:]
         torque = actions - 1.0
         here = np.stack(state)
         k1 = _acrobot_slopes(here, torque, rest)

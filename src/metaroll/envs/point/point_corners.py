@@ -20,6 +20,7 @@ from metaroll.envs.point import plane
 from metaroll.envs.point.plane import checked_point, clipped, norm_of, plane_spec, square_start
 from metaroll.envs.point.plane_drawing import Wall
 from metaroll.seeding import as_generator
+from metaroll.tasks.finite_samplers import sample_indices
 
 __all__ = [
     "CORNERS",
@@ -141,10 +142,8 @@ class _CornerTasks:
         cls, num_tasks: int, generator: np.random.Generator | int | None = None
     ) -> list[dict[str, np.ndarray]]:
         """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
-        generator = as_generator(generator)
-        rounds = -(-num_tasks // len(CORNERS))
-        order = np.concatenate([generator.permutation(len(CORNERS)) for _ in range(rounds)]) if rounds else []
-        return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]
+        order = sample_indices(num_tasks, len(CORNERS), False, generator)
+        return [{"goal": CORNERS[i].copy()} for i in order]
 
 
 class _CornersEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv, ABC):

@@ -80,7 +80,7 @@ class InitialStates:
         if self.box is not None:
             box = zip(self.box.low.tolist(), self.box.high.tolist(), uniforms, strict=True)
             return tuple(low + (high - low) * u for low, high, u in box)
-        rows = np.atleast_2d(self.states).tolist()
+        rows = np.atleast_2d(np.asarray(self.states)).tolist()
         chosen = xp.floor(uniforms[0] * len(rows)) if uniforms else xp.zeros_like(like)
         columns = [xp.zeros_like(like) for _ in rows[0]]
         for i, state in enumerate(rows):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from metaroll.envs.base.constructors import register_env
 from metaroll.envs.base.task_family import TaskFamily, register_family
 from metaroll.envs.sims.catalog import SIMS
-from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.tasks.domain_randomizer import DomainRandomizer, params_from_rules
 
 __all__: list[str] = []
 
 
-def _randomizer(env_type: type[SimEnv]) -> DomainRandomizer:
+def _randomizer(env_type: type[Any]) -> DomainRandomizer:
     model = env_type().model
     params = params_from_rules(model.nominal, model.default_ranges)
     return DomainRandomizer(*params, generator=0, env_constructor=env_type)

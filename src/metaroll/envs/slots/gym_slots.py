@@ -123,7 +123,8 @@ class GymSlots(Slots):
         self._envs.keep(kept)
         self._last = take_rows(self._last, kept)
         self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
-        self._steps, self._notes = ([values[slot] for slot in kept] for values in (self._steps, self._notes))
+        self._steps = [self._steps[slot] for slot in kept]
+        self._notes = [self._notes[slot] for slot in kept]
         self.num_slots = len(kept)
         self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
 
