@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from metaroll.cli.machine import memory
-from metaroll.envs.lookup.entry_points import is_entry_point
-from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
+from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 from metaroll.rollouts.single.rollout import rollout

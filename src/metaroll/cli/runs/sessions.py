@@ -18,8 +18,7 @@ from metaroll.cli.options import UsageError, blame_input
 from metaroll.cli.runs.cluster_watch import watched
 from metaroll.cli.runs.run_config import check_same_run, flat_values
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
-from metaroll.envs.lookup.entry_points import is_entry_point
-from metaroll.envs.lookup.registry import get_family, has_family, is_varied
+from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
 from metaroll.errors import SnapshotError
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
