@@ -1,4 +1,4 @@
-"""Rollouts as tables with labeled columns (specs/sampling.md 7.5): robot logs in, data frames out."""
+"""Rollouts as tables with labeled columns: robot logs in, data frames out."""
 
 from __future__ import annotations
 

@@ -35,17 +35,14 @@ def check_epsilon(epsilon: Any) -> float:
 
 
 def cvar_count(n: int, epsilon: float) -> int:
-    """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1.
-
-    specs/sampling.md 2.1.
-    """
+    """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1."""
     return max(1, math.ceil(check_whole("n", n) * check_epsilon(epsilon) - _TOLERANCE))
 
 
 def least_count(min_count: int, epsilon: float) -> int:
     """How many returns to sample, so that their worst share ``epsilon`` holds at least ``min_count``.
 
-    ``ceil(min_count / epsilon)`` (specs/sampling.md 2.2). With fewer, ``min_count`` may be kept as well (of 11 the
+    ``ceil(min_count / epsilon)``. With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).
     """
     number = math.ceil(check_whole("min_count", min_count) / check_epsilon(epsilon) - _TOLERANCE)
@@ -77,7 +74,7 @@ def conditional_value_at_risk(returns: Any, epsilon: float) -> float:
 
 
 def full_set_metrics(returns: Any, lengths: Any) -> dict[str, float]:
-    """Metrics of all sampled rollouts, for logs of a learner that keeps the worst only (specs/sampling.md 2.2).
+    """Metrics of all sampled rollouts, for logs of a learner that keeps the worst only.
 
     Args:
         returns: Undiscounted returns, shape ``(N,)``.

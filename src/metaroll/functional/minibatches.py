@@ -25,7 +25,7 @@ Generator = np.random.Generator | int | Sequence[int] | None
 
 
 def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Generator = None) -> Iterator[list[int]]:
-    """Positions of all samples in random order, batch by batch (specs/sampling.md 5).
+    """Positions of all samples in random order, batch by batch.
 
     Args:
         batch_size: Number of positions in each batch; the last one may hold fewer.
@@ -43,7 +43,7 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
 def gen_ordered_batch_idcs(
     batch_size: int, data_size: int, sorted: bool = True, *, generator: Generator = None
 ) -> Iterator[list[int]]:
-    """Positions of all samples in batches of neighbors (specs/sampling.md 5).
+    """Positions of all samples in batches of neighbors.
 
     Args:
         batch_size: Number of positions in each batch; the last stretch of the data may be shorter.
@@ -62,7 +62,7 @@ def gen_ordered_batch_idcs(
 
 
 def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[Any]]:
-    """The samples in their order, cut into lists (specs/sampling.md 5).
+    """The samples in their order, cut into lists.
 
     Args:
         inp: Samples; taken from as batches are asked for, so it may be endless.
@@ -77,7 +77,7 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
 
 
 def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: Generator = None) -> list[list[Any]]:
-    """The samples cut into lists of neighbors, these in random order (specs/sampling.md 5).
+    """The samples cut into lists of neighbors, these in random order.
 
     Args:
         inp: Samples.

@@ -1,4 +1,4 @@
-"""Sets of policy parameters around a mean, and how far they reach (for hill climbing, specs/sampling.md 18.1)."""
+"""Sets of policy parameters around a mean, and how far they reach (for hill climbing)."""
 
 from __future__ import annotations
 

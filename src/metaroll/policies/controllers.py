@@ -1,4 +1,4 @@
-"""Scripted controllers of the laboratory systems: experts that know the physics (specs/sampling.md 16.5)."""
+"""Scripted controllers of the laboratory systems: experts that know the physics."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Controller(Policy):
 class QubeController(Controller):
     """Swings the Qube's pendulum up by its energy, and holds it upright.
 
-    The gains of specs/sampling.md 16.5 solve the system with the corrected integrator, too. The energy counts the
+    The gains of Pyrado's controller solve the system with the corrected integrator, too. The energy counts the
     pendulum's rotation about its middle alone, and the desired value is set accordingly.
     """
 
@@ -129,7 +129,7 @@ class QubeController(Controller):
 class BallBalancerController(Controller):
     """Tilts the plate toward its middle, in proportion to the ball's place and velocity.
 
-    Gains of 20 rad/m and 5 rad s/m: those of specs/sampling.md 16.5 (3.45 and 2.11) fit a ball that rolls without
+    Gains of 20 rad/m and 5 rad s/m: Pyrado's (3.45 and 2.11) fit a ball that rolls without
     friction. With ``ball_damping`` it creeps to the middle and is still 2 cm away after 5 s. The offsets of the servos'
     angles are taken into account.
     """
@@ -147,8 +147,8 @@ class BallBalancerController(Controller):
 class CartPoleController(Controller):
     """Swings the pole of the cart-pole up by its energy, and holds it upright in the middle of the rail.
 
-    Near upright it is the linear law of specs/sampling.md 16.5, with its gains for the short pole and those of a linear
-    quadratic regulator for a pole of more than 25 cm from hinge to middle. The swing-up is another: the law of 16.5
+    Near upright it is Pyrado's linear law, with its gains for the short pole and those of a linear
+    quadratic regulator for a pole of more than 25 cm from hinge to middle. The swing-up is another: Pyrado's law
     chooses the cart's acceleration by the sign of ``theta_dot * cos(theta)``, but within 45 ms the motor's braking and
     ``combined_damping`` turn a voltage into a speed of the cart, after which the pole is given nothing more, and it
     stays at half of the energy that it needs. So the speed is chosen, by the sign that the time derivative of

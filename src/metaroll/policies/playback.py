@@ -1,4 +1,4 @@
-"""Policies that do not look: recordings, functions of time, nothing, noise (specs/sampling.md 16.5)."""
+"""Policies that do not look: recordings, functions of time, nothing, noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CONTEXT = ("recording", "start")
 
 
 class PlaybackPolicy(ParameterFreePolicy):
-    """Repeats recorded actions, and zeros where a recording is over (specs/sampling.md 16.5).
+    """Repeats recorded actions, and zeros where a recording is over.
 
     A context ``{"recording": k, "start": t}`` of a plan (``start`` may be left out) chooses what its rollout plays.
     Without one, as in ``rollout(env, policy)``, every rollout plays the next recording from its first action, in turns;

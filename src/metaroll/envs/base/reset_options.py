@@ -1,4 +1,4 @@
-"""What of a plan wrappers hear at a reset, beyond its seed (specs/sampling.md 0.4, 16.4).
+"""What of a plan wrappers hear at a reset, beyond its seed.
 
 A wrapper with an attribute ``plan_options`` gets the entries that it names there in the ``options`` of its ``reset``:
 

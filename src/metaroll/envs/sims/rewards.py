@@ -1,4 +1,4 @@
-"""What an error and an action cost, as pure functions of columns (specs/sampling.md 16.6)."""
+"""What an error and an action cost, as pure functions of columns."""
 
 from __future__ import annotations
 

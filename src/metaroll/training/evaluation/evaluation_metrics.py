@@ -79,7 +79,7 @@ def provenance_of(history: Sequence[Sequence[StepSequence]]) -> dict[str, Any]:
 
 
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
-    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
+    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number.
 
     Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
     CompletionRate (share of episodes that the environment ended) and, where the environment reports ``success``,
