@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from metaroll.data.space_batches import element_at, empty_batch, same_kind, write_element
+from metaroll.data.space_batches import empty_batch, same_kind, take_rows, write_element
 from metaroll.types import EnvSpec
 
 __all__ = ["different_spaces", "loose_type", "misfit"]
@@ -28,7 +28,7 @@ def misfit(space: gymnasium.Space, observation: Any) -> str | None:
         write_element(space, batch, 0, observation)
     except (TypeError, ValueError) as error:
         return str(error)
-    for name, part, value in _leaves(space, element_at(space, batch, 0), "observation"):
+    for name, part, value in _leaves(space, take_rows(batch, 0), "observation"):
         if isinstance(part, _ARRAYS) and not isinstance(part, spaces.Box) and not part.contains(value):
             return f"{name} is {value}, its space says {part}"
     return None

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from metaroll.data.data_format import map_leaves
-from metaroll.data.space_batches import action_row, check_elements, element_at, flat_actions
+from metaroll.data.space_batches import action_row, check_elements, flat_actions, take_rows
 from metaroll.policies.parameter_free import ParameterFreePolicy
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import isolated_rng
@@ -250,7 +250,7 @@ class ForeignPolicy(Policy):
             return obs[row].astype(space.dtype).reshape(space.shape)
         if isinstance(obs, np.ndarray) and obs.ndim == 2 and obs.shape[1:] != space.shape:
             return gymnasium.spaces.unflatten(space, obs[row])
-        return element_at(space, obs, row)
+        return take_rows(obs, row)
 
     def _action(self, action: Any) -> Any:
         """The row of a batch of actions (see ``Policy.act``) for what the object returned."""
