@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import gymnasium
@@ -20,7 +19,7 @@ from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
-__all__ = ["INFO_ROWS", "DuckTypedPolicy", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
+__all__ = ["INFO_ROWS", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
 
 INFO_ROWS = "rows"
 """Name of the infos of a foreign policy: an object array of dicts."""
@@ -30,80 +29,24 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     """``policy`` as ``types.Policy``: itself if it is one, else wrapped in one. Nothing else asks what objects can do.
 
     Args:
-        policy: A ``Policy``; an object that has ``noise_dim``, ``noise_kind``, ``width_independent``,
-            ``initial_state``, ``act`` and ``acting_parameters`` without being one; an object with
-            ``get_action(obs) -> (action, infos)``; a torch module or callable ``obs -> action``.
+        policy: A ``Policy``; an object with ``get_action(obs) -> (action, infos)``; a torch module or callable
+            ``obs -> action``.
         env_spec: Spaces of the environment.
+
+    Raises:
+        TypeError: It is none of these.
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an instance, got the class {policy.__name__}; construct it first")
     if isinstance(policy, Policy):
         return policy
-    if all(hasattr(policy, name) for name in _DUCK_MEMBERS):
-        return DuckTypedPolicy(policy)
+    if hasattr(policy, "initial_state") and hasattr(policy, "act"):
+        raise TypeError(f"policy acts as a metaroll.types.Policy: derive {type(policy).__name__} from that class")
     if hasattr(policy, "get_action") or callable(policy):
         return ForeignPolicy(policy, env_spec)
     raise TypeError(
-        f"policy must have act (metaroll.types.Policy) or get_action, or be callable, got {type(policy).__name__}"
+        f"policy must be a metaroll.types.Policy, have get_action, or be callable, got {type(policy).__name__}"
     )
-
-
-_DUCK_MEMBERS = ("noise_dim", "noise_kind", "width_independent", "initial_state", "act", "acting_parameters")
-
-
-class DuckTypedPolicy(Policy):
-    """An object with the members of a policy that does not say that it is one.
-
-    Args:
-        policy: The object. What ``PolicyInfo`` holds may be attributes of it, too.
-    """
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-        known = {field.name: getattr(policy, field.name) for field in fields(PolicyInfo) if hasattr(policy, field.name)}
-        self._info = PolicyInfo(**known)
-
-    @property
-    def info(self) -> PolicyInfo:
-        """What the object's attributes say."""
-        return self._info
-
-    def initial_state(
-        self,
-        contexts: Sequence[Context | None],
-        generators: Sequence[np.random.Generator],
-        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> PolicyState:
-        """What the object's own method returns; it gets ``domain_params`` only if it takes them."""
-        told = (domain_params,) if self._info.takes_domain_params else ()
-        return self.policy.initial_state(contexts, generators, *told)
-
-    def act(
-        self,
-        obs: Any,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
-        """What the object's own method returns."""
-        return self.policy.act(obs, state, noise, deterministic, parameters)
-
-    def acting_parameters(self) -> np.ndarray:
-        """What the object's own method returns."""
-        return self.policy.acting_parameters()
-
-    def plan_context(self) -> Context | None:
-        """What the object's own method returns, if it has one."""
-        own: Any = getattr(self.policy, "plan_context", None)
-        told: Any = own() if callable(own) else None
-        return told
-
-    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
-        """What the object's own method returns, if it has one."""
-        own: Any = getattr(self.policy, "with_actions_taken", None)
-        told: Any = own(state, actions) if callable(own) else state
-        return told
 
 
 class ForeignPolicy(Policy):

@@ -15,7 +15,6 @@ from metaroll.checks import check_number
 from metaroll.errors import DataError
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
-from metaroll.policies.parameters import ParameterLayout
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -176,17 +175,6 @@ class NormalizedPolicy(ActingPolicy):
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As ``policy``, in its units."""
         return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """Own parameters first, then those of ``policy``."""
-        own = ("obs_mean", "obs_scale") if self.normalize_observations else ()
-        return (*own, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return arrays[:2] if self.normalize_observations else [None, None]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import check_number
+from metaroll.checks import check_number, check_whole
 from metaroll.errors import DataError, ShapeError, unknown_name
 from metaroll.policies.parameter_free import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
@@ -38,7 +38,9 @@ class PlaybackPolicy(ParameterFreePolicy):
             raise TypeError(f"no_reset must be a bool, got {no_reset!r}")
         self.no_reset = no_reset
         blank = _blank_action(self.env_spec)
-        self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(_listed(act_recordings))]
+        self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(act_recordings)]
+        if not self._recordings:
+            raise ValueError("act_recordings must hold at least one recording, got none")
         self._lengths = np.array([len(recording) for recording in self._recordings])
         longest = int(self._lengths.max())
         # One more row of zeros: what all that lies beyond an end is looked up in.
@@ -122,11 +124,11 @@ class PlaybackPolicy(ParameterFreePolicy):
         return recording, self._checked_step("context['start']", context.get("start", 0), recording)
 
     def _checked_rec(self, name: str, value: Any) -> int:
-        return _checked_index(name, value, len(self._recordings) - 1, f"of the {len(self._recordings)} recordings")
+        return check_whole(name, np.asarray(value).item(), 0, len(self._recordings) - 1)
 
     def _checked_step(self, name: str, value: Any, recording: int) -> int:
-        length = int(self._lengths[recording])
-        return _checked_index(name, value, length, f"of recording {recording}, which has {length} actions")
+        high = int(self._lengths[recording])
+        return check_whole(f"{name} (of recording {recording})", np.asarray(value).item(), 0, high)
 
 
 class IdlePolicy(ParameterFreePolicy):
@@ -246,13 +248,6 @@ def _blank_action(env_spec: EnvSpec) -> np.ndarray:
     raise TypeError(f"env_spec must have a Box or Discrete space of actions, got {space}")
 
 
-def _listed(act_recordings: Any) -> list[Any]:
-    recordings = list(act_recordings)
-    if not recordings:
-        raise ValueError("act_recordings must hold at least one recording, got none")
-    return recordings
-
-
 def _checked_recording(index: int, recording: Any, blank: np.ndarray) -> np.ndarray:
     is_tensor = hasattr(recording, "detach")
     array = np.array(recording.detach().cpu().numpy() if is_tensor else recording)
@@ -265,13 +260,3 @@ def _checked_recording(index: int, recording: Any, blank: np.ndarray) -> np.ndar
     if not np.isfinite(array).all():
         raise ValueError(f"act_recordings[{index}] must be finite")
     return array if array.dtype.kind == "f" or blank.ndim == 0 else array.astype(np.float64)
-
-
-def _checked_index(name: str, value: Any, highest: int, what: str) -> int:
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    index = int(array.reshape(()))
-    if not 0 <= index <= highest:
-        raise ValueError(f"{name} must be an index from 0 to {highest} {what}, got {index}")
-    return index
