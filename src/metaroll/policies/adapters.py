@@ -14,8 +14,7 @@ from torch import nn
 
 from metaroll.data.data_format import map_leaves
 from metaroll.data.space_batches import action_row, check_elements, flat_actions, take_rows
-from metaroll.policies.parameter_free import ParameterFreePolicy
-from metaroll.policies.parameters import ParameterLayout
+from metaroll.policies.parameters import ParameterFreePolicy, ParameterLayout
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.checks import check_number, check_whole
 from metaroll.errors import DataError, ShapeError, unknown_name
-from metaroll.policies.parameter_free import ParameterFreePolicy
+from metaroll.policies.parameters import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
 __all__ = ["DummyPolicy", "IdlePolicy", "PlaybackPolicy", "TimePolicy"]
