@@ -65,9 +65,10 @@ class ForeignPolicy(Policy):
         self.policy = policy
         self.env_spec = EnvSpec.from_env(env_spec)
         call = policy.get_action if hasattr(policy, "get_action") else policy
-        self._takes_deterministic = _has_parameter(call, "deterministic")
+        self._takes_deterministic = "deterministic" in _parameters(call)
         reset = getattr(policy, "reset", None)
         self._remembers = callable(reset)
+        told = _parameters(reset).values() if self._remembers else ()
         # Two numbers, since one float32 holds 24 random bits, too few to seed each of a million steps differently.
         self._info = PolicyInfo(
             2,
@@ -75,8 +76,8 @@ class ForeignPolicy(Policy):
             structured=True,
             row_by_row=True,
             slow=True,
-            takes_domain_params=callable(reset) and _takes_by_name(reset, "domain_param"),
-            draws=callable(reset),
+            takes_domain_params=any(p.name == "domain_param" or p.kind is p.VAR_KEYWORD for p in told),
+            draws=self._remembers,
         )
         self._layout = ParameterLayout.of(policy) if isinstance(policy, nn.Module) else None
         self._twin: tuple[np.ndarray | None, Any] = (None, None)
@@ -176,7 +177,8 @@ class ForeignPolicy(Policy):
             result = agent(batch, **extra)
         else:
             result = agent(obs, **extra)
-        action, info = result if _is_pair(result) else (result, {})
+        is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+        action, info = result if is_pair else (result, {})
         if action is None:
             raise TypeError(f"{type(agent).__name__} must return an action, got None; is a return missing?")
         if isinstance(action, torch.distributions.Distribution):
@@ -281,31 +283,17 @@ def _seed_from(noise: np.ndarray) -> int:
     return high << 16 | low
 
 
-def _has_parameter(function: Any, name: str) -> bool:
+def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
     try:
-        function = function.forward if isinstance(function, nn.Module) else function
-        return name in inspect.signature(function).parameters
+        return inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
     except (TypeError, ValueError):  # built-ins have no signature
-        return False
-
-
-def _takes_by_name(function: Any, name: str) -> bool:
-    """Whether a call ``function(name=...)`` is understood."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        return {}
 
 
 def _likely(distribution: torch.distributions.Distribution) -> torch.Tensor:
     if isinstance(distribution, torch.distributions.Categorical):
         return distribution.probs.argmax(dim=-1)
     return distribution.mean
-
-
-def _is_pair(result: Any) -> bool:
-    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
 
 
 def _as_rows(infos: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
