@@ -56,7 +56,14 @@ def _space(env_spec: EnvSpec, field: str) -> gymnasium.Space:
 
 
 def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> dict[str, Any]:
-    """Arguments of ``StepSequence`` from a data frame; see ``StepSequence.from_pandas``."""
+    """Arguments of ``StepSequence`` from a data frame; see ``StepSequence.from_pandas``.
+
+    Raises:
+        DataError: A labeled column is missing.
+        ShapeError: Columns are of lengths that do not fit together.
+        TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
+        ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
+    """
     if not hasattr(df, "columns") or not hasattr(df, "iloc"):
         raise TypeError(f"df must be a pandas DataFrame, got {type(df).__name__}")
     if not isinstance(env_spec, EnvSpec):

@@ -277,7 +277,13 @@ class TrajectoryBatch(_TrajectoryBatchFields):
 
     @classmethod
     def concatenate(cls, *batches: TrajectoryBatch) -> TrajectoryBatch:
-        """One batch with the trajectories of all, in order; specs and keys of infos must agree."""
+        """One batch with the trajectories of all, in order; specs and keys of infos must agree.
+
+        Raises:
+            DataError: Keys of infos differ.
+            ShapeError: Arrays do not fit together.
+            ValueError: There is no batch, or their specs differ.
+        """
         if not batches:
             raise ValueError("concatenate needs at least one TrajectoryBatch, got none")
         for i, batch in enumerate(batches[1:], start=1):
@@ -303,6 +309,9 @@ class TrajectoryBatch(_TrajectoryBatchFields):
             env_spec: Spec of their environment.
             paths: Dicts as in ``to_trajectory_list``; instead of ``next_observations`` they may have one more entry in
                 ``observations``, or ``final_observation``.
+
+        Raises:
+            DataError: A path lacks an entry, or does not say where it ended.
         """
         for i, path in enumerate(paths):
             if not any(key in path for key in ("dones", "terminals", "terminated")):
@@ -314,6 +323,10 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         """The batch of several rollouts (concatenations count as all their sub-rollouts).
 
         The last observation of each must be stored: observations have one entry more than rewards.
+
+        Raises:
+            DataError: A last observation is not stored, or keys of infos differ.
+            ValueError: There is no rollout.
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one, got none")

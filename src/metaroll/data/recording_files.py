@@ -40,7 +40,11 @@ _HEADER = "header"
 
 
 def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now."""
+    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+
+    Raises:
+        RecordingError: The header, or an entry of an array of objects, cannot be written.
+    """
     entries = {_HEADER: _from_text(header_text(header))}
     for name, array in arrays.items():
         is_plain = array.dtype.kind != "O"
@@ -61,7 +65,11 @@ def _from_text(text: str) -> np.ndarray:
 
 
 def read_npz(file: BinaryIO, budget: Budget) -> Contents:
-    """Header and arrays of a recording."""
+    """Header and arrays of a recording.
+
+    Raises:
+        RecordingError: It is no recording, is damaged, or takes too much memory.
+    """
     try:
         archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
@@ -102,7 +110,11 @@ _ERRORS = "surrogatepass"  # half characters, which some text holds, are kept
 
 
 def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now."""
+    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+
+    Raises:
+        RecordingError: A CSV file cannot carry a field, or its cells could not be read back.
+    """
     columns, described = _to_columns(header, arrays, ".csv"), header_text(header)
     limit = csv.field_size_limit()  # no cell longer than this can be read back
     for column in columns:
@@ -140,7 +152,11 @@ def _quote(text: str) -> str:
 
 
 def read_csv(file: BinaryIO, budget: Budget) -> Contents:
-    """Header and arrays of a recording."""
+    """Header and arrays of a recording.
+
+    Raises:
+        RecordingError: It is no recording, is damaged, or takes too much memory.
+    """
     text = file.read().decode("utf-8", errors=_ERRORS)
     first, _, body = text.partition("\n")
     if not first.startswith(_MARK):
@@ -198,13 +214,21 @@ _READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
 
 
 def prepare_parquet(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now."""
+    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+
+    Raises:
+        RecordingError: A Parquet file cannot carry a field.
+    """
     table = make_table(_to_columns(header, arrays, ".parquet"), header_text(header))
     return lambda file: write_table(table, file)
 
 
 def read_parquet(file: BinaryIO, budget: Budget) -> Contents:
-    """Header and arrays of a recording."""
+    """Header and arrays of a recording.
+
+    Raises:
+        RecordingError: It is no recording, is damaged, or takes too much memory.
+    """
     reader = ParquetReader(file)
     header = read_header(reader.header, budget)
     columns = _expected_columns(header, reader.num_rows, reader.num_columns, budget)

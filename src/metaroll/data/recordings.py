@@ -122,6 +122,12 @@ def save_rollouts(
 
     Returns:
         Paths of the files, in order.
+
+    Raises:
+        FileExistsError: The folder holds rollouts, and ``overwrite`` is not set.
+        RecordingError: A rollout cannot be written; names it. The folder is as it was before.
+        TypeError: ``rollouts`` is a single one, or holds something else.
+        ValueError: There is none, or no such kind of file.
     """
     if isinstance(rollouts, StepSequence):
         raise TypeError(

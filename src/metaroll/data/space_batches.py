@@ -138,6 +138,10 @@ def flatten_batch(space: gymnasium.Space, batch: Any) -> np.ndarray:
 
     A Box is reshaped (a view where possible), Discrete and MultiDiscrete spaces become one-hot in float32, structures
     the concatenation of their parts (float32 at least). Text and other parts without numbers are left out.
+
+    Raises:
+        ShapeError: The batch is not one of this space.
+        ValueError: A choice lies outside of its space.
     """
     if isinstance(space, spaces.Box) and batch.__class__ is np.ndarray:
         if batch.shape[1:] != space.shape:

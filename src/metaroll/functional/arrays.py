@@ -13,7 +13,7 @@ Array = np.ndarray | torch.Tensor
 
 
 def to_numpy(name: str, data: Any) -> np.ndarray:
-    """Real numbers as an array of the same shape; tensors from any device, without their gradient.
+    """Real numbers as an array of the same shape ``(...)``; tensors from any device, without their gradient.
 
     bfloat16, which NumPy has not, becomes float32.
 
@@ -30,7 +30,7 @@ def to_numpy(name: str, data: Any) -> np.ndarray:
 
 
 def to_flags(name: str, data: Any) -> np.ndarray:
-    """Booleans of the same shape; numbers count where all are 0 or 1.
+    """Booleans of the same shape ``(...)``; numbers count where all are 0 or 1.
 
     Raises:
         TypeError: They are neither booleans nor numbers.
@@ -50,7 +50,7 @@ def like(result: np.ndarray, data: Any, *others: Any) -> Array:
     """``result`` in the floating dtype of ``data`` (for integers the default one), as a tensor if ``data`` is one.
 
     Args:
-        result: Numbers of any shape.
+        result: Numbers of any shape ``(...)``.
         data: What they were computed from: array, tensor, list or number.
         others: More of it; the dtype is then the one that holds all of them.
     """

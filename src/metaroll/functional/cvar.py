@@ -35,7 +35,11 @@ def check_epsilon(epsilon: Any) -> float:
 
 
 def cvar_count(n: int, epsilon: float) -> int:
-    """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1."""
+    """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1.
+
+    Raises:
+        ValueError: ``n`` is below 1, or ``epsilon`` not in (0, 1].
+    """
     return max(1, math.ceil(check_whole("n", n) * check_epsilon(epsilon) - _TOLERANCE))
 
 
@@ -44,6 +48,9 @@ def least_count(min_count: int, epsilon: float) -> int:
 
     ``ceil(min_count / epsilon)``. With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).
+
+    Raises:
+        ValueError: ``min_count`` is below 1, or ``epsilon`` not in (0, 1].
     """
     number = math.ceil(check_whole("min_count", min_count) / check_epsilon(epsilon) - _TOLERANCE)
     while cvar_count(number, epsilon) < min_count:
@@ -69,7 +76,12 @@ def worst_indices(returns: Any, epsilon: float) -> np.ndarray:
 
 
 def conditional_value_at_risk(returns: Any, epsilon: float) -> float:
-    """Mean of the worst share ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all."""
+    """Mean of the worst share ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all.
+
+    Raises:
+        ShapeError: ``returns`` have another shape, or there are none.
+        ValueError: A return is NaN.
+    """
     return float(_checked(returns)[worst_indices(returns, epsilon)].mean())
 
 
@@ -79,6 +91,10 @@ def full_set_metrics(returns: Any, lengths: Any) -> dict[str, float]:
     Args:
         returns: Undiscounted returns, shape ``(N,)``.
         lengths: Numbers of steps, shape ``(N,)``.
+
+    Raises:
+        ShapeError: ``returns`` have another shape, or there are none.
+        ValueError: A return is NaN.
     """
     numbers = _checked(returns)
     return {

@@ -34,6 +34,10 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
 
     Returns:
         Iterator of lists, e.g. ``[0, 3], [2, 1], [4]`` for 2 of 5.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
     order = as_generator(generator).permutation(total).tolist()
@@ -53,6 +57,10 @@ def gen_ordered_batch_idcs(
 
     Returns:
         Iterator of lists: ``[0, 1], [2, 3], [4]`` for 2 of 5, and e.g. ``[2, 3], [0, 1], [4]`` if not ``sorted``.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
     starts = np.arange(0, total, size)
@@ -70,6 +78,10 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
 
     Returns:
         Iterator of lists.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     size = check_whole("batch_size", batch_size)
     samples = iter(inp)
@@ -86,6 +98,10 @@ def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: 
 
     Returns:
         List of lists.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     batches = list(gen_ordered_batches(inp, batch_size))
     return [batches[i] for i in as_generator(generator).permutation(len(batches)).tolist()]

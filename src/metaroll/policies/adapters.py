@@ -246,7 +246,11 @@ class ScriptedPolicy(ParameterFreePolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """The contexts, stacked by name."""
+        """The contexts, stacked by name.
+
+        Raises:
+            ValueError: Contexts have different names.
+        """
         names = set(contexts[0] or {})
         if any(set(context or {}) != names for context in contexts):
             raise ValueError(
@@ -262,7 +266,12 @@ class ScriptedPolicy(ParameterFreePolicy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; without infos."""
+        """See ``types.Policy.act``; without infos.
+
+        Raises:
+            ShapeError: Actions do not fit the space.
+            TypeError: The function returned nothing.
+        """
         actions = self.function(obs, dict(state))
         if actions is None:
             raise TypeError("the function of a ScriptedPolicy must return actions, got None; is a return missing?")

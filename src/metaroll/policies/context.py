@@ -111,7 +111,11 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         return self._context[0]
 
     def reset_belief(self, num_tasks: int = 1, generator: torch.Generator | None = None) -> None:
-        """Back to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); forget the context."""
+        """Back to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); forget the context.
+
+        Raises:
+            ValueError: ``num_tasks`` is below 1.
+        """
         shape = (check_whole("num_tasks", num_tasks), self.latent_dim)
         self.z_means = self.z_means.new_zeros(shape)
         self.z_vars = self.z_vars.new_full(shape, 1.0 if self.use_information_bottleneck else 0.0)
@@ -132,7 +136,11 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         self.z = self.z_means + self.z_vars.sqrt() * noise
 
     def posterior(self, context: torch.Tensor | np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Without bottleneck var 0."""
+        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Without bottleneck var 0.
+
+        Raises:
+            ShapeError: There is no row, or rows have another width.
+        """
         rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
         rows = rows[None] if rows.ndim == 2 else rows
         width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
@@ -151,7 +159,11 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         self.sample_from_belief(generator)
 
     def update_context(self, timestep: Any) -> None:
-        """Append one transition: a ``TimeStep``, or a tuple ``(obs, action, reward[, next_obs])``."""
+        """Append one transition: a ``TimeStep``, or a tuple ``(obs, action, reward[, next_obs])``.
+
+        Raises:
+            ValueError: The tuple has too few parts.
+        """
         if hasattr(timestep, "observation"):
             parts = [timestep.observation, timestep.action, timestep.reward]
             if self.use_next_obs:
@@ -165,7 +177,11 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         self._context.append(torch.as_tensor(row, device=self.z_means.device)[None, None])
 
     def compute_kl_div(self) -> torch.Tensor:
-        """``KL(belief || N(0, 1))``, summed over tasks and entries of z; differentiable after ``infer_posterior``."""
+        """``KL(belief || N(0, 1))``, a scalar, summed over tasks and entries; differentiable after ``infer_posterior``.
+
+        Raises:
+            ValueError: There is no bottleneck.
+        """
         if not self.use_information_bottleneck:
             raise ValueError("there is no KL divergence with use_information_bottleneck=False: z is not random")
         return gaussian_kl_to_standard(self.z_means, self.z_vars)
@@ -204,6 +220,9 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         Returns:
             The inner policy's sample ``(action, mean, log_std, log_prob, pre_tanh)`` with X * b rows, which sees z
             without gradient, and the z of each row ``(X * b, L)`` with gradient to the encoder.
+
+        Raises:
+            ShapeError: Observations and context are not of the same X tasks.
         """
         if obs.ndim != 3 or len(obs) != len(context):
             raise ShapeError(
@@ -247,7 +266,11 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``; parameters and infos are its own."""
+        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``; parameters and infos are its own.
+
+        Raises:
+            ShapeError: Observations have another width.
+        """
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
         rows = np.empty((len(obs), self.obs_dim + self.latent_dim), dtype=np.float32)
@@ -261,7 +284,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         return self._within_bounds(action), _joined(state["z"], inner), infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """As the inner policy, in its units."""
+        """As the inner policy, in its units; ``actions (N, act_dim)``."""
         raw = actions if self._scaling is None else self._scaling.unscaled(actions)
         return _joined(state["z"], self.policy.with_actions_taken(self._inner_state(state), raw))
 
@@ -281,7 +304,11 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
 
     def plan_context(self) -> dict[str, np.ndarray] | None:
-        """The belief of a one-task policy as a plan's context; ``None`` (the prior) if nothing was inferred."""
+        """The belief about one task as a plan's context, ``z_mean (L,)`` and ``z_var (L,)``; ``None`` is the prior.
+
+        Raises:
+            ValueError: It holds the belief of several tasks.
+        """
         if len(self.z_means) != 1:
             raise ValueError(f"a plan holds the belief of one task, this policy holds {len(self.z_means)}")
         mean = self.z_means.detach()[0].cpu().numpy().copy()
@@ -293,7 +320,12 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
     def get_action(
         self, obs: np.ndarray, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Action and infos for one observation under the current z (one task); deterministic: no action noise."""
+        """Action ``(act_dim,)`` and infos for ``obs (obs_dim,)`` under the current z; deterministic means without noise.
+
+        Raises:
+            TypeError: The inner policy remembers.
+            ValueError: It holds the belief of several tasks.
+        """
         if len(self.z) != 1:
             raise ValueError(
                 f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()"

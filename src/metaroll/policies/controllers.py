@@ -51,7 +51,11 @@ class Controller(Policy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """The domain parameters that are believed in, ``{"domain_param": (N, D)}``."""
+        """The domain parameters that are believed in, ``{"domain_param": (N, D)}``.
+
+        Raises:
+            DataError: A rollout does not tell a domain parameter that the formula needs.
+        """
         if self._believed is not None:
             return {"domain_param": np.tile(self._believed, (len(contexts), 1))}
         told = [None] * len(contexts) if domain_params is None else domain_params
@@ -65,7 +69,11 @@ class Controller(Policy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; without infos."""
+        """See ``types.Policy.act``; without infos.
+
+        Raises:
+            ShapeError: Observations have another width.
+        """
         obs = np.asarray(obs, dtype=np.float64)
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             kind = type(self).__name__

@@ -54,7 +54,7 @@ class LastActionPolicy(ActingPolicy):
         return torch.cat([obs, before], dim=-1)
 
     def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
-        """``policy`` along whole rollouts, see ``with_last_actions``."""
+        """``policy`` along whole rollouts ``obs (N, T, obs_dim)``; see ``with_last_actions``."""
         return self.policy(self.with_last_actions(obs, taken))
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

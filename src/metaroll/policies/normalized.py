@@ -135,6 +135,9 @@ class NormalizedPolicy(ActingPolicy):
             contexts: See ``types.Policy``.
             generators: See ``types.Policy``.
             domain_params: Those of each rollout, if they are known.
+
+        Raises:
+            DataError: A domain parameter that ``policy`` must be told is not known.
         """
         state = self.policy.initial_state(contexts, generators)
         if not self.domain_params:
@@ -173,7 +176,7 @@ class NormalizedPolicy(ActingPolicy):
         return self._scaling.scaled(action), state, {**infos, "raw_action": action}
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """As ``policy``, in its units."""
+        """As ``policy``, in its units; ``actions (N, act_dim)``."""
         return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:

@@ -31,7 +31,11 @@ class ParameterLayout:
 
     @classmethod
     def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> ParameterLayout:
-        """Layout of all parameters of ``module``, or of those that are named, in the given order."""
+        """Layout of all parameters of ``module``, or of those that are named, in the given order.
+
+        Raises:
+            ValueError: A name is no parameter of the module.
+        """
         parameters = dict(module.named_parameters())
         chosen = tuple(parameters) if names is None else tuple(names)
         unknown = [name for name in chosen if name not in parameters]
@@ -73,7 +77,11 @@ class ParameterLayout:
         return flat
 
     def assign(self, module: nn.Module, flat: np.ndarray | torch.Tensor) -> None:
-        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimizers stay attached)."""
+        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimizers stay attached).
+
+        Raises:
+            ShapeError: ``flat`` has another length.
+        """
         values = torch.as_tensor(np.array(flat) if isinstance(flat, np.ndarray) else flat).detach()
         if values.ndim != 1:
             raise ShapeError(f"flat must have shape ({self.size},), got {tuple(values.shape)}")

@@ -52,7 +52,7 @@ class PlaybackPolicy(ParameterFreePolicy):
 
     @property
     def act_recordings(self) -> list[np.ndarray]:
-        """The recordings (copies)."""
+        """The recordings ``(T, act_dim)``, or ``(T,)`` of choices (copies)."""
         return [recording.copy() for recording in self._recordings]
 
     @property
@@ -84,7 +84,12 @@ class PlaybackPolicy(ParameterFreePolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """Where rollouts begin, ``recording`` and ``step (N,)``, and whether ``curr_step`` follows: ``own (N,)``."""
+        """Where rollouts begin, ``recording`` and ``step (N,)``, and whether ``curr_step`` follows: ``own (N,)``.
+
+        Raises:
+            DataError: A context does not say which recording.
+            ValueError: Rollouts at once need contexts and have none, or there is no such recording or step.
+        """
         if len(contexts) > 1 and (self.no_reset or len(self._recordings) > 1) and not all(contexts):
             raise ValueError(
                 "rollouts that run at once have no order in which recordings could be played; say with each plan "

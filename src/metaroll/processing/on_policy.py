@@ -217,7 +217,7 @@ def with_domains(data: OnPolicyData, rows: np.ndarray) -> OnPolicyData:
 
 
 def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iterator[list[int]]:
-    """The rollouts of ``order`` in groups of at most ``steps`` steps together, or of one rollout."""
+    """The rollouts ``order`` in groups of at most ``steps`` steps, or of one rollout; ``bounds (R + 1,)`` of all."""
     group: list[int] = []
     size = 0
     for i in order:
