@@ -142,7 +142,7 @@ def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
     Raises:
         RecordingError: They do not fit together.
     """
-    named = set(FLAGS)
+    named: set[str] = set(FLAGS)
     finals: dict[tuple[Any, ...], FinalEntries] = {}
     num_rollouts = len(header["rollout_bounds"] or ()) - 1
 
@@ -172,9 +172,9 @@ def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) 
     if foreign:
         raise RecordingError(f"it holds {foreign[0]!r}, which its header does not name")
     first: dict[str, Any] = {name: fields.pop(name) for name in ("rewards", "observations", "actions")}
+    first |= {name: arrays[name] for name in FLAGS}
     rollout = StepSequence(
         **first,
-        **{name: arrays[name] for name in FLAGS},
         continuous=header["continuous"],
         rollout_bounds=header["rollout_bounds"],
         data_format=header["data_format"],

@@ -320,7 +320,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
     def get_action(
         self, obs: np.ndarray, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Action ``(act_dim,)`` and infos for ``obs (obs_dim,)`` under the current z; deterministic means without noise.
+        """Action ``(act_dim,)`` and infos for ``obs (obs_dim,)`` under the current z; deterministic: without noise.
 
         Raises:
             TypeError: The inner policy remembers.
