@@ -74,12 +74,10 @@ class Helmsman(Policy):
         return np.zeros(0, dtype=np.float32)
 
 
-class Told:
-    """Acts with the gain itself; an object that only looks like a policy."""
+class Told(Policy):
+    """Acts with the gain itself."""
 
-    noise_dim = 0
-    noise_kind = "normal"
-    width_independent = takes_domain_params = True
+    info = PolicyInfo(takes_domain_params=True)
     acting_parameters = Helmsman.acting_parameters
 
     def initial_state(self, contexts, generators, domain_params):

@@ -11,7 +11,7 @@ import numpy as np
 
 from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves
-from metaroll.data.space_batches import action_row, element_at, empty_batch, flat_actions
+from metaroll.data.space_batches import action_row, empty_batch, flat_actions, take_rows
 from metaroll.types import RolloutPlan, Slots, SlotStep
 
 __all__ = ["ConformanceError", "check_slots"]
@@ -181,8 +181,7 @@ class _Kit:
         try:
             first = env.reset(order, [self.plans[plan_of[slot]] for slot in order])
             self._check_observations("reset", first, len(order))
-            space = self.spec.observation_space
-            records = [_Record([element_at(space, first, row)]) for row in order]
+            records = [_Record([take_rows(first, row)]) for row in order]
             on_return(first)
             while True:
                 active = np.array([not r.ended and len(r.rewards) < self.longest for r in records])
@@ -212,7 +211,7 @@ class _Kit:
             raise ConformanceError("actions", "step changed the actions or the mask that it was given")
         self._check_form(result, len(active))
         for slot, record in enumerate(records):
-            observation = element_at(self.spec.observation_space, result.observations, slot)
+            observation = take_rows(result.observations, slot)
             reward = float(result.rewards[slot])
             ending = bool(result.terminated[slot]), bool(result.truncated[slot])
             if active[slot]:

@@ -1,4 +1,4 @@
-"""A point that looks for one of four corners: plainly, with momentum, or through walls (specs/meta.md 7.1).
+"""A point that looks for one of four corners: plainly, with momentum, or through walls.
 
 They come from the code of ProMP (Rothfuss et al. 2019, arXiv:1810.06784). Actions lie in [-1, 1] and are scaled by the
 published bounds of a move, 0.2 or 0.1 per axis. All start near the origin, in [-0.2, 0.2]^2, and never end; the
@@ -231,7 +231,7 @@ class PointWallsEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv):
 
     Note:
         The published code rewards the place where the point would be without the wall, and returns no number where the
-        sparse reward is 0 (Q-48); here the reward is that of the place where the point is.
+        sparse reward is 0; here the reward is that of the place where the point is.
 
     Args:
         goal: Shape ``(2,)``.

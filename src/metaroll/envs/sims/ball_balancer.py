@@ -1,4 +1,4 @@
-"""Quanser's ball balancer: a ball on a plate that two servos tilt (specs/sampling.md 17.6)."""
+"""Quanser's ball balancer: a ball on a plate that two servos tilt."""
 
 from __future__ import annotations
 

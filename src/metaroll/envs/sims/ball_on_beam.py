@@ -1,4 +1,4 @@
-"""A ball that rolls on a beam whose torque is chosen (specs/sampling.md 17.3)."""
+"""A ball that rolls on a beam whose torque is chosen."""
 
 from __future__ import annotations
 

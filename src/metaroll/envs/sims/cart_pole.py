@@ -1,4 +1,4 @@
-"""Quanser's cart-pole: a motor moves a cart with a pole, to balance or to swing up (specs/sampling.md 17.4)."""
+"""Quanser's cart-pole: a motor moves a cart with a pole, to balance or to swing up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated environments: each a system with its task (specs/sampling.md 17)."""
+"""The simulated environments: each a system with its task."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _UPRIGHT = (0.0, math.pi, 0.0, 0.0)
 
 
 class OneMassOscillatorEnv(SimEnv):
-    """A mass on a spring with a damper, to be brought to rest (specs/sampling.md 17.1).
+    """A mass on a spring with a damper, to be brought to rest.
 
     It starts 0.7 m away from where the spring rests; a force moves it, and going further than 1 m costs 1000. Units,
     constants and bounds: docs/simulators.md.
@@ -61,7 +61,7 @@ class OneMassOscillatorEnv(SimEnv):
 
 
 class PendulumEnv(SimEnv):
-    """A rod on a motor that is too weak to lift it at once, to be swung up and held upright (specs/sampling.md 17.2).
+    """A rod on a motor that is too weak to lift it at once, to be swung up and held upright.
 
     It starts at rest, hanging, unless ``init_space`` is given. Units, constants and bounds: docs/simulators.md.
     """
@@ -72,7 +72,7 @@ class PendulumEnv(SimEnv):
 
 
 class BallOnBeamEnv(SimEnv):
-    """A ball to be brought to rest in the middle of a beam (specs/sampling.md 17.3).
+    """A ball to be brought to rest in the middle of a beam.
 
     It starts near one of the ends; a torque tilts the beam, and the episode ends where the ball falls off. Units,
     constants and bounds: docs/simulators.md.
@@ -84,7 +84,7 @@ class BallOnBeamEnv(SimEnv):
 
 
 class QCartPoleStabEnv(SimEnv):
-    """The pole of Quanser's cart-pole, to be held upright (specs/sampling.md 17.4).
+    """The pole of Quanser's cart-pole, to be held upright.
 
     The voltage of a motor moves the cart on its rail; the pole starts within 8 degrees of upright, and the episode ends
     where it is 15 degrees away or the cart is near an end. Units, constants and bounds: docs/simulators.md.
@@ -103,7 +103,7 @@ class QCartPoleStabEnv(SimEnv):
 
 
 class QCartPoleSwingUpEnv(SimEnv):
-    """The pole of Quanser's cart-pole, to be swung up and held upright (specs/sampling.md 17.4).
+    """The pole of Quanser's cart-pole, to be swung up and held upright.
 
     The same system as ``QCartPoleStabEnv`` with the short pole, friction of the cart and steps of 2 ms; the pole starts
     at any angle. Units, constants and bounds: docs/simulators.md.
@@ -124,7 +124,7 @@ class QCartPoleSwingUpEnv(SimEnv):
 
 
 class QQubeSwingUpEnv(SimEnv):
-    """The pendulum of Quanser's Qube, to be swung up and held upright (specs/sampling.md 17.5).
+    """The pendulum of Quanser's Qube, to be swung up and held upright.
 
     The voltage of a motor turns an arm, whose end carries the pendulum (a Furuta pendulum); both start nearly at rest,
     hanging, and the arm's cable lets it turn by 115 degrees. Units, constants and bounds: docs/simulators.md.
@@ -136,7 +136,7 @@ class QQubeSwingUpEnv(SimEnv):
 
 
 class QQubeStabEnv(SimEnv):
-    """The pendulum of Quanser's Qube, to be held upright (specs/sampling.md 17.5).
+    """The pendulum of Quanser's Qube, to be held upright.
 
     The same system as ``QQubeSwingUpEnv``, started within 5 degrees of upright, with steps of 10 ms. Units, constants
     and bounds: docs/simulators.md.
@@ -148,7 +148,7 @@ class QQubeStabEnv(SimEnv):
 
 
 class QBallBalancerEnv(SimEnv):
-    """A ball to be brought to rest in the middle of a plate that two servos tilt (specs/sampling.md 17.6).
+    """A ball to be brought to rest in the middle of a plate that two servos tilt.
 
     The actions are the voltages of the servos; the ball starts on a ring near the edges, and the episode ends where it
     falls off. Units, constants and bounds: docs/simulators.md.
@@ -165,7 +165,7 @@ class QBallBalancerEnv(SimEnv):
 
 
 class CatapultEnv(SimEnv):
-    """A catapult that throws once; the less high, the better (specs/sampling.md 17.7).
+    """A catapult that throws once; the less high, the better.
 
     An episode is one step: the action is how far the spring is stretched, the best is its own elongation, which is a
     domain parameter. Units, constants and bounds: docs/simulators.md.
@@ -180,7 +180,7 @@ class CatapultEnv(SimEnv):
 
 
 class Gaussian2DEnv(SimEnv):
-    """Four draws from a two-dimensional Gaussian, without reward (specs/sampling.md 17.7).
+    """Four draws from a two-dimensional Gaussian, without reward.
 
     Its likelihood is known, so that methods of simulation-based inference can be checked against it: an episode is one
     step, whose action does nothing. Constants and their allowed range: docs/simulators.md.

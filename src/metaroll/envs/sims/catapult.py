@@ -1,4 +1,4 @@
-"""A catapult that throws once, and is to be stretched just so (specs/sampling.md 17.7)."""
+"""A catapult that throws once, and is to be stretched just so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Four draws from a Gaussian in the plane, for checks of simulation-based inference (specs/sampling.md 17.7)."""
+"""Four draws from a Gaussian in the plane, for checks of simulation-based inference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the physics of a simulator is: pure functions of columns (specs/sampling.md 16.2, 17).
+"""What the physics of a simulator is: pure functions of columns.
 
 A *column* is one quantity of all simulations: an array ``(N,)`` of NumPy or torch (any device, with gradients), or a
 plain number. The same formula serves all of them: it only uses Python's operators and the functions of ``xp``, the

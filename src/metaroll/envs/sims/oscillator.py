@@ -1,4 +1,4 @@
-"""One mass on a spring with a damper (specs/sampling.md 17.1)."""
+"""One mass on a spring with a damper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rod that swings about its end, with a motor too weak to lift it at once (specs/sampling.md 17.2)."""
+"""A rod that swings about its end, with a motor too weak to lift it at once."""
 
 from __future__ import annotations
 

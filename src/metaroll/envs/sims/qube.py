@@ -1,4 +1,4 @@
-"""Quanser's Qube: a pendulum on a turning arm (Furuta), to balance or to swing up (specs/sampling.md 17.5)."""
+"""Quanser's Qube: a pendulum on a turning arm (Furuta), to balance or to swing up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is to be done in a simulator: rewards, success, failure, on columns (specs/sampling.md 16.6)."""
+"""What is to be done in a simulator: reward, success, failure and final reward, on columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments whose constants change from rollout to rollout (specs/sampling.md 16.3, 16.4)."""
+"""Environments whose constants change from rollout to rollout."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
 
 
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
-    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
+    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number.
 
     Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
     CompletionRate (share of episodes that the environment ended) and, where the environment reports ``success``,
