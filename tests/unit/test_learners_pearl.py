@@ -446,7 +446,7 @@ def test_rows_hold_the_true_final_observation_and_terminations_only():
     algo = make_pearl(use_next_obs_in_context=True)
     for terminated in (False, True):
         rollout = make_rollout([3], terminated=terminated)
-        algo._buffers.add(0, [rollout], to_context=True)
+        algo._buffers.add([0], [[rollout]], to_context=True)
         rows = algo._buffers.state_dict()["transitions"]["0"]
         drawn = algo._buffers.sample_transitions([0], 400, np.random.default_rng(0))[0]
         batch = algo._layout.split(torch.from_numpy(drawn))
@@ -462,7 +462,7 @@ def test_a_time_limit_at_the_terminal_step_keeps_the_termination():
     algo = make_pearl()
     rollout = make_rollout([3], terminated=True)
     rollout.truncated[-1] = True
-    algo._buffers.add(0, [rollout], to_context=True)
+    algo._buffers.add([0], [[rollout]], to_context=True)
     drawn = algo._buffers.sample_transitions([0], 200, np.random.default_rng(0))
     assert drawn[..., -1].max() == 1.0
 
@@ -500,7 +500,7 @@ def test_a_context_reward_that_is_no_number_is_refused():
     rollout = make_rollout([1])
     rollout.env_infos["sparse_reward"][2] = np.nan
     with pytest.raises(DataError, match=r"'sparse_reward' as reward.* NaN or Inf at step 2"):
-        algo._buffers.add(0, [rollout], to_context=True)
+        algo._buffers.add([0], [[rollout]], to_context=True)
     assert algo._buffers.num_transitions(0) == algo._buffers.num_context(0) == 0
     with pytest.raises(DataError, match="exploration_trajectories holds NaN or Inf at step 2"):
         algo.adapt_policy(algo.get_exploration_policy(), rollout)
@@ -514,7 +514,7 @@ def test_nan_in_a_rollout_is_refused_before_it_enters_the_buffer():
     rollout = make_rollout([1])
     rollout.rewards[3] = np.nan
     with pytest.raises(DataError, match="NaN or Inf at step 3"):
-        algo._buffers.add(0, [rollout], to_context=True)
+        algo._buffers.add([0], [[rollout]], to_context=True)
     assert algo._buffers.num_transitions(0) == 0
 
 
@@ -880,7 +880,7 @@ def test_pearl_acts_within_the_bounds_of_the_environment_and_learns_in_its_own_u
     made = rollout(Wide(), algo.get_exploration_policy(), max_steps=200, seed=0)
     assert Wide.action_space.contains(made.actions[0]) and made.actions[:, 1].min() >= 0.0
     assert made.actions[:, 0].max() > 10.0 and made.actions[:, 0].min() < -10.0 and made.actions[:, 1].max() > 7.0
-    algo._buffers.add(0, [made], to_context=True)
+    algo._buffers.add([0], [[made]], to_context=True)
     kept = algo._buffers.sample_transitions([0], 500, np.random.default_rng(0))[0, :, OBS_DIM : OBS_DIM + ACT_DIM]
     assert np.abs(kept).max() <= 1.0 + 1e-6 and kept[:, 1].min() < -0.5
     seen = algo._buffers.sample_context([0], 500, np.random.default_rng(0))[0, :, OBS_DIM : OBS_DIM + ACT_DIM]

@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.data.data_format import iterate_leaves, map_leaves, to_format
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
+from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
 __all__ = ["RolloutColumns", "Rollouts", "check_reduce", "plan_summary", "reduced_rows"]
@@ -119,9 +120,9 @@ class RolloutColumns:
 class Rollouts(Sequence[StepSequence]):
     """Rollouts in the order of their plans: columns for those who compute, ``StepSequence`` for those who look.
 
-    ``rollouts[i]`` is made anew whenever it is asked for, and its arrays are views of the columns: ``to_list()`` keeps
-    what you change in ``rollout_info``, and a rollout that is kept keeps the memory of all that ran with it
-    (``copy.deepcopy`` of it does not). A slice, ``take`` and ``+`` give rollouts that share the columns.
+    ``rollouts[i]`` is made anew whenever it is asked for, and fills itself with views of the columns when it is looked
+    at first: ``list(rollouts)`` keeps what you change in ``rollout_info``, and a rollout that is kept keeps the memory
+    of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns.
 
     Args:
         parts: Columns that follow one another.
@@ -135,7 +136,6 @@ class Rollouts(Sequence[StepSequence]):
         """The columns of ``rollouts``: nothing is copied where they come from columns and were not looked at.
 
         Raises:
-            ShapeError: A rollout does not hold the observation after its last step.
             TypeError: One is no ``StepSequence``.
         """
         if isinstance(rollouts, Rollouts):
@@ -150,6 +150,11 @@ class Rollouts(Sequence[StepSequence]):
             else:
                 spans.append((part, number, number + 1))
         return cls._of_spans(spans)
+
+    @classmethod
+    def joined(cls, groups: Iterable[Iterable[StepSequence]]) -> Rollouts:
+        """The columns of all groups, one after the other."""
+        return cls._of_spans([span for group in groups for span in cls.of(group)._spans])
 
     @classmethod
     def _of_spans(cls, spans: list[_Span]) -> Rollouts:
@@ -179,14 +184,14 @@ class Rollouts(Sequence[StepSequence]):
         index = int(index) % len(self)
         span = int(np.searchsorted(self._starts, index, side="right")) - 1
         part, first, _ = self._spans[span]
-        return part.rollout(first + index - int(self._starts[span]))
+        return StepSequence._in_columns(part, first + index - int(self._starts[span]))
 
     def __iter__(self) -> Iterator[StepSequence]:
-        return (part.rollout(number) for part, number in self._members())
+        return (StepSequence._in_columns(part, number) for part, number in self._members())
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, Rollouts):
-            return self._of_spans([*self._spans, *other._spans])
+            return self.joined([self, other])
         return [*self, *other] if isinstance(other, Sequence) else NotImplemented
 
     def __radd__(self, other: Any) -> list[StepSequence]:
@@ -197,18 +202,13 @@ class Rollouts(Sequence[StepSequence]):
 
     @property
     def parts(self) -> list[RolloutColumns]:
-        """The columns that follow one another, of all rollouts that ran together."""
-        return [part for part, _, _ in self._spans]
+        """The columns in which these rollouts lie, perhaps among others."""
+        return list({id(part): part for part, _, _ in self._spans}.values())
 
-    def to_list(self, **infos: Any) -> list[StepSequence]:
-        """A list in which each rollout fills itself when it is looked at first.
-
-        Args:
-            **infos: Further entries of ``rollout_info``.
-        """
-        for part in self.parts if infos else ():
-            part.common |= infos
-        return [StepSequence._in_columns(part, number) for part, number in self._members()]
+    def add_info(self, name: str, value: Any) -> None:
+        """Put an entry into ``rollout_info`` of all that ran together with these."""
+        for part in self.parts:
+            part.common[name] = value
 
     def take(self, numbers: Sequence[int] | np.ndarray) -> Rollouts:
         """The rollouts with these numbers, in this order."""
@@ -225,7 +225,7 @@ class Rollouts(Sequence[StepSequence]):
 
     def sorted_by(self, order: np.ndarray) -> Rollouts:
         """The same rollouts, sorted by ``order (N,)``, in columns of their own."""
-        parts = list({id(part): part for part in self.parts}.values())
+        parts = self.parts
         first_of = dict(zip(map(id, parts), itertools.accumulate(map(len, parts), initial=0), strict=False))
         numbers = [first_of[id(part)] + np.arange(first, stop) for part, first, stop in self._spans]
         return Rollouts([_gathered(parts, np.concatenate(numbers)[np.argsort(order, kind="stable")])])
@@ -259,6 +259,10 @@ class Rollouts(Sequence[StepSequence]):
         """Undiscounted return of each rollout, ``(N,)``."""
         rewards, bounds = (self.rewards, self.bounds) if len(self) else (np.zeros(0), np.zeros(1, dtype=np.int64))
         return self._cached("returns", lambda: np.add.reduceat(rewards, bounds[:-1]))
+
+    def discounted_returns(self, gamma: float) -> np.ndarray:
+        """``discounted_return(gamma)`` of each rollout, bit for bit, ``(N,)``."""
+        return np.array([discounted_sum(rewards, gamma) for rewards in self.each("rewards")], dtype=np.float64)
 
     @property
     def terminated(self) -> np.ndarray:
@@ -300,11 +304,13 @@ class Rollouts(Sequence[StepSequence]):
 
         def found() -> Any:
             known = self.parts
-            if not known or name not in _FLAGS and any(name not in part.fields for part in known):
+            if not known or (name not in _FLAGS and any(name not in part.fields for part in known)):
                 all_have = sorted(set.intersection(*(set(part.fields) for part in known))) if known else []
                 raise KeyError(f"not all rollouts have {name!r}; all have {all_have}")
             trees = [
-                part.column(name) if stop - first == len(part) else _cut(part.column(name), part.rows(name, first, stop))
+                part.column(name)
+                if stop - first == len(part)
+                else _cut(part.column(name), part.rows(name, first, stop))
                 for part, first, stop in self._spans
             ]
             if len(trees) == 1:
@@ -332,19 +338,27 @@ class Rollouts(Sequence[StepSequence]):
         return found if default is _NONE else [default if value is _NONE else value for value in found]
 
     def steps_and_final(self, name: str) -> tuple[Any, Any]:
-        """``observations`` (or ``states``) at each step, ``(sum T, ...)``, and after the last step of each, ``(N, ...)``."""
+        """``observations`` or ``states`` at each step ``(sum T, ...)``, and after the last one of each ``(N, ...)``."""
         is_final = np.zeros(int(self.bounds[-1]) + len(self), dtype=bool)
         is_final[self.bounds[1:] + np.arange(len(self))] = True
         column = self.column(name)
         return _cut(column, ~is_final), _cut(column, is_final)
 
+    def require_final_observations(self) -> None:
+        """``ShapeError`` unless every rollout holds the observation after its last step."""
+        if not self.has_column("observations"):
+            raise ShapeError("a rollout must hold the observation after its last step: one more than it has rewards")
+
     def has_column(self, name: str) -> bool:
         """Whether ``column(name)`` is all there is of a field: no rollout lacks it, or has a part of its own."""
-        return all(name in part.fields for part in self.parts) and not self._has_own(name)
+        return not self._has_own(name) and all(name in part.fields for part in self.parts)
 
-    def has_none(self, name: str) -> bool:
-        """Whether no rollout has this field."""
-        return not any(name in part.fields for part in self.parts) and not self._has_own(name)
+    def whole_column(self, name: str) -> Any | None:
+        """``column(name)`` if it is all there is of a field, ``{}`` if no rollout has the field, else ``None``."""
+        if self._has_own(name):
+            return None
+        have = [name in part.fields for part in self.parts]
+        return {} if not any(have) else self.column(name) if all(have) else None
 
     def _has_own(self, name: str) -> bool:
         return any(name in own for part, first, stop in self._spans if part.own for own in part.own[first:stop])
@@ -365,13 +379,9 @@ def _columns_of(rollout: StepSequence) -> RolloutColumns:
     fields: dict[str, Any] = {}
     own: dict[str, Any] = {}
     for name in rollout.data_names:
-        tree = map_leaves(lambda leaf, path: to_format(leaf, "numpy"), rollout.get_data_values(name))
+        values = rollout.get_data_values(name, truncate_last=name == "actions")
+        tree = map_leaves(lambda leaf, path: to_format(leaf, "numpy"), values)
         lengths = {len(leaf) for _, leaf in iterate_leaves(tree)} or {count}
-        if name == "observations" and min(lengths) != count + 1:
-            raise ShapeError(
-                f"a rollout must hold the observation after its last step, got {min(lengths)} observations and {count} "
-                "rewards"
-            )
         (fields if lengths == {count + (name in WITH_FINAL)} else own)[name] = tree
     fields["rewards"] = fields["rewards"].reshape(count)
     info = rollout.rollout_info if isinstance(rollout.rollout_info, Mapping) else {}

@@ -61,6 +61,11 @@ class StepStorage(ABC):
         vars(result)["_place"] = (columns, number)
         return result
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether this is a rollout among others in columns, which has not been looked at."""
+        return self._place is not None
+
     def _fill(self) -> None:
         columns, number = vars(self).pop("_place")
         vars(self).update(vars(columns.rollout(number)))
@@ -137,6 +142,9 @@ class StepStorage(ABC):
     def __getattr__(self, name: str) -> Any:
         # Only reached if there is no such attribute: next_<field> is the successor of a field.
         if self._place is not None:
+            columns, number = self._place
+            if name == "_length":
+                return int(columns.bounds[number + 1] - columns.bounds[number])
             self._fill()
             return getattr(self, name)
         if name.startswith("next_") and name[5:] in vars(self).get("_names", ()):

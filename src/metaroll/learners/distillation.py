@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_number, check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, SnapshotError
 from metaroll.functional.running_moments import Moments, add_rows
@@ -21,7 +22,7 @@ from metaroll.learners.snapshots import load_optimizer_tree, load_or_keep, optim
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalizedPolicy
-from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
+from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec, Policy, Runner
@@ -140,15 +141,15 @@ class Distillation(RLAlgorithm):
         """
         return train_epochs(self, runner)
 
-    def collect(self, runner: Runner) -> list[StepSequence]:
+    def collect(self, runner: Runner) -> Rollouts:
         """The rollouts of one epoch, of the student, or (in the first epochs) of the teacher."""
         actor = self.teacher if self._num_epochs < self.teacher_epochs else None
         steps = self._sizes["steps_per_epoch"]
         if self._variations is None:
-            return list(runner.obtain_samples(runner.step_itr, steps, actor))
+            return Rollouts.of(runner.obtain_samples(runner.step_itr, steps, actor))
         count = self._tasks_per_epoch or -(-steps // self.max_path_length)
         groups = runner.obtain_samples(runner.step_itr, -(-steps // count), actor, self._variations.draw(count))
-        return [rollout for group in groups for rollout in group]
+        return Rollouts.joined(groups)
 
     def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
         """Have the teacher label ``rollouts``, and learn from them and the last ones; what it took and gave.
@@ -156,11 +157,10 @@ class Distillation(RLAlgorithm):
         Raises:
             InvalidValueError: Weights are not finite any more.
         """
-        data = collect_on_policy(rollouts, self.env_spec)
-        taken, labels = (
-            self._own_units(_applied(rollouts, data)),
-            self._own_units(label_actions(self.teacher, data, rollouts)),
-        )
+        found = Rollouts.of(rollouts)
+        data = collect_on_policy(found, self.env_spec)
+        applied = found.column("actions").reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
+        taken, labels = (self._own_units(rows) for rows in (applied, label_actions(self.teacher, data, found)))
         if self._policy.normalize_observations:
             self._moments = add_rows(self._moments, data.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
@@ -268,12 +268,6 @@ class Distillation(RLAlgorithm):
         if isinstance(network, LastActionPolicy):
             rows, network = network.with_last_actions(rows, taken), network.policy
         return network.evaluate_actions(rows, labels)[0]
-
-
-def _applied(rollouts: Sequence[StepSequence], data: OnPolicyData) -> np.ndarray:
-    """Actions as the environment got them, like those of ``data`` in shape and kind."""
-    actions = np.concatenate([np.asarray(rollout.actions).reshape(len(rollout), -1) for rollout in rollouts])
-    return actions.reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
 
 
 def _disagreement(taken: np.ndarray, labels: np.ndarray) -> float:

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from metaroll.checks import check_number, check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import SnapshotError
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
@@ -139,7 +139,7 @@ class EPOpt(RLAlgorithm):
         """
         return train_epochs(self, runner)
 
-    def collect(self, runner: Runner) -> list[StepSequence]:
+    def collect(self, runner: Runner) -> Rollouts:
         """All rollouts of one epoch."""
         return self._learner.collect(runner, self._rollouts_per_epoch)
 
@@ -151,14 +151,13 @@ class EPOpt(RLAlgorithm):
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one rollout, got none")
-        epsilon = self.epsilon
-        returns = np.array([float(rollout.discounted_return(self._return_discount)) for rollout in rollouts])
+        found, epsilon = Rollouts.of(rollouts), self.epsilon
+        returns = found.discounted_returns(self._return_discount)
         # With all of them in their own order, the first epochs are those of the learner alone.
-        kept = list(rollouts) if epsilon == 1.0 else [rollouts[i] for i in worst_indices(returns, epsilon)]
+        kept = found if epsilon == 1.0 else found.take(worst_indices(returns, epsilon))
         metrics = self._learner.update(kept)
         self._num_epochs += 1
-        undiscounted = [float(rollout.undiscounted_return()) for rollout in rollouts]
-        full = full_set_metrics(undiscounted, [len(rollout) for rollout in rollouts])
+        full = full_set_metrics(found.discounted_returns(1.0), found.lengths)
         return {**metrics, **full, "epsilon": epsilon}
 
     def to(self, device: str | torch.device | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_number, check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
@@ -180,7 +181,7 @@ class HillClimbing(RLAlgorithm):
                 f"rollouts must hold a list for each of the {len(self._asked)} sets, with at least one rollout, got "
                 f"lists of {[len(group) for group in rollouts]}"
             )
-        returns = [np.array([float(np.sum(np.asarray(r.rewards))) for r in group]) for group in rollouts]
+        returns = [np.array([each.sum() for each in Rollouts.of(group).each("rewards")]) for group in rollouts]
         scores = np.array([conditional_value_at_risk(each, self.epsilon) for each in returns])
         if not np.isfinite(scores).all():
             raise InvalidValueError(f"the returns of set {int(np.flatnonzero(~np.isfinite(scores))[0])} are not finite")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.types import EnvUpdate, Runner
 
 __all__ = ["KNOWN_EPOCHS", "OnPolicyLearner", "TrainingTasks", "train_epochs"]
@@ -31,11 +31,11 @@ class OnPolicyLearner(Protocol):
         """Task sampler of the evaluations; ``None`` means the environment as it is."""
         ...
 
-    def collect(self, runner: Runner) -> list[StepSequence]:
+    def collect(self, runner: Runner) -> Rollouts:
         """The rollouts of one epoch."""
         ...
 
-    def update(self, rollouts: Sequence[StepSequence]) -> Mapping[str, float]:
+    def update(self, rollouts: Rollouts) -> Mapping[str, float]:
         """Learn from them; numbers for the log, ``return`` among them."""
         ...
 

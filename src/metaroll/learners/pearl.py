@@ -35,7 +35,7 @@ from metaroll.learners.pearl_networks import (
     reinitialized_copy,
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
-from metaroll.policies.context import ContextConditionedPolicy
+from metaroll.policies.context import ContextConditionedPolicy, TaskBelief
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import derive_seed, fresh_seed
@@ -293,9 +293,20 @@ class PEARL(MetaRLAlgorithm):
                 it up: the result uses its networks.
             exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task.
         """
-        rows = context_rows(exploration_trajectories, self._layout, self._config.collection.context_reward_key)
-        adapted = self._view(exploration_policy.context_encoder, exploration_policy.policy)
-        self._infer(adapted, rows[None])
+        return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
+
+    def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
+        """See ``MetaRLAlgorithm``: the contexts of all tasks pass the encoder at once."""
+        rows = [context_rows(batch, self._layout, self._config.collection.context_reward_key) for batch in batches]
+        adapted = [self._view(policy.context_encoder, policy.policy) for policy in policies]
+        if _share_encoder(adapted):
+            with torch.no_grad():
+                beliefs = adapted[0].posterior_of_lists(rows)
+            for policy, mean, variance in zip(adapted, *(part.split(1) for part in beliefs), strict=True):
+                policy.set_belief(mean, variance, self._random.belief())
+        else:
+            for policy, context in zip(adapted, rows, strict=True):
+                self._infer(policy, context[None])
         return adapted
 
     def train(self, runner: Runner) -> float | None:
@@ -498,3 +509,11 @@ class PEARL(MetaRLAlgorithm):
 
     def _to_device(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._device)
+
+
+def _share_encoder(policies: Sequence[Any]) -> bool:
+    """Whether one of the encoders may encode the contexts of all policies: it encodes rows, and all are alike."""
+    if not all(isinstance(policy, TaskBelief) and policy.encodes_rows for policy in policies):
+        return False
+    first, *others = (list(policy.context_encoder.parameters()) for policy in policies)
+    return all(len(own) == len(first) and all(map(torch.equal, own, first)) for own in others)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, unknown_name
 from metaroll.functional.running_moments import Moments, add_rows, no_moments
@@ -258,16 +259,16 @@ class PPO(RLAlgorithm):
         """
         return train_epochs(self, runner)
 
-    def collect(self, runner: Runner, num_rollouts: int | None = None) -> list[StepSequence]:
+    def collect(self, runner: Runner, num_rollouts: int | None = None) -> Rollouts:
         """The rollouts of one epoch: ``steps_per_epoch``, or ``num_rollouts``, each in a variation of its own."""
         steps = self._config.steps_per_epoch if num_rollouts is None else None
         if self._variations is None:
-            return list(runner.obtain_samples(runner.step_itr, steps, num_rollouts=num_rollouts))
+            return Rollouts.of(runner.obtain_samples(runner.step_itr, steps, num_rollouts=num_rollouts))
         count = num_rollouts or self._config.tasks_per_epoch or -(-self._config.steps_per_epoch // self.max_path_length)
         least, exact = (None, 1) if steps is None else (-(-steps // count), None)
         updates = self._variations.draw(count)
         groups = runner.obtain_samples(runner.step_itr, least, env_update=updates, num_rollouts=exact)
-        return [rollout for group in groups for rollout in group]
+        return Rollouts.joined(groups)
 
     def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
         """Improve policy and critic with ``rollouts`` of the present policy; what it took and gave.
@@ -275,6 +276,7 @@ class PPO(RLAlgorithm):
         Raises:
             InvalidValueError: Weights are not finite any more.
         """
+        rollouts = Rollouts.of(rollouts)
         data = self._data_of(rollouts)
         batch, explained = self._prepare(data, rollouts)
         learning_rate = self._config.learning_rate_at(self._num_epochs)

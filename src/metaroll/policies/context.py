@@ -18,6 +18,7 @@ from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import gaussian_kl_to_standard, product_of_gaussians
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import MLP
 from metaroll.policies.parameters import FlatParameters
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
@@ -97,26 +98,55 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 
+    @property
+    def encodes_rows(self) -> bool:
+        """Whether the encoder is known to encode each row by itself: rows of many tasks may pass it together."""
+        return isinstance(self.context_encoder, MLP) and not getattr(self.context_encoder, "recurrent", False)
+
     def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
 
-        Each task's numbers are those that ``posterior`` gives for it alone; without rows they are the prior.
+        Each task's numbers are those that ``posterior`` gives for it alone, up to rounding; without rows they are the
+        prior. Where the encoder ``encodes_rows``, those of all tasks pass it at once.
         """
-        prior_var = 1.0 if self.use_information_bottleneck else 0.0
-        pairs = []
-        for rows in contexts:
-            if len(rows):
-                pairs.append(self.posterior(rows))
-            else:
-                zeros = self.z_means.new_zeros(1, self.latent_dim)
-                pairs.append((zeros, torch.full_like(zeros, prior_var)))
-        if not pairs:
+        if not contexts:
             raise ValueError("contexts must hold the rows of at least one task, got none")
-        return torch.cat([mean for mean, _ in pairs]), torch.cat([var for _, var in pairs])
+        means = self.z_means.new_zeros(len(contexts), self.latent_dim)
+        variances = torch.full_like(means, 1.0 if self.use_information_bottleneck else 0.0)
+        told = [x for x, rows in enumerate(contexts) if len(rows)]
+        rows = [self._as_context(contexts[x]) for x in told]
+        if not told:
+            return means, variances
+        if self.encodes_rows:
+            found = [self._posterior_of_ragged(torch.cat(rows, dim=1), [part.shape[1] for part in rows])]
+        else:
+            found = [self.posterior(part) for part in rows]
+        means[told], variances[told] = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return means, variances
+
+    def _posterior_of_ragged(self, rows: torch.Tensor, lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """``posterior`` of tasks whose rows ``(1, sum of lengths, C)`` follow one another."""
+        encoded = self.context_encoder(rows)[0]
+        counts = torch.tensor(lengths, device=rows.device)[:, None]
+        valid = torch.arange(max(lengths), device=rows.device) < counts
+        means = encoded.new_zeros(*valid.shape, self.latent_dim)
+        means[valid] = encoded[:, : self.latent_dim]
+        if not self.use_information_bottleneck:
+            mean = means.sum(dim=1) / counts
+            return mean, torch.zeros_like(mean)
+        variances = torch.full_like(means, torch.inf)  # a factor that tells nothing
+        variances[valid] = F.softplus(encoded[:, self.latent_dim :])
+        return product_of_gaussians(means, variances)
 
     def infer_posterior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> None:
         """Set the belief to ``posterior(context (X, N, C))`` and draw z from it."""
-        self.z_means, self.z_vars = self.posterior(context)
+        self.set_belief(*self.posterior(context), generator)
+
+    def set_belief(
+        self, means: torch.Tensor, variances: torch.Tensor, generator: torch.Generator | None = None
+    ) -> None:
+        """Set the belief to ``means`` and ``variances (X, L)`` and draw z from it."""
+        self.z_means, self.z_vars = means, variances
         self.sample_from_belief(generator)
 
     def adapt_from_prior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> Self:

@@ -509,7 +509,9 @@ def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:
         return [rollouts]
     group = rollouts.indices % max(count, 1)
     order = np.argsort(group, kind="stable")
-    return [rollouts.take(numbers) for numbers in np.split(order, np.searchsorted(group[order], range(1, count)))][:count]
+    return [rollouts.take(numbers) for numbers in np.split(order, np.searchsorted(group[order], range(1, count)))][
+        :count
+    ]
 
 
 def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:

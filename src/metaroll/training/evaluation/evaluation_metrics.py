@@ -11,6 +11,7 @@ import torch
 
 from metaroll.checks import check_fraction, check_whole
 from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
@@ -166,12 +167,10 @@ def _episodes(batch: Any) -> Iterator[_Episode]:
             infos = {name: values[start:stop] for name, values in batch.env_infos.items()}
             yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
         return
-    for rollout in batch:
-        yield _Episode(
-            _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
-            bool(_array(rollout.terminated).any()),
-            rollout.env_infos if "env_infos" in rollout.data_names else {},
-        )
+    rollouts = Rollouts.of(batch)
+    columns = rollouts.each("rewards"), rollouts.each("terminated"), rollouts.each("env_infos", {})
+    for rewards, terminated, infos in zip(*columns, strict=True):
+        yield _Episode(rewards.astype(np.float64, copy=False), bool(terminated.any()), infos)
 
 
 def _rewards(episode: _Episode, key: str | None) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -159,7 +159,7 @@ class MetaEvaluator(Evaluator):
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         engine = self._engine_for(engine, policies[0])
-        history: list[list[StepSequence]] = [[] for _ in policies]
+        history = [Rollouts()] * len(policies)
         quiet = self._quiet_exploration(algo)
         for episodes in self._rounds(num_adapted):
             if episodes.start:
@@ -189,7 +189,7 @@ class MetaEvaluator(Evaluator):
             engine: As in ``evaluate``.
         """
         engine = self._engine_for(engine, policies[0])
-        history: list[list[StepSequence]] = [[] for _ in policies]
+        history = [Rollouts()] * len(policies)
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
         return self._returns(history)
 
@@ -217,9 +217,7 @@ class MetaEvaluator(Evaluator):
         episodes = range(self.n_exploration_traj + num_adapted)
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
-    def adapted(
-        self, algo: MetaRLAlgorithm, policies: Sequence[Any], history: Sequence[Sequence[StepSequence]]
-    ) -> list[Any]:
+    def adapted(self, algo: MetaRLAlgorithm, policies: Sequence[Any], history: Sequence[Rollouts]) -> list[Any]:
         """Policies of all cells, adapted to the episodes so far as the protocol has it.
 
         Args:
@@ -257,7 +255,7 @@ class MetaEvaluator(Evaluator):
         return RolloutEngine(self.draw()[0], policy)
 
     def _result(
-        self, algo: MetaRLAlgorithm, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]]
+        self, algo: MetaRLAlgorithm, updates: Sequence[EnvUpdate], history: Sequence[Rollouts]
     ) -> EvaluationResult:
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
@@ -267,7 +265,7 @@ class MetaEvaluator(Evaluator):
             task_names=self.test_task_names or [f"task {i}" for i in range(len(updates))],
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
             reward_key=self.return_reward_key,
-            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
             metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
             prefix=self.prefix,
             provenance=provenance_of(history),
@@ -300,7 +298,7 @@ def fresh_policies(algo: MetaRLAlgorithm, count: int, seed: int) -> list[Any]:
 def adapt_policies(
     algo: MetaRLAlgorithm,
     policies: Sequence[Any],
-    history: Sequence[Sequence[StepSequence]],
+    history: Sequence[Rollouts],
     update: EnvUpdate,
     seed: int,
     *,

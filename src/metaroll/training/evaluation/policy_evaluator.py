@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, final
 
 from metaroll.checks import check_whole
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.tasks.task_sampler import TaskSampler
@@ -78,7 +78,7 @@ class PolicyEvaluator(Evaluator):
         algo = as_algorithm(algo)
         tasks = [update.task for update in self.prepare(algo)] or [None]
         limit = self._step_limit(algo)
-        history: list[list[StepSequence]] = [[] for _ in tasks]
+        history = [Rollouts()] * len(tasks)
         episodes = range(self.num_episodes)
         self._run_round(self._engine_for(engine, algo.policy), [algo.policy] * len(tasks), history, episodes, limit)
         self._num_evaluations += 1
@@ -87,7 +87,7 @@ class PolicyEvaluator(Evaluator):
             tasks=tasks,
             task_names=[f"task {i}" for i in range(len(tasks))],
             reward_key=self.return_reward_key,
-            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
             metrics=self._metrics(history, algo.discount),
             prefix=self.prefix,
             rollouts=history if keep_rollouts else None,

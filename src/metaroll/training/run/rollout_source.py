@@ -11,6 +11,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import RLAlgorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.local_sampler import LocalSampler
@@ -229,7 +230,7 @@ class RolloutSource:
             explorer = self._new_explorer(numbers)
         explorer.seed = seed  # that of a restored run may be another one
         result = explorer.sample(param_sets, eval=deterministic, number=counter)
-        return [sample.rollouts for sample in result]
+        return [Rollouts.of(sample.rollouts) for sample in result]
 
     def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
         if self._explorer is not None:
