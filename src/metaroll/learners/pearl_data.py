@@ -24,7 +24,7 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
-from metaroll.learners.pearl_config import CollectionConfig
+from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.policies.scaling import ActionScaling
 from metaroll.processing.on_policy import rollout_groups
 from metaroll.types import Context, EnvSpec, EnvUpdate, Runner
@@ -236,21 +236,20 @@ def context_rows(trajectories: Any, layout: RowLayout, context_reward_key: str |
 
 
 def check_memory(
-    num_tasks: int,
-    config: CollectionConfig,
+    config: PEARLConfig,
     layout: RowLayout,
     num_epochs: int | None = None,
     memory_limit: int | None = None,
 ) -> int:
-    """Bytes that the buffers of ``num_tasks`` tasks take after ``num_epochs`` epochs (``None``: when full), at most.
+    """Bytes that the buffers of all train tasks take after ``num_epochs`` epochs (``None``: when full), at most.
 
     Raises:
         ValueError: That exceeds ``memory_limit``.
     """
-    capacity = config.replay_buffer_size
+    capacity, num_tasks = config.replay_buffer_size, config.num_train_tasks
     collected, context = None, None
     if num_epochs is not None:
-        collected, context = config.most_transitions(num_tasks, num_epochs), config.most_context(num_tasks)
+        collected, context = config.most_transitions(num_epochs), config.most_context()
     needed = memory_estimate(num_tasks, capacity, layout.width, num_rows=collected)
     needed += memory_estimate(num_tasks, capacity, layout.context_width, num_rows=context)
     if memory_limit is not None and needed > memory_limit:
@@ -396,7 +395,7 @@ class PEARLCollector:
         self,
         updates: Sequence[EnvUpdate],
         buffers: TaskBuffers,
-        config: CollectionConfig,
+        config: PEARLConfig,
         posterior: Callable[[Sequence[int]], list[Context]],
     ) -> None:
         self._updates = updates
