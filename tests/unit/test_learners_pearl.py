@@ -896,3 +896,47 @@ def test_an_inner_policy_that_scales_by_itself_is_refused():
     space = gymnasium.spaces.Box(-1.0, 1.0, (OBS_DIM + LATENT_DIM,))
     with pytest.raises(ValueError, match="augment_env_spec"):
         make_pearl(env_spec=wide, inner_policy=TanhGaussianMLPPolicy(EnvSpec(space, wide.action_space), (8,)))
+
+
+def test_many_tasks_are_adapted_to_with_one_forward_of_the_encoder(monkeypatch):
+    """Contexts of other lengths in each task; beliefs are those of the loop up to rounding."""
+    algo = trained()
+    batches = [[make_rollout([task, k], 2 + task, task) for k in range(1 + task % 3)] for task in range(5)]
+    one_by_one = [algo.adapt_policy(algo.get_exploration_policy(), batch) for batch in batches]
+    calls: list[tuple[int, ...]] = []
+    forward = MLPEncoder.forward
+    monkeypatch.setattr(MLPEncoder, "forward", lambda self, x: (calls.append(tuple(x.shape)), forward(self, x))[1])
+    together = algo.adapt_policies([algo.get_exploration_policy() for _ in batches], batches)
+    assert calls == [(1, sum(len(rollout) for batch in batches for rollout in batch), CONTEXT_DIM)]
+    for one, other in zip(one_by_one, together, strict=True):
+        assert np.array_equal(one.acting_parameters(), other.acting_parameters())
+        for name, value in one.plan_context().items():
+            np.testing.assert_allclose(other.plan_context()[name], value, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(other.z, one.z)
+
+
+def test_tasks_whose_policies_differ_are_adapted_to_one_by_one():
+    algo, other = trained(), trained()
+    batch = [make_rollout([1])]
+    strange = other.get_exploration_policy()
+    with torch.no_grad():
+        for parameter in strange.context_encoder.parameters():
+            parameter.mul_(2.0)
+    found = algo.adapt_policies([algo.get_exploration_policy(), strange], [batch, batch])
+    assert not np.allclose(found[0].plan_context()["z_mean"], found[1].plan_context()["z_mean"])
+
+
+def test_rows_are_written_over_the_end_of_the_ring_and_in_several_turns():
+    """Two paths that do not fit together, and one that begins anew: the same rows as path by path."""
+    algo = make_pearl(replay_buffer_size=7, max_path_length=5)
+    rollouts = [make_rollout([k], length) for k, length in enumerate((5, 4, 3, 2))]
+    steps = algo._buffers.add([1, 2], [rollouts, []], to_context=True)
+    one_by_one = make_pearl(replay_buffer_size=7, max_path_length=5)
+    for one in rollouts:
+        one_by_one._buffers.add([1], [[one]], to_context=True)
+    assert steps == [14, 0]
+    assert same_tree(algo._buffers.state_dict(), one_by_one._buffers.state_dict())
+    rows = algo._buffers.state_dict()["transitions"]["1"]["data"]["transitions"]
+    for place, path, step in ((2, 2, 0), (4, 2, 2), (5, 3, 0), (6, 3, 1)):  # rows 9, 11, 12, 13 of 14
+        assert np.array_equal(rows[place][:OBS_DIM], rollouts[path].observations[step])
+        assert np.array_equal(rows[place][-1 - OBS_DIM : -1], rollouts[path].observations[step + 1])
