@@ -16,6 +16,7 @@ from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import gaussian_kl_to_standard, product_of_gaussians
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import MLP
 from metaroll.policies.parameters import FlatParameters
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
@@ -141,21 +142,70 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         Raises:
             ShapeError: There is no row, or rows have another width.
         """
-        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
-        rows = rows[None] if rows.ndim == 2 else rows
-        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
-        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
-            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
-        encoded = self.context_encoder(rows)
+        encoded = self.context_encoder(self._as_context(context))
         if not self.use_information_bottleneck:
             mean = encoded.mean(dim=1)
             return mean, torch.zeros_like(mean)
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 
+    def _as_context(self, context: torch.Tensor | np.ndarray) -> torch.Tensor:
+        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
+        rows = rows[None] if rows.ndim == 2 else rows
+        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
+        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
+            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
+        return rows
+
+    @property
+    def encodes_rows(self) -> bool:
+        """Whether the encoder is known to encode each row by itself: rows of many tasks may pass it together."""
+        return isinstance(self.context_encoder, MLP) and not getattr(self.context_encoder, "recurrent", False)
+
+    def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
+
+        Each task's numbers are those that ``posterior`` gives for it alone, up to rounding; without rows they are the
+        prior. Where the encoder ``encodes_rows``, those of all tasks pass it at once.
+        """
+        if not contexts:
+            raise ValueError("contexts must hold the rows of at least one task, got none")
+        means = self.z_means.new_zeros(len(contexts), self.latent_dim)
+        variances = torch.full_like(means, 1.0 if self.use_information_bottleneck else 0.0)
+        told = [x for x, rows in enumerate(contexts) if len(rows)]
+        rows = [self._as_context(contexts[x]) for x in told]
+        if not told:
+            return means, variances
+        if self.encodes_rows:
+            found = [self._posterior_of_ragged(torch.cat(rows, dim=1), [part.shape[1] for part in rows])]
+        else:
+            found = [self.posterior(part) for part in rows]
+        means[told], variances[told] = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return means, variances
+
+    def _posterior_of_ragged(self, rows: torch.Tensor, lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """``posterior`` of tasks whose rows ``(1, sum of lengths, C)`` follow one another."""
+        encoded = self.context_encoder(rows)[0]
+        counts = torch.tensor(lengths, device=rows.device)[:, None]
+        valid = torch.arange(max(lengths), device=rows.device) < counts
+        means = encoded.new_zeros(*valid.shape, self.latent_dim)
+        means[valid] = encoded[:, : self.latent_dim]
+        if not self.use_information_bottleneck:
+            mean = means.sum(dim=1) / counts
+            return mean, torch.zeros_like(mean)
+        variances = torch.full_like(means, torch.inf)  # a factor that tells nothing
+        variances[valid] = F.softplus(encoded[:, self.latent_dim :])
+        return product_of_gaussians(means, variances)
+
     def infer_posterior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> None:
         """Set the belief to ``posterior(context (X, N, C))`` and draw z from it."""
-        self.z_means, self.z_vars = self.posterior(context)
+        self.set_belief(*self.posterior(context), generator)
+
+    def set_belief(
+        self, means: torch.Tensor, variances: torch.Tensor, generator: torch.Generator | None = None
+    ) -> None:
+        """Set the belief to ``means`` and ``variances (X, L)`` and draw z from it."""
+        self.z_means, self.z_vars = means, variances
         self.sample_from_belief(generator)
 
     def update_context(self, timestep: Any) -> None:
