@@ -226,10 +226,6 @@ class Rollouts(Sequence[StepSequence]):
         """The same rollouts, sorted by ``order (N,)``."""
         return Rollouts([_gathered(self._parts, np.argsort(order, kind="stable"))])
 
-    def take(self, numbers: Sequence[int] | np.ndarray) -> list[StepSequence]:
-        """The rollouts with these numbers ``(K,)``."""
-        return [self[int(number)] for number in numbers]
-
     def _has_own(self, name: str) -> bool:
         return any(name in entry for part in self._parts for entry in part.own or ())
 
