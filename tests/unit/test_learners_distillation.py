@@ -27,7 +27,7 @@ from metaroll.seeding import torch_generator
 from metaroll.tasks.distributions import BernoulliDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan
 

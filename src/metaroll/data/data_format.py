@@ -6,6 +6,7 @@ A *tree* is an array, or a dict or tuple of trees. Dicts and tuples are structur
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ __all__ = [
 Array = np.ndarray | torch.Tensor
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
+_FREQUENT = frozenset((float, bool, int, str, type(None), np.float64, np.float32, np.bool_))
 
 
 def check_data_format(data_format: str) -> str:
@@ -229,28 +231,32 @@ def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
         raise ShapeError(f"cannot concatenate pieces of shapes {shapes}: {error}") from error
 
 
-def own_copy(value: Any) -> Any:
+def own_copy(value: Any, *, keep_objects: bool = False) -> Any:
     """``value`` in memory of its own: arrays, tensors and containers are copied with all that they hold.
 
-    Objects that cannot be copied are kept as they are.
+    Objects that cannot be copied are kept as they are; so are all that are no containers, with ``keep_objects``.
     """
+    if type(value) in _FREQUENT:
+        return value
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.copy()
-    if value is None or isinstance(value, _SCALARS):
+    if isinstance(value, _SCALARS):
         return value
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) is dict:
-        return {key: own_copy(item) for key, item in value.items()}
+        return {key: own_copy(item, keep_objects=keep_objects) for key, item in value.items()}
     if type(value) is list:
-        return [own_copy(item) for item in value]
+        return [own_copy(item, keep_objects=keep_objects) for item in value]
     if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
-        return new_tuple(type(value), [own_copy(item) for item in value])
+        return new_tuple(type(value), [own_copy(item, keep_objects=keep_objects) for item in value])
     if type(value) is np.ndarray:
         copied = np.empty(value.shape, dtype=object) if value.dtype == object else value.copy()
         for index in np.ndindex(value.shape) if value.dtype == object else ():
             copied[index] = own_copy(value[index])
         return copied
+    if keep_objects and not isinstance(value, np.ndarray | Mapping | list | set | bytearray | deque):
+        return value
     try:
         return copy.deepcopy(value)
     except Exception:

@@ -1,12 +1,9 @@
-"""The simulated environments: each a system with its task.
-
-Their ids stand in ``registration.SIMS``.
-"""
+"""The simulated environments: each a system with its task."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaroll.envs.sims.ball_balancer import BallBalancerModel
 from metaroll.envs.sims.ball_on_beam import BallOnBeamModel
@@ -16,11 +13,20 @@ from metaroll.envs.sims.gaussian_2d import Gaussian2DModel
 from metaroll.envs.sims.oscillator import OscillatorModel
 from metaroll.envs.sims.pendulum import PendulumModel
 from metaroll.envs.sims.qube import QubeModel
-from metaroll.envs.sims.rewards import ExpQuadrErr, QuadrErr, ScaledExpQuadrErr
 from metaroll.envs.sims.sim_env import SimEnv
-from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, LowestHeightTask, NoTask, RadiallySymmDesStateTask
+from metaroll.envs.sims.tasks import (
+    DesStateTask,
+    ExpQuadrErr,
+    FinalRewTask,
+    LowestHeightTask,
+    NoTask,
+    QuadrErr,
+    RadiallySymmDesStateTask,
+    ScaledExpQuadrErr,
+)
 
 __all__ = [
+    "SIMS",
     "BallOnBeamEnv",
     "CatapultEnv",
     "Gaussian2DEnv",
@@ -31,6 +37,8 @@ __all__ = [
     "QCartPoleSwingUpEnv",
     "QQubeStabEnv",
     "QQubeSwingUpEnv",
+    "SimEntry",
+    "sim_constructor",
 ]
 
 _UPRIGHT = (0.0, math.pi, 0.0, 0.0)
@@ -180,3 +188,39 @@ class Gaussian2DEnv(SimEnv):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(Gaussian2DModel(), NoTask(), **options)
+
+
+class SimEntry(NamedTuple):
+    """A simulated environment.
+
+    Attributes:
+        id: In Gymnasium's registry.
+        short_name: For command lines and configurations.
+        env_type: Its class.
+        description: One line.
+    """
+
+    id: str
+    short_name: str
+    env_type: type[Any]
+    description: str
+
+
+SIMS = (
+    SimEntry("metaroll/OneMassOscillator-v0", "omo", OneMassOscillatorEnv, "a mass on a spring, brought to rest"),
+    SimEntry("metaroll/Pendulum-v0", "pend", PendulumEnv, "swing-up of a pendulum with a weak motor"),
+    SimEntry("metaroll/BallOnBeam-v0", "bob", BallOnBeamEnv, "a ball on a beam, brought to rest in the middle"),
+    SimEntry("metaroll/QCartPoleStab-v0", "qcp-st", QCartPoleStabEnv, "Quanser's cart-pole, held upright"),
+    SimEntry("metaroll/QCartPoleSwingUp-v0", "qcp-su", QCartPoleSwingUpEnv, "Quanser's cart-pole, swung up"),
+    SimEntry("metaroll/QQubeStab-v0", "qq-st", QQubeStabEnv, "Quanser's Qube, held upright"),
+    SimEntry("metaroll/QQubeSwingUp-v0", "qq-su", QQubeSwingUpEnv, "Quanser's Qube, swung up"),
+    SimEntry("metaroll/QBallBalancer-v0", "qbb", QBallBalancerEnv, "a ball on a plate that two servos tilt"),
+    SimEntry("metaroll/Catapult-v0", "cata", CatapultEnv, "a catapult that throws once"),
+    SimEntry("metaroll/Gaussian2D-v0", "2dg", Gaussian2DEnv, "draws from a Gaussian, for checks of inference"),
+)
+_BY_NAME = {name: entry.env_type for entry in SIMS for name in (entry.id, entry.short_name)}
+
+
+def sim_constructor(name: str) -> type[Any] | None:
+    """The class with this id or short name; ``None`` for any other name."""
+    return _BY_NAME.get(name)
