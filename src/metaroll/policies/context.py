@@ -78,18 +78,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
                 f"policy must act in [-1, 1] where an action_space is given, got {policy.env_spec.action_space}; build "
                 "it from the spec that the algorithm's augment_env_spec returns"
             )
-        if self.obs_dim < 0:
-            raise ValueError(
-                f"latent_dim must be part of the inner policy's observation of "
-                f"{self.env_spec.obs_dim} numbers (obs and z), got {self.latent_dim}"
-            )
-        width = getattr(self.context_encoder, "output_dim", None)
-        expected = self.latent_dim * (2 if self.use_information_bottleneck else 1)
-        if width is not None and width != expected:
-            raise ValueError(
-                f"context_encoder must put out {expected} numbers (latent_dim={self.latent_dim}, "
-                f"use_information_bottleneck={self.use_information_bottleneck}), got {width}"
-            )
+        _check_widths(self)
         self._generator = torch_generator(fresh_seed() if seed is None else seed)
         self._context: list[torch.Tensor] = []
         for name in _BELIEF:
@@ -304,7 +293,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         """
         z = np.empty((len(contexts), self.latent_dim), dtype=np.float32)
         for row, context, generator in zip(z, contexts, generators, strict=True):
-            row[...] = self._draw_z(context, generator)
+            row[...] = _draw_z(self, context, generator)
         inner = self.policy.initial_state(contexts, generators, domain_params)
         return _joined(z, inner)
 
@@ -329,18 +318,14 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         if len(state) == 1:
             action, _, infos = self.policy.act(rows, {}, noise, deterministic, parameters)
             return self._within_bounds(action), state, infos
-        inner = self._inner_state(state)
+        inner = _inner_state(state)
         action, inner, infos = self.policy.act(rows, inner, noise, deterministic, parameters)
         return self._within_bounds(action), _joined(state["z"], inner), infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As the inner policy, in its units; ``actions (N, act_dim)``."""
         raw = actions if self._scaling is None else self._scaling.unscaled(actions)
-        return _joined(state["z"], self.policy.with_actions_taken(self._inner_state(state), raw))
-
-    @staticmethod
-    def _inner_state(state: PolicyState) -> PolicyState:
-        return {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
+        return _joined(state["z"], self.policy.with_actions_taken(_inner_state(state), raw))
 
     def _within_bounds(self, action: np.ndarray) -> np.ndarray:
         return action if self._scaling is None else self._scaling.scaled(action)
@@ -391,31 +376,51 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         action, _, infos = self.act(flat, state, noise, deterministic)
         return action[0], {name: value[0] for name, value in infos.items()}
 
-    # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _draw_z(self, context: Context | None, generator: np.random.Generator) -> np.ndarray:
-        if context is not None and "z" in context:
-            return self._row(context, "z")
-        if context is not None and "z_mean" in context:
-            mean, var = self._row(context, "z_mean"), self._row(context, "z_var")
-            if not (var >= 0).all():
-                raise ValueError(f"context['z_var'] must not be negative, got {var}")
-        elif not context:
-            mean = np.zeros(self.latent_dim, dtype=np.float32)
-            var = np.ones_like(mean)
-        else:
-            raise ValueError(f"context must hold 'z', or 'z_mean' and 'z_var', or be None, got {sorted(context)}")
-        if not self.use_information_bottleneck:
-            return mean
-        return mean + np.sqrt(var) * generator.standard_normal(self.latent_dim, dtype=np.float32)
+def _check_widths(policy: ContextConditionedPolicy) -> None:
+    if policy.obs_dim < 0:
+        raise ValueError(
+            f"latent_dim must be part of the inner policy's observation of "
+            f"{policy.env_spec.obs_dim} numbers (obs and z), got {policy.latent_dim}"
+        )
+    width = getattr(policy.context_encoder, "output_dim", None)
+    expected = policy.latent_dim * (2 if policy.use_information_bottleneck else 1)
+    if width is not None and width != expected:
+        raise ValueError(
+            f"context_encoder must put out {expected} numbers (latent_dim={policy.latent_dim}, "
+            f"use_information_bottleneck={policy.use_information_bottleneck}), got {width}"
+        )
 
-    def _row(self, context: Context, name: str) -> np.ndarray:
-        if name not in context:
-            raise ValueError(f"context must hold {name!r} beside {sorted(context)}")
-        row = np.asarray(context[name], dtype=np.float32).reshape(-1)
-        if len(row) != self.latent_dim:
-            raise ShapeError(f"context[{name!r}] must have shape ({self.latent_dim},), got {np.shape(context[name])}")
-        return row
+
+def _draw_z(policy: ContextConditionedPolicy, context: Context | None, generator: np.random.Generator) -> np.ndarray:
+    """The z ``(L,)`` of a rollout: that of its context, or drawn from the belief there, or from the prior."""
+    if context is not None and "z" in context:
+        return _row(context, policy.latent_dim, "z")
+    if context is not None and "z_mean" in context:
+        mean, var = _row(context, policy.latent_dim, "z_mean"), _row(context, policy.latent_dim, "z_var")
+        if not (var >= 0).all():
+            raise ValueError(f"context['z_var'] must not be negative, got {var}")
+    elif not context:
+        mean = np.zeros(policy.latent_dim, dtype=np.float32)
+        var = np.ones_like(mean)
+    else:
+        raise ValueError(f"context must hold 'z', or 'z_mean' and 'z_var', or be None, got {sorted(context)}")
+    if not policy.use_information_bottleneck:
+        return mean
+    return mean + np.sqrt(var) * generator.standard_normal(policy.latent_dim, dtype=np.float32)
+
+
+def _row(context: Context, width: int, name: str) -> np.ndarray:
+    if name not in context:
+        raise ValueError(f"context must hold {name!r} beside {sorted(context)}")
+    row = np.asarray(context[name], dtype=np.float32).reshape(-1)
+    if len(row) != width:
+        raise ShapeError(f"context[{name!r}] must have shape ({width},), got {np.shape(context[name])}")
+    return row
+
+
+def _inner_state(state: PolicyState) -> PolicyState:
+    return {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
 
 
 def _joined(z: np.ndarray, inner: PolicyState) -> PolicyState:

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_number
-from metaroll.errors import DataError
+from metaroll.checks import check_number, domain_row
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
 from metaroll.policies.scaling import ActionScaling
@@ -143,17 +142,8 @@ class NormalizedPolicy(ActingPolicy):
         if not self.domain_params:
             return state
         told = [None] * len(contexts) if domain_params is None else domain_params
-        return {**state, "domain": np.array([self._domain_row(each) for each in told], dtype=np.float32)}
-
-    def _domain_row(self, told: Mapping[str, Any] | None) -> list[float]:
-        missing = [name for name in self.domain_params if name not in (told or {})]
-        if missing:
-            known = ", ".join(sorted(told or {})) or "none"
-            raise DataError(
-                f"the policy must be told the domain parameter {missing[0]!r}, which is not known here (known: {known})"
-                "; run it in an environment that tells its domain_param, or in variations that set it"
-            )
-        return [float(np.asarray((told or {})[name]).reshape(())) for name in self.domain_params]
+        rows = [domain_row(self.domain_params, each, "the rollout's environment") for each in told]
+        return {**state, "domain": np.array(rows, dtype=np.float32)}
 
     def act(
         self,

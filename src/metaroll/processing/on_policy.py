@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.checks import domain_row
 from metaroll.data.data_format import map_leaves
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
@@ -166,28 +166,9 @@ def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.nd
     Raises:
         DataError: A rollout does not tell one of them, or no number.
     """
-    rows = np.empty((len(rollouts), len(names)))
-    for i, info in enumerate(Rollouts.of(rollouts).infos):
-        told = domain_params_of(info)
-        missing = [name for name in names if name not in told]
-        if missing:
-            known = ", ".join(sorted(told)) or "none"
-            raise DataError(
-                f"domain parameter {missing[0]!r} is not told by rollout {i} (it tells: {known}); sample in variations "
-                "of the environment (DomainParamUpdate, a domain randomizer) that set it"
-            )
-        rows[i] = [_number(name, told[name], i) for name in names]
-    return rows
-
-
-def _number(name: str, value: Any, rollout: int) -> float:
-    try:
-        number = float(np.asarray(value).reshape(()))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"domain parameter {name!r} of rollout {rollout} must be one number, got {value!r}") from error
-    if not math.isfinite(number):
-        raise DataError(f"domain parameter {name!r} of rollout {rollout} must be finite, got {value!r}")
-    return number
+    infos = Rollouts.of(rollouts).infos
+    rows = [domain_row(names, domain_params_of(info), f"rollout {i}") for i, info in enumerate(infos)]
+    return np.array(rows, dtype=np.float64).reshape(len(rollouts), len(names))
 
 
 def domain_params_of(info: Mapping[str, Any]) -> dict[str, Any]:
