@@ -492,8 +492,8 @@ class Runner(Protocol):
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
 
         With one ``env_update`` (or none) the result is a sequence of StepSequences. With a sequence of M updates (and M
-        ``contexts``) it is a list of M such sequences, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters``
-        ``(M, P)`` are those of the policy in each variation, ``(P,)`` those in all of them.
+        ``contexts``) it is M such sequences, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters (M, P)``
+        are those of the policy in each variation, ``(P,)`` those in all of them.
         """
         ...
 

@@ -184,7 +184,7 @@ class RolloutSource:
             self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
 
-    def obtain(self, request: SampleRequest) -> list[Sequence[Any]]:
+    def obtain(self, request: SampleRequest) -> Sequence[Sequence[Any]]:
         """One list of whole rollouts per update."""
         self._check_agent()
         if self._choice.sampler_cls is not None:
