@@ -12,7 +12,7 @@ import torch
 
 from metaroll.envs.lookup.registry import get_family
 from metaroll.learners.pearl import PEARL
-from metaroll.policies.context import TaskBelief
+from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
 from metaroll.rollouts.garage.local_sampler import LocalSampler
@@ -153,13 +153,13 @@ def test_sparse_rewards_in_the_context_dense_ones_in_the_updates(monkeypatch: py
     runner = make_runner(None, family="sparse-point-robot", options={**SMALL, "context_reward_key": "sparse_reward"})
     seen: list[np.ndarray] = []
     learner = runner._source.algo
-    infer = TaskBelief.posterior_of_lists
+    infer = ContextConditionedPolicy.posterior_of_lists
 
-    def spy(belief: TaskBelief, contexts: Any) -> Any:
+    def spy(belief: ContextConditionedPolicy, contexts: Any) -> Any:
         seen.extend(rows[:, -1] for rows in contexts)
         return infer(belief, contexts)
 
-    monkeypatch.setattr(TaskBelief, "posterior_of_lists", spy)
+    monkeypatch.setattr(ContextConditionedPolicy, "posterior_of_lists", spy)
     runner.train(1)
     rewards = np.concatenate([rows.ravel() for rows in seen])
     assert len(seen) > 2 and (rewards >= 0).all()  # the dense reward is a negative distance

@@ -430,7 +430,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
 
 
 def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:
-    """``reduce(columns, bounds)``, checked: an array with one row for each rollout.
+    """``reduce(columns, bounds)``, checked: one row for each of the N rollouts, ``(N, ...)``.
 
     Raises:
         TypeError: It returns no numbers.

@@ -31,7 +31,7 @@ from metaroll.learners.pearl_networks import (
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
 from metaroll.learners.snapshots import check_entries, described, fingerprint_of
-from metaroll.policies.context import ContextConditionedPolicy, TaskBelief
+from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import derive_seed, fresh_seed
@@ -509,7 +509,7 @@ class PEARL(MetaRLAlgorithm):
 
 def _share_encoder(policies: Sequence[Any]) -> bool:
     """Whether one of the encoders may encode the contexts of all policies: it encodes rows, and all are alike."""
-    if not all(isinstance(policy, TaskBelief) and policy.encodes_rows for policy in policies):
+    if not all(isinstance(policy, ContextConditionedPolicy) and policy.encodes_rows for policy in policies):
         return False
     first, *others = (list(policy.context_encoder.parameters()) for policy in policies)
     return all(len(own) == len(first) and all(map(torch.equal, own, first)) for own in others)

@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_FIELDS = ("observations", "actions", "rewards", "policy_infos")
+
+
 @dataclass(frozen=True)
 class OnPolicyData:
     """T steps of R rollouts.
@@ -87,9 +90,14 @@ class OnPolicyData:
 def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
     """Arrays of ``rollouts``, which hold the observation after their last step.
 
+    Args:
+        rollouts: At least one.
+        env_spec: Spaces of their environment.
+
     Raises:
         DataError: A rollout holds NaN or Inf.
-        ShapeError: Rollouts come from another kind of environment than ``env_spec``.
+        ShapeError: Rollouts come from another kind of environment than ``env_spec``, or lack their last observation.
+        ValueError: There is none.
     """
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
@@ -198,8 +206,8 @@ def with_domains(data: OnPolicyData, rows: np.ndarray) -> OnPolicyData:
     )
 
 
-def rollout_groups(order: Sequence[int], bounds: Sequence[int] | np.ndarray, steps: int) -> Iterator[list[int]]:
-    """The rollouts of ``order`` in groups of at most ``steps`` steps together, or of one rollout."""
+def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iterator[list[int]]:
+    """The rollouts ``order`` in groups of at most ``steps`` steps, or of one rollout; ``bounds (R + 1,)`` of all."""
     group: list[int] = []
     size = 0
     for i in order:
