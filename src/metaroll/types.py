@@ -488,12 +488,12 @@ class Runner(Protocol):
         num_rollouts: int | None = None,
         deterministic: bool = False,
         parameters: np.ndarray | None = None,
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
 
-        With one ``env_update`` (or none) the result is a list of StepSequences. With a sequence of M updates (and M
-        ``contexts``) it is a list of M such lists, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters``
-        ``(M, P)`` are those of the policy in each variation, ``(P,)`` those in all of them.
+        With one ``env_update`` (or none) the result is a sequence of StepSequences. With a sequence of M updates (and M
+        ``contexts``) it is M such sequences, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters (M, P)``
+        are those of the policy in each variation, ``(P,)`` those in all of them.
         """
         ...
 
@@ -504,8 +504,8 @@ class Runner(Protocol):
         num_domains: int = 1,
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
-    ) -> list[list[Any]]:
-        """Whole rollouts of the policy with each set of flat parameters ``(n, P)``: n lists of StepSequences.
+    ) -> list[Sequence[Any]]:
+        """Whole rollouts of the policy with each set of flat parameters ``(n, P)``: n sequences of StepSequences.
 
         All sets act in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state.
         """

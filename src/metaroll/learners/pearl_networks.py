@@ -17,7 +17,7 @@ from metaroll.errors import ShapeError, SnapshotError
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, weights_of
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
-from metaroll.types import EnvSpec, InOutSpec
+from metaroll.types import EnvSpec
 
 __all__ = ["PEARLGenerators", "PEARLNetworks", "PEARLOptimizers", "accepts", "build_encoder", "reinitialized_copy"]
 
@@ -32,11 +32,11 @@ def accepts(function: Callable[..., Any], argument: str) -> bool:
 
 def build_encoder(
     encoder_class: Callable[..., nn.Module],
-    spec: InOutSpec | EnvSpec,
+    spec: Any,
     hidden_sizes: Sequence[int],
     seed: int,
 ) -> nn.Module:
-    """The context encoder, initialized from ``seed`` alone."""
+    """The context encoder for the ``InOutSpec`` ``spec``, initialized from ``seed`` alone."""
     draws = derive_seed("pearl encoder", seed)
     options = {"generator": torch_generator(draws)} if accepts(encoder_class, "generator") else {}
     with isolated_rng(draws):  # foreign encoders draw their weights from the global generator

@@ -184,7 +184,7 @@ class RolloutSource:
             self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
 
-    def obtain(self, request: SampleRequest) -> list[Any]:
+    def obtain(self, request: SampleRequest) -> Sequence[Sequence[Any]]:
         """One list of whole rollouts per update."""
         self._check_agent()
         if self._choice.sampler_cls is not None:
@@ -219,7 +219,7 @@ class RolloutSource:
         num_domains: int,
         num_init_states_per_domain: int,
         deterministic: bool,
-    ) -> list[Any]:
+    ) -> list[Sequence[Any]]:
         """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
@@ -274,7 +274,7 @@ class RolloutSource:
         if self.agent is None:
             raise ValueError(f"{self.algo.info.name} has no policy, so there is nothing to sample with: set policy")
 
-    def _from_sampler(self, request: SampleRequest) -> list[Any]:
+    def _from_sampler(self, request: SampleRequest) -> list[Sequence[Any]]:
         given = (request.contexts, request.num_rollouts, request.parameters)
         if any(value is not None for value in given) or request.deterministic:
             raise ValueError(
