@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.engine.units import FEW_SLOTS
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.tasks.plan_table import PlanTable
@@ -34,13 +36,16 @@ __all__ = [
 
 _MOST_KEPT_SLOTS = 4
 
+_CHEAP = 0.005
+"""Seconds within which an environment is made that a list may have many of."""
+
 Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
 """From columns and bounds of N rollouts to ``(N, ...)``; each row a function of its own rollout."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A fixed list of plans over a fixed number of slots."""
+    """A fixed list of plans over a number of slots, fewer where environments are costly to make (``may_narrow``)."""
 
     number: int
     plans: PlanTable
@@ -50,6 +55,7 @@ class Unit:
     record_extras: bool = False
     on_error: str = "raise"
     reduce: Reduce | None = None
+    may_narrow: bool = False
 
 
 @dataclass
@@ -86,6 +92,7 @@ class UnitRunner:
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
         self._example: Any = None
+        self._making_takes = 0.0
         self._slots: dict[tuple[int, SlotsKind], Slots] = {}
 
     def set_env(self, env: EnvSource) -> None:
@@ -132,7 +139,8 @@ class UnitRunner:
         """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
         policy = self.acting_policy()
         kind = self._kind(plans, beat)
-        num_slots = min(unit.num_slots, len(plans))
+        few = kind == "list" and unit.may_narrow and self._making_takes > _CHEAP
+        num_slots = min(unit.num_slots, len(plans), FEW_SLOTS if few else len(plans))
         key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
         num_slots = slots.num_slots
@@ -183,7 +191,9 @@ class UnitRunner:
         if self._example is None:
             if beat is not None:
                 beat("reset")  # building environments may take long
+            begin = time.perf_counter()
             self._example = self._source.make()
+            self._making_takes = time.perf_counter() - begin
         return self._source.kind(plans, self._example)
 
     @property
