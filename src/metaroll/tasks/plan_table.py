@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -36,24 +36,19 @@ NO_LIMIT = np.iinfo(np.int64).max
 """``max_steps`` of plans without a limit."""
 
 
-_FIELDS = (
-    "index",
-    "seed",
-    "env_update",
-    "init_state",
-    "parameters",
-    "context",
-    "max_steps",
-    "eval",
-    "deterministic",
-    "stop_on_done",
-    "extras",
-)
-_fields_of = operator.attrgetter(*_FIELDS)
+_ARRAYS = ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "_told", "update_of", "set_of")
+"""Attributes of a table with an entry per plan."""
+_UNTOLD = -1
+"""``deterministic`` of plans that leave it open, in ``_told``."""
+
+
+_limit_of, _seed_of = operator.attrgetter("max_steps"), operator.attrgetter("seed")
 
 
 class PlanTable(Sequence[RolloutPlan]):
-    """N plans as columns; an entry is a ``RolloutPlan``, made when it is asked for.
+    """N plans as columns; an entry is a ``RolloutPlan``.
+
+    Only columns are sent to another process, which makes the plans that it is asked for.
 
     Attributes:
         indices: Position of each rollout in its batch, ``(N,)``.
@@ -68,41 +63,44 @@ class PlanTable(Sequence[RolloutPlan]):
         set_of: Which of them each rollout has, ``(N,)``; -1 for those that bring none.
         contexts: Context of each plan, or ``None`` where no plan has any.
         init_states: Initial state of each plan, or ``None`` where no plan has any.
-        has_extras: Whether some plan has ``extras``.
     """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
-        self._plans = list(plans)
-        columns = zip(*map(_fields_of, self._plans), strict=True) if self._plans else [()] * len(_FIELDS)
-        index, seeds, updates, states, parameters, contexts, limits, evals, deterministic, stops, extras = columns
-        self.indices = np.array(index, dtype=np.int64)
-        self.seeds = _seed_table(self._plans, seeds)
+        self._plans: list[RolloutPlan | None] = list(plans)
+        # A list per field, and no object per plan: thousands of these would set off Python's garbage collector.
+        seeds, limits = self._listed("seed"), self._listed("max_steps")
+        self.indices = np.array(self._listed("index"), dtype=np.int64)
+        self.seeds = _seed_table(self._listed("index"), seeds)
         self.max_steps = _limits(limits)
-        self.stop_on_done = np.array(stops, dtype=bool)
-        self.eval = np.array(evals, dtype=bool)
-        told = set(deterministic)
-        self.deterministic = self.eval if told <= {None} else np.array(deterministic, dtype=bool)
-        if len(told) > 1 and None in told:
-            self.deterministic = np.array([plan.acts_deterministically for plan in self._plans], dtype=bool)
+        self.stop_on_done, self.eval = _flags(self._listed("stop_on_done")), _flags(self._listed("eval"))
+        told = [_UNTOLD if flag is None else bool(flag) for flag in self._listed("deterministic")]
+        self._told = np.array(told, dtype=np.int8)
+        self.deterministic = np.where(self._told == _UNTOLD, self.eval, self._told == 1)
         self.updates: list[EnvUpdate | None]
         self.parameter_sets: list[np.ndarray]
-        self.updates, self.update_of = _distinct(updates)
-        sets, set_of = _distinct(parameters)
-        if any(found is None for found in sets):
-            none = next(i for i, found in enumerate(sets) if found is None)
-            order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
-            sets, set_of = [found for found in sets if found is not None], order[set_of]
-        self.parameter_sets, self.set_of = sets, set_of
-        self.contexts: list[Context | None] | None = _column(contexts)
-        self.init_states: list[np.ndarray | None] | None = _column(states)
-        self.has_extras = any(extras)
+        self.updates, self.update_of = _distinct(self._listed("env_update"))
+        self.parameter_sets, self.set_of = _sets(self._listed("parameters"))
+        self.contexts: list[Context | None] | None = _column(self._listed("context"))
+        self.init_states: list[np.ndarray | None] | None = _column(self._listed("init_state"))
+        extras = self._listed("extras")
+        self._extras: list[Mapping[str, Any]] | None = extras if any(extras) else None
+        self._can_make = self.seeds.dtype != object and math.inf not in limits
+        """Whether columns tell all of each plan."""
         self._keys: np.ndarray | None = None
         self._env_seeds: np.ndarray | None = None
+
+    def _listed(self, field: str) -> list[Any]:
+        return list(map(operator.attrgetter(field), self._plans))
 
     @classmethod
     def of(cls, plans: Sequence[RolloutPlan]) -> PlanTable:
         """``plans`` themselves if they are a table, else a table of them."""
         return plans if isinstance(plans, PlanTable) else cls(plans)
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether some plan has ``extras``."""
+        return self._extras is not None
 
     @property
     def keys(self) -> np.ndarray:
@@ -124,11 +122,12 @@ class PlanTable(Sequence[RolloutPlan]):
         part = object.__new__(PlanTable)
         listed = rows.tolist()
         part._plans = [self._plans[i] for i in listed]
-        for name in ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "update_of", "set_of"):
+        for name in _ARRAYS:
             part.__dict__[name] = self.__dict__[name][rows]
-        part.updates, part.parameter_sets, part.has_extras = self.updates, self.parameter_sets, self.has_extras
+        part.updates, part.parameter_sets, part._can_make = self.updates, self.parameter_sets, self._can_make
         part.contexts = None if self.contexts is None else [self.contexts[i] for i in listed]
         part.init_states = None if self.init_states is None else [self.init_states[i] for i in listed]
+        part._extras = None if self._extras is None else [self._extras[i] for i in listed]
         part._keys = None if self._keys is None else self._keys[rows]
         part._env_seeds = None if self._env_seeds is None else self._env_seeds[rows]
         return part
@@ -147,7 +146,32 @@ class PlanTable(Sequence[RolloutPlan]):
     @overload
     def __getitem__(self, index: slice) -> list[RolloutPlan]: ...
     def __getitem__(self, index: int | slice) -> RolloutPlan | list[RolloutPlan]:
-        return self._plans[index]
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        plan = self._plans[index]
+        if plan is None:
+            index = range(len(self))[index]
+            plan = self._plans[index] = self._made(index)
+        return plan
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": [None] * len(self)} if self._can_make else self.__dict__
+
+    def _made(self, row: int) -> RolloutPlan:
+        limit, told, number = int(self.max_steps[row]), int(self._told[row]), int(self.set_of[row])
+        return RolloutPlan(
+            index=int(self.indices[row]),
+            seed=tuple(self.seeds[row].tolist()),
+            env_update=self.updates[int(self.update_of[row])],
+            init_state=None if self.init_states is None else self.init_states[row],
+            parameters=None if number < 0 else self.parameter_sets[number],
+            context=None if self.contexts is None else self.contexts[row],
+            max_steps=None if limit == NO_LIMIT else limit,
+            eval=bool(self.eval[row]),
+            deterministic=None if told == _UNTOLD else bool(told),
+            stop_on_done=bool(self.stop_on_done[row]),
+            extras={} if self._extras is None else self._extras[row],
+        )
 
 
 def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) -> PlanTable:
@@ -158,18 +182,22 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     if isinstance(plans, RolloutPlan):
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
     resolved = list(plans)
-    for position, plan in enumerate(resolved):
-        if not isinstance(plan, RolloutPlan):
-            raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
-    for limit, index in {plan.max_steps: plan.index for plan in reversed(resolved)}.items():
-        if limit is not None:
-            check_limit(limit, f" in plan {index}")
-    for seed, index in ((plan.seed, plan.index) for plan in resolved):
-        if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
-            raise ValueError(
-                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {seed!r} in plan {index}"
-            )
-    unseeded = [position for position, plan in enumerate(resolved) if plan.seed is None]
+    if set(map(type, resolved)) != {RolloutPlan}:
+        for position, plan in enumerate(resolved):
+            if not isinstance(plan, RolloutPlan):
+                raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
+    limits = list(map(_limit_of, resolved))
+    for limit in set(limits) - {None}:
+        check_limit(limit, f" in plan {resolved[limits.index(limit)].index}")
+    seeds = list(map(_seed_of, resolved))
+    unseeded = [position for position, seed in enumerate(seeds) if seed is None]
+    if unseeded or set(map(type, seeds)) != {tuple} or set(map(len, seeds)) != {3}:
+        for seed, plan in zip(seeds, resolved, strict=True):
+            if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
+                raise ValueError(
+                    "seed must be three integers (seed, sub_seed, sub_sub_seed) or None, "
+                    f"got {seed!r} in plan {plan.index}"
+                )
     entropy = fresh_seed() if unseeded else 0
     for position in unseeded:
         resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
@@ -198,7 +226,7 @@ def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:
     return (
         plans.env_seeds
         if isinstance(plans, PlanTable)
-        else _env_seeds(stream_keys(_seed_table(plans, [plan.seed for plan in plans])))
+        else _env_seeds(stream_keys(_seed_table([plan.index for plan in plans], [plan.seed for plan in plans])))
     )
 
 
@@ -221,9 +249,9 @@ def _env_seeds(keys: np.ndarray) -> np.ndarray:
     return (integers32(keys, ENV_SEED, 1)[:, 0] >> 1).astype(np.int64)
 
 
-def _seed_table(plans: Sequence[RolloutPlan], seeds: Sequence[Any]) -> np.ndarray:
+def _seed_table(indices: Sequence[int], seeds: Sequence[Any]) -> np.ndarray:
     if None in seeds:
-        index = plans[list(seeds).index(None)].index
+        index = indices[list(seeds).index(None)]
         raise ValueError(f"seed of plan {index} must be set: RolloutEngine.run and rollout() set it, or do it yourself")
     return _triples(seeds)
 
@@ -244,15 +272,35 @@ def _triples(seeds: Sequence[Any]) -> np.ndarray:
 
 def _limits(limits: Sequence[Any]) -> np.ndarray:
     known = {limit: NO_LIMIT if limit is None or limit == math.inf else int(limit) for limit in set(limits)}
+    if len(known) == 1:
+        return np.full(len(limits), *known.values(), dtype=np.int64)
     return np.array([known[limit] for limit in limits], dtype=np.int64)
+
+
+def _flags(values: Sequence[Any]) -> np.ndarray:
+    same = len(set(map(id, values))) == 1
+    return np.full(len(values), bool(values[0])) if same else np.array(values, dtype=bool)
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     """The distinct objects, in the order of their first appearance, and which of them each entry is."""
-    found = {id(value): value for value in values}
+    keys = list(map(id, values))
+    found = dict(zip(keys, values, strict=True))
+    if len(found) < 2:
+        return list(found.values()), np.zeros(len(keys), dtype=np.int64)
     numbers = {key: number for number, key in enumerate(found)}
-    return list(found.values()), np.array([numbers[key] for key in map(id, values)], dtype=np.int64)
+    return list(found.values()), np.array([numbers[key] for key in keys], dtype=np.int64)
+
+
+def _sets(parameters: Sequence[Any]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The distinct arrays, and which of them each entry is; -1 for ``None``."""
+    sets, set_of = _distinct(parameters)
+    none = next((i for i, found in enumerate(sets) if found is None), None)
+    if none is None:
+        return sets, set_of
+    order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
+    return [found for found in sets if found is not None], order[set_of]
 
 
 def _column(values: Sequence[Any]) -> list[Any] | None:
-    return None if all(value is None for value in values) else list(values)
+    return None if all(map(operator.is_, values, itertools.repeat(None))) else list(values)

@@ -120,7 +120,7 @@ class Simulator(ABC):
         return None
 
     def time_step(self, state: Rows, constants: Rows) -> float | None:
-        """Seconds per step of one row, where they are known."""
+        """Seconds per step of one row, where they are known; they do not change under a task."""
         return None
 
     # -- states -------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import gymnasium
@@ -352,6 +352,10 @@ class SimulatorSlots(Slots):
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters in a slot, where there are any."""
         return self.simulator.domain_param(self.rows.tasks[slot])
+
+    def alike(self, slots: np.ndarray) -> Sequence[Hashable]:
+        """Rows with one task are."""
+        return list(map(id, self.rows.tasks[slots]))
 
     @staticmethod
     def _row(rows: Rows, slot: int) -> Rows:

@@ -522,7 +522,8 @@ def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequ
     parts = []
     for unit, result in zip(units, results, strict=True):
         if result.columns is not None:
-            result.columns.plans = unit.plans.take(result.kept)
+            every = len(result.kept) == len(unit.plans)
+            result.columns.plans = unit.plans if every else unit.plans.take(result.kept)
             parts.append(result.columns)
     rollouts = Rollouts(parts)
     places = [piece[result.kept] for piece, result in zip(pieces, results, strict=True) if len(result.kept)]

@@ -108,7 +108,8 @@ class SlotLoop:
         self._beat = beat
         slots.attach(beat=beat, record_states=record_extras)
         self._tick = 0
-        self._slot_plans: list[RolloutPlan | None] = [None] * slots.num_slots
+        self._plans: dict[int, RolloutPlan] = {}
+        """Plans of the rollouts by position, where the source does not know them."""
         self._notes: dict[int, dict[str, Any]] = {}
         self._positions = np.full(slots.num_slots, -1, dtype=np.int64)
         self._ages = np.zeros(slots.num_slots, dtype=np.int64)
@@ -119,8 +120,8 @@ class SlotLoop:
         self._active = np.zeros(slots.num_slots, dtype=bool)
         self._until_limit = 0
         """Lock-steps before the first rollout can reach its limit."""
-        self._ended: list[tuple[int, int, int, RolloutPlan]] = []
-        """Position, first step, length and plan of rollouts that have ended and were not returned yet."""
+        self._ended: list[np.ndarray] = []
+        """Positions, first steps and lengths, ``(3, k)``, of rollouts that have ended and were not returned yet."""
         self._obs: Any = None
         self._refills = refill
         if begin:
@@ -205,6 +206,8 @@ class SlotLoop:
         if self._refills:
             raise ValueError("slots of this loop are filled from its plans; make it with refill=False to start them")
         rows = np.array(slots, dtype=np.int64)
+        for position in self._positions[rows].tolist():
+            self._forget(position)
         self._release(rows)
         if rows.size:
             self._start(rows, PlanTable.of(plans), self._source.positions(len(rows)))
@@ -227,12 +230,9 @@ class SlotLoop:
 
     def running(self) -> list[RunningRollout]:
         """The rollouts that run now, by slot; their ``actions`` are left to who has recorded them."""
-        found = []
-        for slot in np.flatnonzero(self._active).tolist():
-            plan = self._slot_plans[slot]
-            if plan is not None:
-                found.append(RunningRollout(slot, int(self._positions[slot]), plan, int(self._ages[slot])))
-        return found
+        slots = np.flatnonzero(self._active)
+        known = zip(slots.tolist(), self._positions[slots].tolist(), self._ages[slots].tolist(), strict=True)
+        return [RunningRollout(slot, position, self._plan(position), age) for slot, position, age in known]
 
     def restore(
         self, running: Sequence[RunningRollout], policy_state: Mapping[str, np.ndarray], observations: Any = None
@@ -417,10 +417,8 @@ class SlotLoop:
             self._recorder.close(counts)
         ended[[entry[0] for entry in invalid]] = False
         slots = np.flatnonzero(ended & self._active)
-        for slot in slots.tolist() if self._records else ():
-            plan = self._slot_plans[slot]
-            if plan is not None:
-                self._ended.append((int(self._positions[slot]), int(self._packed[slot]), int(self._ages[slot]), plan))
+        if self._records and slots.size:
+            self._ended.append(np.stack([self._positions[slots], self._packed[slots], self._ages[slots]]))
         self._release(slots)
         for slot, step, what, value in invalid:
             self._drop(slot, what, value, int(self._ages[slot]) + step)
@@ -464,7 +462,6 @@ class SlotLoop:
         self.slots.keep(rows)
         self._rows.keep(rows)
         self.num_slots = len(rows)
-        self._slot_plans = [self._slot_plans[row] for row in rows.tolist()]
         for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active"):
             self.__dict__[name] = self.__dict__[name][rows]
         self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
@@ -472,9 +469,8 @@ class SlotLoop:
     def _start(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
         if self._beat is not None:
             self._beat("reset")
-        listed = slots.tolist()
-        for slot, plan in zip(listed, plans, strict=True):
-            self._slot_plans[slot] = plan
+        if not self._refills or self._source.table is None:
+            self._plans.update(zip(positions.tolist(), plans, strict=True))
         self._positions[slots] = positions
         default = self._spec.max_episode_length
         self._limits[slots] = np.where(
@@ -486,7 +482,7 @@ class SlotLoop:
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:
-            rows = self.slots.reset(listed, plans)
+            rows = self.slots.reset(slots.tolist(), plans)
         except FAILURES as error:
             raise self._failure(error, starting, None) from error
         try:
@@ -495,61 +491,84 @@ class SlotLoop:
             raise self._failure(error, starting, None, "the policy") from error
         self._obs = with_rows(self._obs, slots, rows, self.num_slots)
         if self._records:
-            self._note(listed, plans, positions.tolist())
+            self._note(slots, plans, positions)
         self._check("observation", self._obs, starting, None)
 
-    def _note(self, slots: list[int], plans: PlanTable, positions: list[int]) -> None:
+    def _note(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
         """Write down what stays constant in the rollouts that have been started."""
-        envs, states = self.slots, self.slots.states() if self._record_extras else None
+        states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
-            self._recorder.write_states(states, slots, self._positions)
-        same = not plans.has_extras and not any(isinstance(update, DomainParamUpdate) for update in plans.updates)
-        for number, (slot, position) in enumerate(zip(slots, positions, strict=True)):
-            note: dict[str, Any] = {"env_name": envs.name_of(slot)}
-            params = envs.domain_param(slot) if same else slot_domain_params(envs, slot, plans[number])
-            if params is not None:
-                note["domain_param"] = params
-            provenance = envs.provenance(slot)
-            if provenance is not None:
-                note["provenance"] = provenance
-            if self._record_extras:
-                dt = envs.time_step(slot)
-                if dt is not None:
-                    note[TIME_STEP] = dt
-            self._notes[position] = note
+            self._recorder.write_states(states, slots.tolist(), self._positions)
+        alike = None if plans.has_extras else self.slots.alike(slots)
+        if alike is None:
+            notes = [self._noted(slot, plans, row) for row, slot in enumerate(slots.tolist())]
+        else:
+            kinds = list(zip(alike, plans.update_of.tolist(), strict=True))
+            shown = {kind: row for row, kind in enumerate(kinds)}
+            found = {kind: self._noted(int(slots[row]), plans, row) for kind, row in shown.items()}
+            notes = [found[kind] for kind in kinds]
+        self._notes.update(zip(positions.tolist(), notes, strict=True))
+
+    def _noted(self, slot: int, plans: PlanTable, row: int) -> dict[str, Any]:
+        envs = self.slots
+        note: dict[str, Any] = {"env_name": envs.name_of(slot)}
+        told = plans.has_extras or isinstance(plans.updates[int(plans.update_of[row])], DomainParamUpdate)
+        params = slot_domain_params(envs, slot, plans[row]) if told else envs.domain_param(slot)
+        if params is not None:
+            note["domain_param"] = params
+        provenance = envs.provenance(slot)
+        if provenance is not None:
+            note["provenance"] = provenance
+        dt = envs.time_step(slot) if self._record_extras else None
+        if dt is not None:
+            note[TIME_STEP] = dt
+        return note
 
     def _release(self, slots: np.ndarray) -> None:
-        for slot in slots.tolist():
-            self._slot_plans[slot] = None
         self._active[slots] = False
         self._positions[slots] = -1
+
+    def _plan(self, position: int) -> RolloutPlan:
+        known = self._plans.get(position)
+        if known is not None or self._source.table is None:
+            return self._plans[position]
+        return self._source.table[position]
+
+    def _forget(self, position: int) -> None:
+        """Nothing of a rollout is wanted any more."""
+        self._recorder.forget(position)
+        self._notes.pop(position, None)
+        self._plans.pop(position, None)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
     def _pack(self, segments: bool) -> None:
         """Put what has ended (and, as ``segments``, what has been done since the last time) into ``finished``."""
-        running = [
-            (int(self._positions[slot]), int(self._packed[slot]), int(self._ages[slot]), self._slot_plans[slot])
-            for slot in (np.flatnonzero(self._active & (self._ages > self._packed)).tolist() if segments else ())
-        ]
-        done = {entry[0] for entry in self._ended}
-        pieces = sorted([*self._ended, *running], key=lambda entry: entry[0])
+        going_on = self._active & (self._ages > self._packed) & segments
+        running = np.stack([self._positions[going_on], self._packed[going_on], self._ages[going_on]])
+        done = np.concatenate([np.zeros((3, 0), dtype=np.int64), *self._ended], axis=1)
+        pieces = np.concatenate([done, running], axis=1)
+        order = np.argsort(pieces[0], kind="stable")
         self._ended = []
         if segments:
             self._packed[self._active] = self._ages[self._active]
-        if not pieces:
+        if not order.size:
             return
-        positions = np.array([entry[0] for entry in pieces], dtype=np.int64)
-        first = np.array([entry[1] for entry in pieces], dtype=np.int64)
-        lengths = np.array([entry[2] for entry in pieces], dtype=np.int64) - first
-        complete = np.array([entry[0] in done for entry in pieces], dtype=bool)
-        notes = [self._notes.pop(entry[0]) if entry[0] in done else dict(self._notes[entry[0]]) for entry in pieces]
-        going_on = [] if segments else self._positions[self._active].tolist()
-        columns = self._recorder.pack(positions, first, lengths, complete, notes, going_on)
-        columns.plans = [entry[3] for entry in pieces if entry[3] is not None]
+        positions, first, ages = pieces[:, order]
+        complete = order < done.shape[1]
+        listed = positions.tolist()
+        notes = [self._notes[position] for position in listed]
+        table = self._source.table
+        plans = table.take(positions) if table is not None and not self._plans else [self._plan(n) for n in listed]
+        for position in done[0].tolist():
+            del self._notes[position]
+            self._plans.pop(position, None)
+        wanted = [] if segments else self._positions[self._active].tolist()
+        columns = self._recorder.pack(positions, first, ages - first, complete, notes, wanted)
+        columns.plans = plans
         if self._record_extras:
             add_applied_actions(columns, self._spec)
-        self.columns, self.positions = columns, positions.tolist()
+        self.columns, self.positions = columns, listed
         self.finished = Rollouts([columns])
 
     # -- failures --------------------------------------------------------------------------------------------------
@@ -571,16 +590,15 @@ class SlotLoop:
         return not bad.any()
 
     def _drop(self, slot: int, what: str, value: np.ndarray, step: int) -> None:
-        plan = self._slot_plans[slot]
-        if plan is None:
+        if not self._active[slot]:
             return
+        position = int(self._positions[slot])
+        plan = self._plan(position)
         if self._on_invalid == "raise":
             raise invalid_value(what, value, plan, step)
-        position = int(self._positions[slot])
         self.dropped.append(DroppedRollout(plan, step, what))
         self.dropped_positions.append((position, self.dropped[-1]))
-        self._recorder.forget(position)
-        self._notes.pop(position, None)
+        self._forget(position)
         self._release(np.array([slot]))
         self._rows.clear(slot)
 
@@ -588,4 +606,5 @@ class SlotLoop:
         self, error: BaseException, running: np.ndarray, counts: np.ndarray | None, where: str = "the environment"
     ) -> Exception:
         lengths = self._ages if counts is None else self._ages + counts
-        return failure_in_slots(error, self._slot_plans, running, lengths, where, counts is None)
+        plans = [None if position < 0 else self._plan(position) for position in self._positions.tolist()]
+        return failure_in_slots(error, plans, running, lengths, where, counts is None)
