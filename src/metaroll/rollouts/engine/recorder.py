@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,6 +69,56 @@ class _Block:
             raise ShapeError(f"{name} must keep its shape {old.shape[1:]} at every step, got {value.shape}")
         self.arrays[name] = store
         return store
+
+
+@dataclass
+class _Place:
+    """Where the steps of a block belong.
+
+    Attributes:
+        source: Which of its K E entries are wanted; all: a slice.
+        steps: Their rows among all steps, ``(n,)``.
+        finals: Their rows among observations, of which each rollout has one more.
+        last_source: Entries after the last step of each slot, among (K + 1) E.
+        last: Their rows among observations.
+    """
+
+    source: np.ndarray | slice
+    steps: np.ndarray
+    finals: np.ndarray
+    last_source: np.ndarray
+    last: np.ndarray
+
+    @classmethod
+    def of(cls, block: _Block, positions: np.ndarray, first: np.ndarray, bounds: np.ndarray) -> _Place | None:
+        """``None`` where nothing of the block is wanted for pieces at ``positions`` that begin with step ``first``."""
+        piece = np.minimum(np.searchsorted(positions, block.positions), len(positions) - 1)
+        wanted = (positions[piece] == block.positions) & (block.counts > 0)
+        since = block.ages - first[piece]
+        wanted &= since >= 0
+        if not wanted.any():
+            return None
+        begin, lock_steps = bounds[piece] + since, np.arange(block.steps)[:, None]
+        source: np.ndarray | slice = slice(None)
+        if not wanted.all() or bool((block.counts < block.steps).any()):
+            source = np.flatnonzero((lock_steps < block.counts) & wanted)
+        steps = (begin + lock_steps).reshape(-1)[source]
+        finals = (begin + piece + lock_steps).reshape(-1)[source]
+        slots, ends = np.flatnonzero(wanted), (begin + piece + block.counts)[wanted]
+        return cls(source, steps, finals, block.counts[slots] * len(wanted) + slots, ends)
+
+
+def _move(store: np.ndarray, source: np.ndarray | slice, column: np.ndarray, rows: np.ndarray) -> None:
+    """``column[rows]`` becomes the entries ``source`` of ``store (K, E, ...)``.
+
+    Entries of more than one number move as one piece of memory, which is twice as fast.
+    """
+    entries = store.reshape(-1, *store.shape[2:])
+    size = math.prod(column.shape[1:])
+    if size and not column.dtype.hasobject:
+        kind = np.dtype((np.void, size * column.itemsize)) if size > 1 else column.dtype
+        entries, column = (np.ascontiguousarray(a).reshape(len(a), -1).view(kind)[:, 0] for a in (entries, column))
+    column[rows] = entries if isinstance(source, slice) else entries.take(source, axis=0)
 
 
 class Recorder:
@@ -175,9 +228,9 @@ class Recorder:
             running: Positions of rollouts that go on: what they have recorded is kept.
         """
         bounds = np.concatenate([[0], np.cumsum(lengths)])
-        places = [self._places(block, positions, first, bounds) for block in self._blocks]
+        places = [_Place.of(block, positions, first, bounds) for block in self._blocks]
         names = dict.fromkeys(name for block in self._blocks for name in block.arrays)
-        own: list[dict[str, Any]] = [{} for _ in positions]
+        own: dict[int, dict[str, Any]] = defaultdict(dict)
         flat: dict[str, np.ndarray] = {}
         for name in names:
             final = name.startswith("+")
@@ -189,28 +242,12 @@ class Recorder:
         fields = self._as_fields(flat)
         self._add_dicts(own, positions, first, lengths)
         terminated, truncated = fields.pop("terminated"), fields.pop("truncated")
-        rest: Any = own if any(own) else None
+        rest = [own.get(i, {}) for i in range(len(positions))] if own else None
         self._prune(set(running))
         return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest)
 
-    def _places(
-        self, block: _Block, positions: np.ndarray, first: np.ndarray, bounds: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray] | None:
-        """Where the block's steps belong: piece of each slot that is wanted, its slots, which steps, and their rows."""
-        piece = np.minimum(np.searchsorted(positions, block.positions), len(positions) - 1)
-        wanted = (positions[piece] == block.positions) & (block.counts > 0)
-        since = block.ages - first[piece]
-        slots = np.flatnonzero(wanted & (since >= 0))
-        if not slots.size:
-            return None
-        piece, counts = piece[slots], block.counts[slots]
-        rows = bounds[piece] + since[slots] + np.arange(block.steps)[:, None]  # (K, k)
-        whole = bool((counts == block.steps).all())
-        taken = None if whole else np.arange(block.steps)[:, None] < counts
-        return piece, slots, taken, rows
-
     def _column(
-        self, name: str, places: Sequence[Any], bounds: np.ndarray, final: bool
+        self, name: str, places: Sequence[_Place | None], bounds: np.ndarray, final: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """One name of all pieces, and the steps that lack it if there are any."""
         stores = [block.arrays.get(name) for block in self._blocks]
@@ -221,24 +258,17 @@ class Recorder:
         for block, store, place in zip(self._blocks, stores, places, strict=True):
             if place is None:
                 continue
-            piece, slots, taken, rows = place
             gone = block.lacking.get(name)
             if store is None or gone is not None:
                 lacking = np.zeros(total, dtype=bool) if lacking is None else lacking
                 missing = np.ones(block.steps, dtype=bool) if gone is None or store is None else gone[: block.steps]
-                lacking[rows[np.broadcast_to(missing[:, None], rows.shape) & (True if taken is None else taken)]] = True
+                lacking[place.steps[np.repeat(missing, len(block.counts))[place.source]]] = True
                 if store is None:
                     continue
-            where = rows + piece if final else rows
-            values = store[: block.steps]
-            values = values if len(slots) == store.shape[1] else values[:, slots]
-            if taken is None:
-                column[where.reshape(-1)] = values.reshape(-1, *values.shape[2:])
-            else:
-                column[where[taken]] = values[taken]
+            store = store.astype(column.dtype, copy=False)
+            _move(store[: block.steps], place.source, column, place.finals if final else place.steps)
             if final:  # the last rollout that writes the entry after its last step is the one that has ended there
-                counts = block.counts[slots]
-                column[where[counts - 1, np.arange(len(slots))] + 1] = store[counts, slots]
+                _move(store, place.last_source, column, place.last)
         return column, lacking
 
     def _as_fields(self, flat: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -256,7 +286,7 @@ class Recorder:
         return {**fields, **{group: infos for group, infos in groups.items() if infos}}
 
     def _add_dicts(
-        self, own: list[dict[str, Any]], positions: np.ndarray, first: np.ndarray, lengths: np.ndarray
+        self, own: dict[int, dict[str, Any]], positions: np.ndarray, first: np.ndarray, lengths: np.ndarray
     ) -> None:
         """Infos that came as dicts, and states of lists of environments."""
         for i, position in enumerate(positions.tolist()) if self._dicts or self._states else ():
@@ -304,16 +334,16 @@ def with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:
 
 
 def _spread(
-    own: list[dict[str, Any]], name: str, column: np.ndarray, lacking: np.ndarray | None, bounds: np.ndarray
+    own: dict[int, dict[str, Any]], name: str, column: np.ndarray, lacking: np.ndarray | None, bounds: np.ndarray
 ) -> None:
     """Give each rollout its stretch of a name that some steps lack."""
     group, _, key = name.partition("/")
     lacking = np.zeros(len(column), dtype=bool) if lacking is None else lacking
-    for i, fields in enumerate(own):
+    for i in range(len(bounds) - 1):
         lacks = lacking[bounds[i] : bounds[i + 1]]
         if lacks.all():
             continue
-        stretch = column[bounds[i] : bounds[i + 1]].copy()
+        fields, stretch = own[i], column[bounds[i] : bounds[i + 1]].copy()
         if lacks.any():
             if stretch.dtype.kind not in "fc":
                 stretch = stretch.astype(np.float64 if stretch.dtype.kind in "biu" else object)
