@@ -22,6 +22,7 @@ __all__ = [
     "POLICY_NOISE",
     "PlanTable",
     "check_limit",
+    "distinct_updates",
     "env_keys",
     "plan_env_seed",
     "plan_env_seeds",
@@ -228,6 +229,15 @@ def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:
         if isinstance(plans, PlanTable)
         else _env_seeds(stream_keys(_seed_table([plan.index for plan in plans], [plan.seed for plan in plans])))
     )
+
+
+def distinct_updates(plans: Sequence[RolloutPlan]) -> list[EnvUpdate]:
+    """The updates of plans, each object once; those that have none bring none."""
+    if isinstance(plans, PlanTable):
+        found = [plans.updates[number] for number in np.unique(plans.update_of).tolist()]
+        return [update for update in found if update is not None]
+    updates = {id(plan.env_update): plan.env_update for plan in plans if plan.env_update is not None}
+    return list(updates.values())
 
 
 def plan_env_seed(seed: Sequence[int | None]) -> int:

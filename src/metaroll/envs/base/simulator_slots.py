@@ -174,8 +174,7 @@ class SimulatorRows:
             own = slice(None) if rows is None else rows
             num = simulator.num_uniforms
             if simulator.seeds_as_gymnasium:
-                generators = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds[own].tolist())
-                numbers = np.stack([simulator.draw(generator) for generator in generators])
+                numbers = simulator.draw_rows(seeds[own])
             else:
                 numbers = uniforms(keys[own], INITIAL_STATE, 0, num) if num else np.empty((count, 0))
             return simulator.initial_state(tuple(np.ascontiguousarray(numbers.T)), part, np)
