@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -37,13 +37,28 @@ NO_LIMIT = np.iinfo(np.int64).max
 """``max_steps`` of plans without a limit."""
 
 
+_FIELDS = {
+    field: operator.attrgetter(field)
+    for field in (
+        "index",
+        "seed",
+        "env_update",
+        "init_state",
+        "parameters",
+        "context",
+        "max_steps",
+        "eval",
+        "deterministic",
+        "stop_on_done",
+        "extras",
+    )
+}
+_AT_A_TIME = 256
+"""Plans whose fields are listed one after the other: these stay in the processor's cache."""
 _ARRAYS = ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "_told", "update_of", "set_of")
 """Attributes of a table with an entry per plan."""
 _UNTOLD = -1
 """``deterministic`` of plans that leave it open, in ``_told``."""
-
-
-_limit_of, _seed_of = operator.attrgetter("max_steps"), operator.attrgetter("seed")
 
 
 class PlanTable(Sequence[RolloutPlan]):
@@ -67,31 +82,29 @@ class PlanTable(Sequence[RolloutPlan]):
     """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
+        listed = list(plans)
+        self._fill(listed, _columns_of(listed))
+
+    def _fill(self, plans: Sequence[RolloutPlan], columns: Mapping[str, list[Any]]) -> None:
         self._plans: list[RolloutPlan | None] = list(plans)
-        # A list per field, and no object per plan: thousands of these would set off Python's garbage collector.
-        seeds, limits = self._listed("seed"), self._listed("max_steps")
-        self.indices = np.array(self._listed("index"), dtype=np.int64)
-        self.seeds = _seed_table(self._listed("index"), seeds)
-        self.max_steps = _limits(limits)
-        self.stop_on_done, self.eval = _flags(self._listed("stop_on_done")), _flags(self._listed("eval"))
-        told = [_UNTOLD if flag is None else bool(flag) for flag in self._listed("deterministic")]
+        self.indices = np.array(columns["index"], dtype=np.int64)
+        self.seeds = _seed_table(columns["index"], columns["seed"])
+        self.max_steps = _limits(columns["max_steps"])
+        self.stop_on_done, self.eval = _flags(columns["stop_on_done"]), _flags(columns["eval"])
+        told = [_UNTOLD if flag is None else bool(flag) for flag in columns["deterministic"]]
         self._told = np.array(told, dtype=np.int8)
         self.deterministic = np.where(self._told == _UNTOLD, self.eval, self._told == 1)
         self.updates: list[EnvUpdate | None]
         self.parameter_sets: list[np.ndarray]
-        self.updates, self.update_of = _distinct(self._listed("env_update"))
-        self.parameter_sets, self.set_of = _sets(self._listed("parameters"))
-        self.contexts: list[Context | None] | None = _column(self._listed("context"))
-        self.init_states: list[np.ndarray | None] | None = _column(self._listed("init_state"))
-        extras = self._listed("extras")
-        self._extras: list[Mapping[str, Any]] | None = extras if any(extras) else None
-        self._can_make = self.seeds.dtype != object and math.inf not in limits
+        self.updates, self.update_of = _distinct(columns["env_update"])
+        self.parameter_sets, self.set_of = _sets(columns["parameters"])
+        self.contexts: list[Context | None] | None = _column(columns["context"])
+        self.init_states: list[np.ndarray | None] | None = _column(columns["init_state"])
+        self._extras: list[Mapping[str, Any]] | None = columns["extras"] if any(columns["extras"]) else None
+        self._can_make = self.seeds.dtype != object and math.inf not in columns["max_steps"]
         """Whether columns tell all of each plan."""
         self._keys: np.ndarray | None = None
         self._env_seeds: np.ndarray | None = None
-
-    def _listed(self, field: str) -> list[Any]:
-        return list(map(operator.attrgetter(field), self._plans))
 
     @classmethod
     def of(cls, plans: Sequence[RolloutPlan]) -> PlanTable:
@@ -155,6 +168,9 @@ class PlanTable(Sequence[RolloutPlan]):
             plan = self._plans[index] = self._made(index)
         return plan
 
+    def __iter__(self) -> Iterator[RolloutPlan]:
+        return map(self.__getitem__, range(len(self)))
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_plans": [None] * len(self)} if self._can_make else self.__dict__
 
@@ -187,10 +203,10 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
         for position, plan in enumerate(resolved):
             if not isinstance(plan, RolloutPlan):
                 raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
-    limits = list(map(_limit_of, resolved))
+    columns = _columns_of(resolved)
+    limits, seeds = columns["max_steps"], columns["seed"]
     for limit in set(limits) - {None}:
         check_limit(limit, f" in plan {resolved[limits.index(limit)].index}")
-    seeds = list(map(_seed_of, resolved))
     unseeded = [position for position, seed in enumerate(seeds) if seed is None]
     if unseeded or set(map(type, seeds)) != {tuple} or set(map(len, seeds)) != {3}:
         for seed, plan in zip(seeds, resolved, strict=True):
@@ -202,11 +218,14 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     entropy = fresh_seed() if unseeded else 0
     for position in unseeded:
         resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
-    untold = policy is not None and any(plan.context is None for plan in resolved)
-    belief = policy.plan_context() if untold and policy is not None else None
+    belief = None if policy is None or None not in columns["context"] else policy.plan_context()
     if belief is not None:
         resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
-    return PlanTable(resolved)
+    if unseeded or belief is not None:
+        return PlanTable(resolved)
+    table = object.__new__(PlanTable)
+    table._fill(resolved, columns)
+    return table
 
 
 def check_limit(limit: Any, where: str = "") -> None:
@@ -257,6 +276,16 @@ def env_keys(env_seeds: Any) -> np.ndarray:
 
 def _env_seeds(keys: np.ndarray) -> np.ndarray:
     return (integers32(keys, ENV_SEED, 1)[:, 0] >> 1).astype(np.int64)
+
+
+def _columns_of(plans: Sequence[RolloutPlan]) -> dict[str, list[Any]]:
+    """A list per field, without any object per plan, of which thousands would set off Python's garbage collector."""
+    columns: dict[str, list[Any]] = {field: [] for field in _FIELDS}
+    for begin in range(0, len(plans), _AT_A_TIME):
+        part = plans[begin : begin + _AT_A_TIME]
+        for field, value_of in _FIELDS.items():
+            columns[field].extend(map(value_of, part))
+    return columns
 
 
 def _seed_table(indices: Sequence[int], seeds: Sequence[Any]) -> np.ndarray:

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
-from metaroll.data.rollouts import TIME_STEP, RolloutColumns, Rollouts
+from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.space_batches import check_elements, flatten_batch
-from metaroll.envs.base.slot_proxies import slot_domain_params
-from metaroll.rollouts.engine.extras import add_applied_actions
+from metaroll.rollouts.engine.extras import add_applied_actions, notes_of
 from metaroll.rollouts.engine.plan_sources import PlansInOrder, RunningRollout, SlotPlans, check_replayed
 from metaroll.rollouts.engine.policy_rows import PolicyRows
 from metaroll.rollouts.engine.recorder import Recorder, with_rows
@@ -24,7 +23,6 @@ from metaroll.rollouts.failures import (
     first_invalid,
     invalid_value,
 )
-from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
@@ -124,6 +122,10 @@ class SlotLoop:
         """Positions, first steps and lengths, ``(3, k)``, of rollouts that have ended and were not returned yet."""
         self._obs: Any = None
         self._refills = refill
+        table = self._source.table
+        self._draws_ahead = table is not None and len(table) > self.num_slots and refill
+        if table is not None and self._draws_ahead:
+            self._rows.draw_ahead(table)
         if begin:
             self.fill()
 
@@ -292,7 +294,8 @@ class SlotLoop:
         """At most ``most`` lock-steps; ends early where slots are to be filled. The number taken."""
         running = self._active
         left = (self._limits - self._ages)[running]
-        most, self._until_limit = min(most, int(left.max())), int(left.min())
+        longest, self._until_limit = int(left.max()), int(left.min())
+        most, self._rows.until = min(most, longest), self._tick + longest
         counts = np.zeros(self.num_slots, dtype=np.int64)
         ended = np.zeros(self.num_slots, dtype=bool)
         if self._records:
@@ -341,16 +344,16 @@ class SlotLoop:
         counts += running
         self._tick += 1
         self._obs = result.observations
-        truncated, over = result.truncated, (result.terminated | result.truncated) & self._stops
+        over = (result.terminated | result.truncated) & self._stops
         self._until_limit -= 1
         if self._until_limit <= 0:  # else no rollout can have reached its limit
             at_limit = running & (self._ages + counts >= self._limits)
-            truncated = truncated | (at_limit & ~result.terminated)
+            truncated = result.truncated | (at_limit & ~result.terminated)
             over = over | at_limit
+            result = result._replace(truncated=truncated)
+        self.last_step = result
         if self._records:
-            self._record(result, truncated, actions, policy_infos, running, hidden)
-        else:
-            self.last_step = result._replace(truncated=truncated)
+            self._record(result, actions, policy_infos, running, hidden)
         if not self._past_end:
             self._check("observation", result.observations, running, counts)
             self._check("reward", result.rewards, running, counts)
@@ -380,13 +383,12 @@ class SlotLoop:
     def _record(
         self,
         result: SlotStep,
-        truncated: np.ndarray,
         actions: Any,
         policy_infos: Mapping[str, np.ndarray],
         running: np.ndarray,
         hidden: np.ndarray | None,
     ) -> None:
-        arrays = {"rewards": result.rewards, "terminated": result.terminated, "truncated": truncated}
+        arrays = {"rewards": result.rewards, "terminated": result.terminated, "truncated": result.truncated}
         if hidden is not None:
             arrays["hidden_states"] = hidden
         if self._record_infos:
@@ -400,7 +402,6 @@ class SlotLoop:
         states = result.states
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, running.nonzero()[0].tolist(), self._positions)
-        self.last_step = result._replace(truncated=truncated)
         self._recorder.write(actions, arrays, result.observations, states)
 
     def _end_block(self, counts: np.ndarray, ended: np.ndarray) -> None:
@@ -486,7 +487,7 @@ class SlotLoop:
         except FAILURES as error:
             raise self._failure(error, starting, None) from error
         try:
-            self._rows.start(slots, plans, self._tick, self.slots)
+            self._rows.start(slots, plans, self._tick, self.slots, positions if self._draws_ahead else None)
         except FAILURES as error:
             raise self._failure(error, starting, None, "the policy") from error
         self._obs = with_rows(self._obs, slots, rows, self.num_slots)
@@ -499,30 +500,8 @@ class SlotLoop:
         states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots.tolist(), self._positions)
-        alike = None if plans.has_extras else self.slots.alike(slots)
-        if alike is None:
-            notes = [self._noted(slot, plans, row) for row, slot in enumerate(slots.tolist())]
-        else:
-            kinds = list(zip(alike, plans.update_of.tolist(), strict=True))
-            shown = {kind: row for row, kind in enumerate(kinds)}
-            found = {kind: self._noted(int(slots[row]), plans, row) for kind, row in shown.items()}
-            notes = [found[kind] for kind in kinds]
+        notes = notes_of(self.slots, slots, plans, self._record_extras)
         self._notes.update(zip(positions.tolist(), notes, strict=True))
-
-    def _noted(self, slot: int, plans: PlanTable, row: int) -> dict[str, Any]:
-        envs = self.slots
-        note: dict[str, Any] = {"env_name": envs.name_of(slot)}
-        told = plans.has_extras or isinstance(plans.updates[int(plans.update_of[row])], DomainParamUpdate)
-        params = slot_domain_params(envs, slot, plans[row]) if told else envs.domain_param(slot)
-        if params is not None:
-            note["domain_param"] = params
-        provenance = envs.provenance(slot)
-        if provenance is not None:
-            note["provenance"] = provenance
-        dt = envs.time_step(slot) if self._record_extras else None
-        if dt is not None:
-            note[TIME_STEP] = dt
-        return note
 
     def _release(self, slots: np.ndarray) -> None:
         self._active[slots] = False

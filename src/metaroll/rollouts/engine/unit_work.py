@@ -16,7 +16,7 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.rollouts.engine.units import FEW_SLOTS
+from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.tasks.plan_table import PlanTable
@@ -36,16 +36,13 @@ __all__ = [
 
 _MOST_KEPT_SLOTS = 4
 
-_CHEAP = 0.005
-"""Seconds within which an environment is made that a list may have many of."""
-
 Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
 """From columns and bounds of N rollouts to ``(N, ...)``; each row a function of its own rollout."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A fixed list of plans over a number of slots, fewer where environments are costly to make (``may_narrow``)."""
+    """Plans over a number of slots; with ``may_narrow`` fewer in a list of environments that take long to make."""
 
     number: int
     plans: PlanTable
@@ -139,8 +136,9 @@ class UnitRunner:
         """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
         policy = self.acting_policy()
         kind = self._kind(plans, beat)
-        few = kind == "list" and unit.may_narrow and self._making_takes > _CHEAP
-        num_slots = min(unit.num_slots, len(plans), FEW_SLOTS if few else len(plans))
+        num_slots = min(unit.num_slots, len(plans))
+        if kind == "list" and unit.may_narrow:
+            num_slots = min(num_slots, list_slots(self._making_takes))
         key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
         num_slots = slots.num_slots

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["FEW_SLOTS", "cut", "slots_of_unit", "unit_size"]
+__all__ = ["cut", "list_slots", "slots_of_unit", "unit_size"]
 
 _MOST_PLANS = {"list": 256, "batched": 1024, "physics": 256, "vector": 1024}
 _MOST_SLOTS = {
-    "list": 64,
+    "list": 256,
     "batched": 1024,
     "physics": 64,
     "vector": 1024,
 }  # a vector environment has a number of its own
 
-FEW_SLOTS = 16
-"""Slots of a list of environments that take long to make (and mostly much memory): a wider one gains nothing."""
+_FEW_SLOTS = 16
+"""Slots of a list of environments that take long to make (and mostly much memory)."""
+_MAKING = 0.1
+"""Seconds that making a wider list of environments may take."""
 
 
 def unit_size(num_plans: int, kind: str, num_workers: int = 1) -> int:
@@ -31,6 +33,11 @@ def slots_of_unit(num_plans: int, kind: str, slots_per_unit: int | None = None) 
     """Slots that run a unit of ``num_plans``."""
     most = _MOST_SLOTS[kind] if slots_per_unit is None else slots_per_unit
     return max(1, min(num_plans, most))
+
+
+def list_slots(seconds: float) -> int:
+    """Slots at most of a list of environments, each of which takes ``seconds`` to make: many where they are cheap."""
+    return max(_FEW_SLOTS, int(_MAKING / max(seconds, 1e-6)))
 
 
 def cut(items: np.ndarray, size: int) -> list[np.ndarray]:
