@@ -14,7 +14,7 @@ from metaroll.data.space_batches import check_elements, flatten_batch
 from metaroll.rollouts.engine.extras import add_applied_actions, notes_of
 from metaroll.rollouts.engine.plan_sources import PlansInOrder, RunningRollout, SlotPlans, check_replayed
 from metaroll.rollouts.engine.policy_rows import PolicyRows
-from metaroll.rollouts.engine.recorder import Recorder, with_rows
+from metaroll.rollouts.engine.recorder import BlockMemory, Recorder, with_rows
 from metaroll.rollouts.failures import (
     FAILURES,
     DroppedRollout,
@@ -59,6 +59,7 @@ class SlotLoop:
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
+        memory: Of loops that run one after the other, to be used again.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class SlotLoop:
         refill: bool = True,
         begin: bool = True,
         beat: Callable[[str], None] | None = None,
+        memory: BlockMemory | None = None,
     ) -> None:
         if on_invalid not in ("raise", "drop"):
             raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
@@ -100,7 +102,7 @@ class SlotLoop:
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
-        self._recorder = Recorder()
+        self._recorder = Recorder(memory)
         self._on_invalid = on_invalid
         self._record_infos, self._records, self._record_extras = record_infos, record, record_extras
         self._beat = beat

@@ -15,6 +15,7 @@ from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
@@ -90,6 +91,7 @@ class UnitRunner:
         self.parameters: np.ndarray | None = None
         self._example: Any = None
         self._making_takes = 0.0
+        self._memory = BlockMemory()
         self._slots: dict[tuple[int, SlotsKind], Slots] = {}
 
     def set_env(self, env: EnvSource) -> None:
@@ -156,6 +158,7 @@ class UnitRunner:
                     record_extras=unit.record_extras,
                     begin=False,
                     beat=beat,
+                    memory=self._memory,
                 )
                 loop.fill()
                 loop.advance()
@@ -180,6 +183,7 @@ class UnitRunner:
         for slots in self._slots.values():
             slots.close()
         self._slots.clear()
+        self._memory = BlockMemory()
         if self._example is not None and self.env is not None:
             self.env.close(self._example)
             self._example = None
