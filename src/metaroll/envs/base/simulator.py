@@ -12,8 +12,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from metaroll.envs.base.pcg64 import pcg64_uniforms
 from metaroll.errors import ShapeError
-from metaroll.functional.pcg64 import pcg64_uniforms
 from metaroll.tasks.plan_table import PlanTable, distinct_updates
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, TaskNote

@@ -8,7 +8,7 @@ from gymnasium.utils import seeding
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metaroll.functional.pcg64 import pcg64_uniforms
+from metaroll.envs.base.pcg64 import pcg64_uniforms
 
 SEEDS = st.lists(st.integers(0, 2**32 - 1) | st.sampled_from([0, 1, 2**31 - 1, 2**32 - 1]), min_size=1, max_size=40)
 
