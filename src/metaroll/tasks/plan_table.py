@@ -317,16 +317,15 @@ def _limits(limits: Sequence[Any]) -> np.ndarray:
 
 
 def _flags(values: Sequence[Any]) -> np.ndarray:
-    same = len(set(map(id, values))) == 1
-    return np.full(len(values), bool(values[0])) if same else np.array(values, dtype=bool)
+    return np.full(len(values), bool(values[0])) if _all_one(values) else np.array(values, dtype=bool)
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     """The distinct objects, in the order of their first appearance, and which of them each entry is."""
+    if _all_one(values):
+        return [values[0]], np.zeros(len(values), dtype=np.int64)
     keys = list(map(id, values))
     found = dict(zip(keys, values, strict=True))
-    if len(found) < 2:
-        return list(found.values()), np.zeros(len(keys), dtype=np.int64)
     numbers = {key: number for number, key in enumerate(found)}
     return list(found.values()), np.array([numbers[key] for key in keys], dtype=np.int64)
 
@@ -342,4 +341,9 @@ def _sets(parameters: Sequence[Any]) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def _column(values: Sequence[Any]) -> list[Any] | None:
-    return None if all(map(operator.is_, values, itertools.repeat(None))) else list(values)
+    return None if not values or (_all_one(values) and values[0] is None) else list(values)
+
+
+def _all_one(values: Sequence[Any]) -> bool:
+    """Whether all entries are one object, and there are some."""
+    return bool(values) and all(map(operator.is_, values, itertools.repeat(values[0])))
