@@ -19,33 +19,20 @@ _FIRST_CHUNK = 1024
 Generator = np.random.Generator | int | None
 
 
-def memory_estimate(
-    num_buffers: int,
-    capacity: int,
-    widths: Mapping[str, int] | Sequence[int] | int,
-    dtype: Any = np.float32,
-    num_rows: int | None = None,
-) -> int:
-    """Bytes that buffers take at most.
+def memory_estimate(num_buffers: int, capacity: int, width: int, num_rows: int | None = None) -> int:
+    """Bytes that buffers of float32 take at most.
 
     Args:
         num_buffers: Number of buffers.
         capacity: Transitions in each.
-        widths: Numbers per transition: of every key, or in all.
-        dtype: dtype of all of them, or a dict from keys to dtypes.
+        width: Numbers per transition, of all keys together.
         num_rows: Most transitions that all buffers hold together, however they are shared out; ``None`` means that
             every buffer may become full. As memory grows by doubling, twice as many may be allocated.
     """
-    if isinstance(widths, Mapping):
-        types = dtype if isinstance(dtype, Mapping) else dict.fromkeys(widths, dtype)
-        per_transition = sum(int(width) * np.dtype(types[key]).itemsize for key, width in widths.items())
-    else:
-        total = int(widths) if isinstance(widths, int | np.integer) else sum(int(width) for width in widths)
-        per_transition = total * np.dtype(dtype).itemsize
-    rows = int(num_buffers) * int(capacity)
+    rows = num_buffers * capacity
     if num_rows is not None:
-        rows = min(rows, int(num_buffers) * _FIRST_CHUNK + 2 * int(num_rows))
-    return rows * per_transition
+        rows = min(rows, num_buffers * _FIRST_CHUNK + 2 * num_rows)
+    return rows * width * np.dtype(np.float32).itemsize
 
 
 class PathBuffer:
@@ -105,18 +92,45 @@ class PathBuffer:
         """
         arrays = {key: np.asarray(value) for key, value in path.items()}
         length = self._check_path(arrays)
-        self._reserve(arrays, min(self._num_added + length, self._capacity))
+        for steps, rows in self.new_paths([length], {key: (a.shape[1], a.dtype) for key, a in arrays.items()}):
+            for key, array in arrays.items():
+                rows[key][...] = array[steps]
+
+    def new_paths(
+        self, lengths: Sequence[int], columns: Mapping[str, tuple[int, Any]]
+    ) -> list[tuple[slice, dict[str, np.ndarray]]]:
+        """Add paths whose rows the caller writes, all of them and at once, straight into the memory of the ring.
+
+        Args:
+            lengths: Numbers of transitions.
+            columns: Width and dtype of every key; those of the first path count.
+
+        Returns:
+            Which transitions of the paths, one after the other, and their rows of every key: one piece, or two where
+            the ring begins anew.
+
+        Raises:
+            ValueError: The paths together are longer than the buffer.
+        """
+        total = sum(lengths)
+        if total > self._capacity:
+            raise ValueError(
+                f"a path of {total} transitions does not fit into a buffer of {self._capacity}; raise its capacity"
+            )
+        self._reserve(columns, min(self._num_added + total, self._capacity))
         start = self._num_added % self._capacity
-        head = min(length, self._capacity - start)  # the rest goes to the beginning of the ring
-        for key, array in arrays.items():
-            memory = self._arrays[key]
-            memory[start : start + head] = array[:head]
-            memory[: length - head] = array[head:]
-        self._paths.append((self._num_added, length))
-        self._num_added += length
+        head = min(total, self._capacity - start)  # the rest goes to the beginning of the ring
+        for length in lengths:
+            self._paths.append((self._num_added, length))
+            self._num_added += length
         oldest = self._num_added - self.n_transitions_stored
         while self._paths[0][0] < oldest:
             self._paths.popleft()
+        pieces = [(slice(0, head), start)] + ([(slice(head, total), 0)] if head < total else [])
+        return [
+            (steps, {key: memory[begin : begin + steps.stop - steps.start] for key, memory in self._arrays.items()})
+            for steps, begin in pieces
+        ]
 
     def _check_path(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Number of transitions of a path that fits; nothing is changed if it does not."""
@@ -134,10 +148,6 @@ class PathBuffer:
             raise ShapeError(f"all arrays of a path must have the same length, got {lengths}")
         if length == 0:
             raise ShapeError("path must have at least one transition, got none")
-        if length > self._capacity:
-            raise ValueError(
-                f"a path of {length} transitions does not fit into a buffer of {self._capacity}; raise its capacity"
-            )
         if self._arrays:
             self._check_against_first(arrays)
         return length
@@ -157,15 +167,15 @@ class PathBuffer:
             if not np.can_cast(array.dtype, memory.dtype, casting="same_kind"):
                 raise TypeError(f"path[{key!r}] must fit into {memory.dtype}, got {array.dtype}")
 
-    def _reserve(self, arrays: Mapping[str, np.ndarray], num_rows: int) -> None:
+    def _reserve(self, columns: Mapping[str, tuple[int, Any]], num_rows: int) -> None:
         """Memory for ``num_rows`` rows of every key; what is stored stays in its row."""
         have = len(next(iter(self._arrays.values()))) if self._arrays else 0
         if have >= num_rows:
             return
         rows = min(self._capacity, max(num_rows, 2 * have, _FIRST_CHUNK))
-        for key, array in arrays.items():
+        for key, (width, dtype) in columns.items():
             old = self._arrays.get(key)
-            memory = np.empty((rows, array.shape[1]), dtype=array.dtype if old is None else old.dtype)
+            memory = np.empty((rows, width), dtype=dtype if old is None else old.dtype)
             if old is not None:
                 memory[:have] = old
             self._arrays[key] = memory

@@ -51,6 +51,24 @@ class StepStorage(ABC):
     _names: list[str]
     _bounds: np.ndarray | None
     _finals: dict[tuple[Any, ...], FinalEntries]
+    _place: Any = None
+    """Columns and number of a rollout that nobody has looked at yet, which fills itself from there."""
+
+    @classmethod
+    def _in_columns(cls, columns: Any, number: int) -> Self:
+        """Rollout ``number`` of ``RolloutColumns``, filled when it is looked at first."""
+        result = cls.__new__(cls)
+        vars(result)["_place"] = (columns, number)
+        return result
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether this is a rollout among others in columns, which has not been looked at."""
+        return self._place is not None
+
+    def _fill(self) -> None:
+        columns, number = vars(self).pop("_place")
+        vars(self).update(vars(columns.rollout(number)))
 
     @classmethod
     def _assemble(
@@ -96,7 +114,11 @@ class StepStorage(ABC):
 
     @property
     def rollout_bounds(self) -> np.ndarray:
-        """First step of every sub-rollout, then N, ``(R+1,)``."""
+        """First step of every sub-rollout, then N, ``(R+1,)``.
+
+        Raises:
+            ValueError: It is a loose batch of steps.
+        """
         if self._bounds is None:
             raise ValueError("a loose batch of steps (continuous=False) has no rollouts")
         return self._bounds
@@ -112,6 +134,8 @@ class StepStorage(ABC):
         return np.diff(self.rollout_bounds)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._place is not None:
+            self._fill()
         if name in vars(self).get("_names", ()):  # other data for a field must fit as the first did
             if not (self._format == "numpy" and type(value) is np.ndarray):
                 refuse_gradients(name, value)
@@ -121,12 +145,23 @@ class StepStorage(ABC):
 
     def __getattr__(self, name: str) -> Any:
         # Only reached if there is no such attribute: next_<field> is the successor of a field.
+        if self._place is not None:
+            columns, number = self._place
+            if name == "_length":
+                return int(columns.bounds[number + 1] - columns.bounds[number])
+            self._fill()
+            return getattr(self, name)
         if name.startswith("next_") and name[5:] in vars(self).get("_names", ()):
             try:
                 return self.get_next_values(name[5:])
             except DataError as error:
                 raise AttributeError(str(error)) from None
         raise AttributeError(f"{type(self).__name__} has no attribute or field {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._place is not None:  # all that ran with it shall not travel with it
+            self._fill()
+        return vars(self)
 
     def add_data(
         self, name: str, value: Any = None, item_shape: tuple[int, ...] | None = None, with_after_last: bool = False
@@ -138,6 +173,12 @@ class StepStorage(ABC):
             value: Its data (see the class); ``None`` makes zeros.
             item_shape: Shape of one entry of the zeros; ``None`` means numbers.
             with_after_last: True for zeros with an entry after the last step.
+
+        Raises:
+            DataError: There is such a field already.
+            ShapeError: It has another number of entries.
+            TypeError: The name is no text.
+            ValueError: The name means something else, or a tensor requires gradients.
         """
         if not isinstance(name, str):
             raise TypeError(f"name of a field must be text, got {name!r}")
@@ -180,7 +221,11 @@ class StepStorage(ABC):
         return map_leaves(lambda leaf, path: leaf[: self._length], value) if truncate_last else value
 
     def get_next_values(self, name: str) -> Any:
-        """Entries of a field after each step, ``(N, ...)``: the true successors, also at the ends of sub-rollouts."""
+        """Entries of a field after each step, ``(N, ...)``: the true successors, also at the ends of sub-rollouts.
+
+        Raises:
+            DataError: There is no such field, or a successor is not stored.
+        """
         self._check_field(name)
 
         def successors(leaf: Array, path: tuple[Any, ...]) -> Array:
@@ -192,7 +237,11 @@ class StepStorage(ABC):
         return map_leaves(successors, getattr(self, name))
 
     def get_final_values(self, name: str, default: float | None = None) -> Any:
-        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` where there is none."""
+        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` where there is none.
+
+        Raises:
+            DataError: There is no such field, or an entry is not stored and there is no ``default``.
+        """
         self._check_field(name)
 
         def entries(leaf: Array, path: tuple[Any, ...]) -> Array:
@@ -213,7 +262,11 @@ class StepStorage(ABC):
         return self._bounds
 
     def locate_next(self, name: str, index: int) -> tuple[Any, int]:
-        """Data and position in it where the successor of step ``index`` of a field lies (for ``Step``)."""
+        """Data and position in it where the successor of step ``index`` of a field lies (for ``Step``).
+
+        Raises:
+            DataError: It is not stored.
+        """
         bounds = self._successor_bounds(name)
         rollout = int(np.searchsorted(bounds, index, side="right")) - 1
         if index + 1 < bounds[rollout + 1]:
@@ -239,6 +292,11 @@ class StepStorage(ABC):
             data_format: "numpy" or "torch".
             data_type: dtype of that format for all floating-point data (bools and integers keep theirs), or a dict from
                 names of fields to dtypes; ``None`` changes no dtype.
+
+        Raises:
+            DataError: ``data_type`` names no field.
+            TypeError: A field cannot be converted; then nothing has changed.
+            ValueError: There is no such format.
         """
         check_data_format(data_format)
         per_field = isinstance(data_type, dict)
@@ -310,7 +368,12 @@ def _not_stored(name: str, rollout: Any) -> str:
 
 
 def as_flags(name: str, value: Any, length: int) -> np.ndarray:
-    """One bool per step, ``(length,)``, from an array, tensor or list of bools (or of 0 and 1)."""
+    """One bool per step, ``(length,)``, from an array, tensor or list of bools (or of 0 and 1).
+
+    Raises:
+        ShapeError: They are not one per step.
+        ValueError: They are neither bools nor 0 and 1.
+    """
     array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
     if array.shape != (length,):
         raise ShapeError(f"{name} must have shape ({length},), one bool per step, got {array.shape}")
@@ -320,7 +383,13 @@ def as_flags(name: str, value: Any, length: int) -> np.ndarray:
 
 
 def as_indices(index: Any, length: int) -> np.ndarray:
-    """Non-negative positions from integers (negative ones count from the end) or a bool mask of ``length`` entries."""
+    """Non-negative positions ``(K,)`` from integers (negative ones count from the end) or a bool mask ``(length,)``.
+
+    Raises:
+        IndexError: One lies outside.
+        ShapeError: A mask has another shape.
+        TypeError: They are no integers.
+    """
     if isinstance(index, torch.Tensor):
         index = index.detach().cpu().numpy()
     array = np.asarray(index if isinstance(index, np.ndarray) else list(index))

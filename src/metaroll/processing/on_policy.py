@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import map_leaves
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
@@ -29,6 +29,9 @@ __all__ = [
     "running_returns",
     "with_domains",
 ]
+
+
+_FIELDS = ("observations", "actions", "rewards", "policy_infos")
 
 
 @dataclass(frozen=True)
@@ -87,65 +90,34 @@ class OnPolicyData:
 def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
     """Arrays of ``rollouts``, which hold the observation after their last step.
 
+    Args:
+        rollouts: At least one.
+        env_spec: Spaces of their environment.
+
     Raises:
         DataError: A rollout holds NaN or Inf.
-        ShapeError: Rollouts come from another kind of environment than ``env_spec``.
+        ShapeError: Rollouts come from another kind of environment than ``env_spec``, or lack their last observation.
+        ValueError: There is none.
     """
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
-    if isinstance(rollouts, Rollouts) and _has_columns(rollouts):
-        data = _from_columns(rollouts, env_spec)
-    else:
-        data = _from_each(rollouts, env_spec)
+    found = Rollouts.of(rollouts)
+    found.require_final_observations()
+    bounds, count = found.bounds, int(found.bounds[-1])
+    rows = _flat_observations(found.column("observations"), count + len(found), env_spec)
+    is_last = np.zeros(len(rows), dtype=bool)
+    is_last[bounds[1:] + np.arange(len(found))] = True
+    data = OnPolicyData(
+        observations=rows[~is_last],
+        last_observations=rows[is_last],
+        actions=_actions(found, count, env_spec).copy(),
+        rewards=np.array(found.rewards, dtype=np.float64).reshape(count),
+        terminated=np.array(found.terminated, dtype=bool),
+        bounds=bounds.copy(),
+    )
     for name in ("observations", "last_observations", "actions", "rewards"):
         _refuse_non_finite(name, getattr(data, name), data)
     return data
-
-
-def _has_columns(rollouts: Rollouts) -> bool:
-    """Whether all that is asked for lies side by side already."""
-    return all(map(rollouts.has_column, ("observations", "actions", "rewards"))) and (
-        rollouts.has_column("policy_infos") or rollouts.has_none("policy_infos")
-    )
-
-
-def _from_columns(rollouts: Rollouts, env_spec: EnvSpec) -> OnPolicyData:
-    """What ``_from_each`` gives, without making a ``StepSequence`` of each rollout."""
-    bounds, count = rollouts.bounds, int(rollouts.bounds[-1])
-    rows = _flat_observations(rollouts.column("observations"), count + len(rollouts), env_spec)
-    is_last = np.zeros(len(rows), dtype=bool)
-    is_last[bounds[1:] + np.arange(len(rollouts))] = True
-    infos = {} if rollouts.has_none("policy_infos") else rollouts.column("policy_infos")
-    return OnPolicyData(
-        observations=rows[~is_last],
-        last_observations=rows[is_last],
-        actions=_actions(infos, rollouts.column("actions"), count, env_spec).copy(),
-        rewards=np.array(rollouts.rewards, dtype=np.float64).reshape(count),
-        terminated=np.array(rollouts.terminated, dtype=bool),
-        bounds=bounds.copy(),
-    )
-
-
-def _from_each(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
-    flat, actions = [], []
-    for rollout in rollouts:
-        known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
-        if known != len(rollout) + 1:
-            raise ShapeError(
-                f"a rollout must hold the observation after its last step, got {known} observations and "
-                f"{len(rollout)} rewards"
-            )
-        flat.append(_flat_observations(rollout.observations, known, env_spec))
-        infos = rollout.policy_infos if "policy_infos" in rollout.data_names else {}
-        actions.append(_actions(infos, rollout.actions, len(rollout), env_spec))
-    return OnPolicyData(
-        observations=np.concatenate([rows[:-1] for rows in flat]),
-        last_observations=np.stack([rows[-1] for rows in flat]),
-        actions=np.concatenate(actions),
-        rewards=np.concatenate([np.asarray(r.rewards, dtype=np.float64).reshape(len(r)) for r in rollouts]),
-        terminated=np.concatenate([np.asarray(rollout.terminated, dtype=bool) for rollout in rollouts]),
-        bounds=np.concatenate([[0], np.cumsum([len(rollout) for rollout in rollouts])]),
-    )
 
 
 def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
@@ -161,9 +133,14 @@ def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.n
     return rows
 
 
-def _actions(infos: Mapping[str, Any], actions: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
+def _actions(rollouts: Rollouts, count: int, env_spec: EnvSpec) -> np.ndarray:
     """What the policy chose, one row per step."""
-    chosen = np.asarray(infos.get("raw_action", actions))
+    infos = rollouts.whole_column("policy_infos")
+    if infos is not None:
+        chosen = np.asarray(infos["raw_action"] if "raw_action" in infos else rollouts.column("actions"))
+    else:
+        pairs = zip(rollouts.each("policy_infos", {}), rollouts.each("actions"), strict=True)
+        chosen = np.concatenate([told.get("raw_action", actions) for told, actions in pairs])
     if isinstance(env_spec.action_space, gymnasium.spaces.Box):
         chosen = chosen.reshape(count, -1).astype(np.float32, copy=False)
         if chosen.shape[1] != env_spec.act_dim:
@@ -190,8 +167,8 @@ def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.nd
         DataError: A rollout does not tell one of them, or no number.
     """
     rows = np.empty((len(rollouts), len(names)))
-    for i, rollout in enumerate(rollouts):
-        told = domain_params_of(rollout)
+    for i, info in enumerate(Rollouts.of(rollouts).infos):
+        told = domain_params_of(info)
         missing = [name for name in names if name not in told]
         if missing:
             known = ", ".join(sorted(told)) or "none"
@@ -213,9 +190,8 @@ def _number(name: str, value: Any, rollout: int) -> float:
     return number
 
 
-def domain_params_of(rollout: StepSequence) -> dict[str, Any]:
-    """Domain parameters of the environment that a rollout comes from, as far as it tells them."""
-    info = rollout.rollout_info if isinstance(rollout.rollout_info, Mapping) else {}
+def domain_params_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Domain parameters of the environment that a rollout with this ``rollout_info`` comes from, if it tells them."""
     plan = info.get("plan") or {}
     task, told = plan.get("task") if isinstance(plan, Mapping) else None, info.get("domain_param")
     return {**(task if isinstance(task, Mapping) else {}), **(told if isinstance(told, Mapping) else {})}
@@ -231,7 +207,7 @@ def with_domains(data: OnPolicyData, rows: np.ndarray) -> OnPolicyData:
 
 
 def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iterator[list[int]]:
-    """The rollouts of ``order`` in groups of at most ``steps`` steps together, or of one rollout."""
+    """The rollouts ``order`` in groups of at most ``steps`` steps, or of one rollout; ``bounds (R + 1,)`` of all."""
     group: list[int] = []
     size = 0
     for i in order:

@@ -254,7 +254,7 @@ class RolloutEngine:
         deterministic: bool = False,
         eval: bool = False,
         parameters: np.ndarray | None = None,
-    ) -> list[list[StepSequence]]:
+    ) -> list[Rollouts]:
         """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
 
         Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
@@ -301,11 +301,7 @@ class RolloutEngine:
 
         if num_rollouts is None:
             return self._run_until(run, count, min_steps or 1, max_steps)
-        rollouts = run(range(num_rollouts * count))
-        groups: list[list[StepSequence]] = [[] for _ in updates]
-        for m, rollout in zip((rollouts.indices % max(count, 1)).tolist(), rollouts, strict=True):
-            groups[m].append(rollout)
-        return groups
+        return _groups(run(range(num_rollouts * count)), count)
 
     def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -393,11 +389,9 @@ class RolloutEngine:
 
     def _run_until(
         self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, max_steps: int | None
-    ) -> list[list[StepSequence]]:
+    ) -> list[Rollouts]:
         """Shortest prefixes of all variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
-        rounds: list[Rollouts] = []
-        found: list[list[tuple[Rollouts, int]]] = [[] for _ in range(count)]
-        lengths: list[list[int]] = [[] for _ in range(count)]
+        done, found = Rollouts(), [Rollouts()] * count
         started = [0] * count
         more = [1 if max_steps is None else int(-(-need // max_steps))] * count
         while any(more):
@@ -405,23 +399,17 @@ class RolloutEngine:
             try:
                 rollouts = run(sorted(numbers))
             except (RolloutError, WorkerLost) as error:
-                error.completed = [*(rollout for done in rounds for rollout in done), *error.completed]
+                error.completed = [*done, *error.completed]
                 raise
-            rounds.append(rollouts)
-            for i, (m, length) in enumerate(
-                zip((rollouts.indices % count).tolist(), rollouts.lengths.tolist(), strict=True)
-            ):
-                found[m].append((rollouts, i))
-                lengths[m].append(length)
-            started = [done + new for done, new in zip(started, more, strict=True)]
+            done = done + rollouts
+            found = [known + new for known, new in zip(found, _groups(rollouts, count), strict=True)]
+            started = [old + new for old, new in zip(started, more, strict=True)]
             for m in range(count):
-                if not found[m] and started[m] >= _MOST_DROPPED:
+                if not len(found[m]) and started[m] >= _MOST_DROPPED:
                     raise _all_dropped(self.dropped, m, count, started[m])
-            more = [still_missing(sizes, done, None, need) for sizes, done in zip(lengths, started, strict=True)]
-        return [
-            [rollouts[i] for rollouts, i in members[: enough(sizes, None, need)]]
-            for members, sizes in zip(found, lengths, strict=True)
-        ]
+            sizes = [known.lengths.tolist() for known in found]
+            more = [still_missing(each, tried, None, need) for each, tried in zip(sizes, started, strict=True)]
+        return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
 
     def _pieces(self, plans: PlanTable) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
@@ -515,6 +503,17 @@ def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started:
         last.plan,
         last.step,
     )
+
+
+def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:
+    """The rollouts of each of ``count`` variations; the plan with index ``n`` is of ``n % count``."""
+    if count == 1:
+        return [rollouts]
+    group = rollouts.indices % max(count, 1)
+    order = np.argsort(group, kind="stable")
+    return [rollouts.take(numbers) for numbers in np.split(order, np.searchsorted(group[order], range(1, count)))][
+        :count
+    ]
 
 
 def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:

@@ -9,13 +9,14 @@ from typing import NamedTuple, overload
 import numpy as np
 import torch
 
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 
 __all__ = ["ParameterSample", "ParameterSamplingResult"]
 
 
 class ParameterSample(NamedTuple):
-    """One set of policy parameters and its rollouts (specs/sampling.md 12.1).
+    """One set of policy parameters and its rollouts.
 
     Attributes:
         params: Shape ``(P,)``.
@@ -30,7 +31,7 @@ class ParameterSample(NamedTuple):
         """Mean of the rollouts' undiscounted returns."""
         if not self.rollouts:
             raise ValueError("rollouts must hold at least one rollout for a mean return, got none")
-        return float(np.mean([float(rollout.undiscounted_return()) for rollout in self.rollouts]))
+        return float(np.mean(Rollouts.of(self.rollouts).discounted_returns(1.0)))
 
     @property
     def num_rollouts(self) -> int:
@@ -39,7 +40,7 @@ class ParameterSample(NamedTuple):
 
 
 class ParameterSamplingResult(Sequence[ParameterSample]):
-    """Samples in the order of the parameter sets (specs/sampling.md 12.2).
+    """Samples in the order of the parameter sets.
 
     An integer index gives a ``ParameterSample``, a slice another result. The properties are computed once; they do not
     follow later changes to rollouts.
