@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -313,6 +313,12 @@ class Slots(ABC):
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot, where its environment tells them."""
+        return None
+
+    def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
+        """An entry for each of ``slots (k,)``, equal where name, seconds per step, domain parameters and ``provenance``
+        of two slots are; ``None`` where nobody knows but each slot itself.
+        """
         return None
 
     def name_of(self, slot: int) -> str:

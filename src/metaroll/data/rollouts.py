@@ -51,7 +51,7 @@ class RolloutColumns:
         truncated: bool ``(sum T,)``.
         bounds: Where rollouts begin and end, ``(N + 1,)``.
         complete: Whether the last step of each is its end, bool ``(N,)``.
-        infos: What stays constant in each rollout (``env_name``, ``domain_param``, ...), one dict each.
+        infos: What stays constant in each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
         own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
         plans: The plan of each, where rollouts come from plans.
         common: What stays constant in all of them, as ``infos``.
@@ -111,7 +111,11 @@ class RolloutColumns:
 
     def info(self, number: int) -> dict[str, Any]:
         """``rollout_info`` of a rollout."""
-        info = {name: value for name, value in self.infos[number].items() if name != TIME_STEP}
+        info = {
+            name: dict(value) if value.__class__ is dict else value  # rollouts of one task share theirs
+            for name, value in self.infos[number].items()
+            if name != TIME_STEP
+        }
         if self.plans is not None:
             info["plan"] = plan_summary(self.plans[number])
         return info | self.common

@@ -12,7 +12,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from metaroll.envs.base.pcg64 import pcg64_uniforms
 from metaroll.errors import ShapeError
+from metaroll.tasks.plan_table import PlanTable, distinct_updates
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, TaskNote
 
@@ -89,9 +91,11 @@ class Simulator(ABC):
         """Whether ``update`` is one that rows can be told; by default only none at all."""
         return update is None or isinstance(update, TaskNote)
 
-    def accepts_plan(self, plan: RolloutPlan) -> bool:
-        """Whether rows can run ``plan``."""
-        return (plan.init_state is None or self.takes_init_state) and self.accepts_update(plan.env_update)
+    def accepts_plans(self, plans: Sequence[RolloutPlan]) -> bool:
+        """Whether rows can run ``plans``."""
+        states = plans.init_states if isinstance(plans, PlanTable) else [plan.init_state for plan in plans]
+        chosen = states is not None and any(state is not None for state in states)
+        return (self.takes_init_state or not chosen) and all(map(self.accepts_update, distinct_updates(plans)))
 
     def check_update(self, update: EnvUpdate | None) -> Any:
         """The task that ``update`` sets, checked: once for all rows that share it.
@@ -120,7 +124,7 @@ class Simulator(ABC):
         return None
 
     def time_step(self, state: Rows, constants: Rows) -> float | None:
-        """Seconds per step of one row, where they are known."""
+        """Seconds per step of one row, where they are known; they do not change under a task."""
         return None
 
     # -- states -------------------------------------------------------------------------------------------------------
@@ -138,6 +142,12 @@ class Simulator(ABC):
     def draw(self, generator: np.random.Generator) -> np.ndarray:
         """``uniforms`` of one row, ``(num_uniforms,)``, for simulators with ``seeds_as_gymnasium``."""
         return generator.random(self.num_uniforms)
+
+    def draw_rows(self, seeds: np.ndarray) -> np.ndarray:
+        """What ``draw`` gives for the generators of ``seeds (N,)``, one row each."""
+        if type(self).draw is Simulator.draw:
+            return pcg64_uniforms(seeds, self.num_uniforms)
+        return np.stack([self.draw(np.random.Generator(np.random.PCG64(seed))) for seed in seeds.tolist()])
 
     def check_init_state(self, init_state: Any) -> np.ndarray:
         """A first state that somebody wishes, ``(D,)``, in memory of its own.

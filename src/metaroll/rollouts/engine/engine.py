@@ -418,7 +418,8 @@ class RolloutEngine:
         kind, as each of its plans is when it runs alone.
         """
         own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
-        return [piece for part in (own, rest) if len(part) for piece in cut(part, unit_size(len(part), self._kind))]
+        size = unit_size(len(plans), self._kind, self._pool.num_workers)
+        return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduce | None = None) -> Unit:
         num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
@@ -431,6 +432,7 @@ class RolloutEngine:
             self._record_extras,
             self._on_error,
             reduce,
+            self._slots_per_unit is None,
         )
 
     def _run_here(
@@ -519,7 +521,8 @@ def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequ
     parts = []
     for unit, result in zip(units, results, strict=True):
         if result.columns is not None:
-            result.columns.plans = unit.plans.take(result.kept)
+            every = len(result.kept) == len(unit.plans)
+            result.columns.plans = unit.plans if every else unit.plans.take(result.kept)
             parts.append(result.columns)
     rollouts = Rollouts(parts)
     places = [piece[result.kept] for piece, result in zip(pieces, results, strict=True) if len(result.kept)]

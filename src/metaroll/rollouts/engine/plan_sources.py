@@ -38,19 +38,23 @@ class RunningRollout:
 
 
 class PlansInOrder:
-    """Where plans come from: those that are taken next, as tables, and the place of each in their order."""
+    """Where plans come from: those that are taken next, as tables, and the place of each in their order.
+
+    Attributes:
+        table: All plans; ``None`` where they come one after the other.
+    """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
-        self._table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
-        self._rest: Iterator[RolloutPlan] = iter(()) if self._table is not None else iter(plans)
+        self.table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
+        self._rest: Iterator[RolloutPlan] = iter(()) if self.table is not None else iter(plans)
         self._taken = 0
         self._peeked: list[RolloutPlan] = []
 
     @property
     def more(self) -> bool:
         """Whether there are further plans."""
-        if self._table is not None:
-            return self._taken < len(self._table)
+        if self.table is not None:
+            return self._taken < len(self.table)
         if not self._peeked:
             self._peeked = list(itertools.islice(self._rest, 1))
         return bool(self._peeked)
@@ -58,9 +62,9 @@ class PlansInOrder:
     def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
         """The next plans, at most one for each of ``slots``, and their places in the order."""
         begin, count = self._taken, len(slots)
-        if self._table is not None:
-            whole = begin == 0 and count >= len(self._table)
-            table = self._table if whole else self._table.take(slice(begin, begin + count))
+        if self.table is not None:
+            whole = begin == 0 and count >= len(self.table)
+            table = self.table if whole else self.table.take(slice(begin, begin + count))
         else:
             table = PlanTable([*self._peeked, *itertools.islice(self._rest, count - len(self._peeked))])
             self._peeked = []
@@ -80,6 +84,7 @@ class SlotPlans:
     """
 
     more = True
+    table = None
 
     def __init__(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> None:
         self._plan_of = plan_of

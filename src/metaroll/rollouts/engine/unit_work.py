@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.tasks.plan_table import PlanTable
@@ -40,7 +43,7 @@ Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Unit:
-    """A fixed list of plans over a fixed number of slots."""
+    """Plans over a number of slots; with ``may_narrow`` fewer in a list of environments that take long to make."""
 
     number: int
     plans: PlanTable
@@ -50,6 +53,7 @@ class Unit:
     record_extras: bool = False
     on_error: str = "raise"
     reduce: Reduce | None = None
+    may_narrow: bool = False
 
 
 @dataclass
@@ -86,6 +90,8 @@ class UnitRunner:
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
         self._example: Any = None
+        self._making_takes = 0.0
+        self._memory = BlockMemory()
         self._slots: dict[tuple[int, SlotsKind], Slots] = {}
 
     def set_env(self, env: EnvSource) -> None:
@@ -133,6 +139,8 @@ class UnitRunner:
         policy = self.acting_policy()
         kind = self._kind(plans, beat)
         num_slots = min(unit.num_slots, len(plans))
+        if kind == "list" and unit.may_narrow:
+            num_slots = min(num_slots, list_slots(self._making_takes))
         key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
         num_slots = slots.num_slots
@@ -150,6 +158,7 @@ class UnitRunner:
                     record_extras=unit.record_extras,
                     begin=False,
                     beat=beat,
+                    memory=self._memory,
                 )
                 loop.fill()
                 loop.advance()
@@ -174,6 +183,7 @@ class UnitRunner:
         for slots in self._slots.values():
             slots.close()
         self._slots.clear()
+        self._memory = BlockMemory()
         if self._example is not None and self.env is not None:
             self.env.close(self._example)
             self._example = None
@@ -183,7 +193,9 @@ class UnitRunner:
         if self._example is None:
             if beat is not None:
                 beat("reset")  # building environments may take long
+            begin = time.perf_counter()
             self._example = self._source.make()
+            self._making_takes = time.perf_counter() - begin
         return self._source.kind(plans, self._example)
 
     @property
