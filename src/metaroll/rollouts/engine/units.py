@@ -21,6 +21,8 @@ def unit_size(num_plans: int, kind: str) -> int:
 
     A unit is what is lost with a worker, and what balances the load; a larger one makes better use of batched calls.
     """
+    if kind == "device":  # in this process alone
+        return min(num_plans, _MOST_PLANS[kind])
     if num_plans < 16:
         return max(1, -(-num_plans // 2))
     return min(num_plans // 4, _MOST_PLANS[kind])
