@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -191,8 +192,8 @@ def test_plans_with_all_that_they_may_bring():
 
 def test_bits_do_not_depend_on_the_number_of_rows():
     for env, policy in ((PENDULUM, gru(PENDULUM)), ("CartPole-v1", mlp("CartPole-v1")), ("bandit-5", gru("bandit-5"))):
-        plans, found = plans_of(256, 40), []
-        for width in (37, 64, 256):
+        plans, found = plans_of(600, 40), []
+        for width in (37, 64, 256, 600):
             with RolloutEngine(env, policy, device="cpu", slots_per_unit=width, record_extras=True) as engine:
                 found.append(engine.run(plans))
         with RolloutEngine(env, policy, device="cpu", record_extras=True) as engine:
@@ -207,11 +208,44 @@ def test_bits_do_not_depend_on_the_number_of_rows():
             assert rollout.rewards.tobytes() == found[0][i].rewards.tobytes()
 
 
-def started(env, policy, count=70, device="cpu"):
-    """A loop whose rows have been started."""
-    slots = EnvSource.of(env).slots(count)
-    loop = DeviceLoop(slots, policy, PlanTable(plans_of(count, 40)), torch.device(device), record_extras=True)
-    loop._fill()
+@pytest.mark.parametrize("make", [mlp, gru, tanh, normalized, last_action])
+def test_plans_that_bring_parameters_act_with_them(make):
+    """In bits that do not depend on what runs beside them."""
+    policy = make(PENDULUM)
+    own = policy.acting_parameters()
+    sets = [own * np.float32(1.0 + 0.1 * i) for i in range(7)]
+    plans = [plan.with_(parameters=sets[plan.index % 7]) for plan in plans_of(150, 25)]
+    plans[3] = plans[3].with_(max_steps=4, deterministic=True)
+    ours, numpys = both(PENDULUM, policy, plans, record_extras=True, slots_per_unit=60)
+    check_same(ours, numpys, atol=1e-4)
+    with RolloutEngine(PENDULUM, policy, device="cpu") as engine:
+        wide, alone = engine.run(plans), [engine.run([plans[i]])[0] for i in (0, 3, 149)]
+    assert wide.column("actions").tobytes() == ours.column("actions").tobytes()
+    assert [rollout.rewards.tobytes() for rollout in alone] == [wide[i].rewards.tobytes() for i in (0, 3, 149)]
+
+
+def test_parameters_of_each_task():
+    policy = mlp("CartPole-v1")
+    sets = np.stack([policy.acting_parameters() * np.float32(scale) for scale in (0.5, 1.0, 2.0)])
+    with RolloutEngine("CartPole-v1", policy, device="cpu") as ours, RolloutEngine("CartPole-v1", policy) as numpys:
+        groups = [
+            engine.run_groups([None] * 3, seed=1, num_rollouts=9, max_steps=60, parameters=sets)
+            for engine in (ours, numpys)
+        ]
+    for found, expected in zip(*groups, strict=True):
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a.actions, b.actions)
+
+
+def started(env, policy, own=False):
+    """A loop of which a block has run."""
+    slots = EnvSource.of(env).slots(70)
+    sets = [policy.acting_parameters() * np.float32(scale) for scale in (0.9, 1.1)]
+    plans = [plan.with_(parameters=sets[plan.index % 2] if own else None) for plan in plans_of(70, 40)]
+    loop = DeviceLoop(slots, policy, PlanTable(plans), torch.device("cpu"), record_extras=True)
+    with torch.no_grad():
+        loop._fill()
+        loop._block()
     return slots.simulator, loop
 
 
@@ -250,24 +284,28 @@ CASES = [
 ]
 
 
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(("env", "make"), CASES)
-def test_a_block_waits_for_nothing(env, make):
-    simulator, loop = started(env, make(env))
+def test_a_block_waits_for_nothing(env, make, own):
+    simulator, loop = started(env, make(env), own)
     with torch.no_grad(), _Watch() as watch:
         run_block(simulator, loop._twin, loop._rows, 16, loop._settings)
     assert watch.calls > 100 and watch.found == []
 
 
+@pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize(("env", "make"), CASES)
-def test_a_block_stays_on_its_device(env, make):
+def test_a_block_stays_on_its_device(env, make, own):
     """Tensors that hold nothing but say where they are: a number that is asked for, or a mix of devices, raises."""
-    simulator, loop = started(env, make(env))
+    simulator, loop = started(env, make(env), own)
     hollow = lambda tensor: torch.empty_like(tensor, device="meta")  # noqa: E731
     for module in loop._twin.modules():
         for name, parameter in module._parameters.items():
             module._parameters[name] = torch.nn.Parameter(hollow(parameter), requires_grad=False)
+    sets = None if loop._settings.sets is None else map_rows(hollow, loop._settings.sets)
     with torch.no_grad():
-        done = run_block(simulator, loop._twin, map_rows(hollow, loop._rows), 16, loop._settings)
+        settings = dataclasses.replace(loop._settings, sets=sets)
+        done = run_block(simulator, loop._twin, map_rows(hollow, loop._rows), 16, settings)
     assert {tensor.device.type for tensor in (*done.arrays.values(), done.summary)} == {"meta"}
     assert done.summary.shape == (3, len(loop._rows.live))
 
@@ -282,8 +320,8 @@ def test_one_look_per_block_and_one_transfer_per_unit(monkeypatch):
         looks.clear()
         rollouts = engine.run(plans_of(128, 20), parameters=engine.policy.acting_parameters())
     assert len(rollouts) == 128
-    small = [shape for shape in looks if shape == (3, 64)]
-    flat = [shape for shape in looks if len(shape) == 1 and shape[0] > 64 * 20]
+    small = [shape for shape in looks if shape == (3, 256)]
+    flat = [shape for shape in looks if len(shape) == 1 and shape[0] > 256]
     assert len(small) == 4 and len(flat) == 1  # two cohorts of two blocks
 
 

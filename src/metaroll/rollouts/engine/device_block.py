@@ -14,28 +14,33 @@ by number, in arrays that are whole tiles long.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import array_api_compat.torch as torch_namespace
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
+from torch import nn
+from torch.func import functional_call
 
 from metaroll.data.rollouts import TIME_STEP, RolloutColumns
 from metaroll.envs.base.simulator import Rows, Simulator, map_rows, rows_at
 from metaroll.envs.base.slot_proxies import slot_domain_params
+from metaroll.functional.linear import BLOCK
 from metaroll.functional.philox import torch_normals, torch_uniforms
-from metaroll.rollouts.engine.devices import IN_NUMPY, TILES, check_slots_on_device, name_of, policy_on_device
+from metaroll.policies.parameters import ParameterLayout
+from metaroll.rollouts.engine.devices import TILES, check_slots_on_device, name_of, policy_on_device
 from metaroll.rollouts.engine.extras import add_applied_actions
+from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.rollouts.engine.policy_rows import PolicyRows
 from metaroll.rollouts.failures import FAILURES, DroppedRollout, failure_in_slots, finite_rows, invalid_value
 from metaroll.tasks.plan_table import ENV_NOISE, NO_LIMIT, POLICY_NOISE, PlanTable, env_keys
 from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots
 
-__all__ = ["Block", "BlockSettings", "DeviceLoop", "DeviceRows", "run_block"]
+__all__ = ["Block", "BlockSettings", "DeviceLoop", "DeviceRows", "OwnSets", "run_block"]
 
-_BLOCK = 16
+_LOCK_STEPS = 16
 """Lock-steps between two looks at what has ended."""
 
 _FULL = 0.75
@@ -72,6 +77,20 @@ class DeviceRows(NamedTuple):
     """Whether a rollout runs in the row, bool ``(W,)``."""
 
 
+class OwnSets(NamedTuple):
+    """Policy parameters of rollouts that bring their own, in blocks of eight rows each (see ``ParameterBlocks``).
+
+    Attributes:
+        weights: Name -> ``(B, ...)``.
+        source: Row of each of the 8 B rows that act.
+        place: Which of these each row is, ``(W,)``.
+    """
+
+    weights: dict[str, torch.Tensor]
+    source: torch.Tensor
+    place: torch.Tensor
+
+
 @dataclass(frozen=True)
 class BlockSettings:
     """What stays the same in all blocks of a unit.
@@ -80,12 +99,14 @@ class BlockSettings:
         tile: Rows per call of the policy.
         deterministic: What all rollouts have, or ``None`` if they differ.
         record_infos, record_extras: As in ``SlotLoop``.
+        sets: Where rollouts bring parameters of their own.
     """
 
     tile: int
     deterministic: bool | None
     record_infos: bool
     record_extras: bool
+    sets: OwnSets | None = None
 
 
 class Block(NamedTuple):
@@ -184,25 +205,39 @@ def _act(
     spec: EnvSpec, policy: Any, rows: DeviceRows, noise: torch.Tensor, settings: BlockSettings
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Actions, memory and infos of all rows, a tile at a time."""
-    seen, space, tile = rows.observations, spec.observation_space, settings.tile
+    seen, space, sets, tile = rows.observations, spec.observation_space, settings.sets, settings.tile
     if isinstance(space, Discrete):
         choices = torch.arange(int(space.start), int(space.start + space.n), device=seen.device)
         seen = (seen[:, None] == choices).to(torch.float32)
-    else:
-        seen = seen.reshape(len(seen), -1)
-    parts = []
-    for begin in range(0, len(seen), tile):
-        part = slice(begin, begin + tile)
-        state = {name: value[part] for name, value in rows.policy.items()}
-        flags = rows.deterministic[part] if settings.deterministic is None else settings.deterministic
-        parts.append(policy.act_on_torch(seen[part], state, noise[part], flags))
-    actions = torch.cat([part[0] for part in parts])
+    flags: Any = rows.deterministic if settings.deterministic is None else settings.deterministic
+    given = (seen.reshape(len(seen), -1), rows.policy, noise, flags)
+    act: Callable[..., Any] = policy.act_on_torch
+    if sets is not None:
+        blocks = lambda array: array[sets.source].reshape(-1, BLOCK, *array.shape[1:])  # noqa: E731
+        given, tile = (sets.weights, *map_rows(blocks, given)), tile // BLOCK
+        in_dims = (0, 0, 0, 0, None if isinstance(flags, bool) else 0)
+        act = torch.vmap(lambda weights, *rest: functional_call(_Acting(policy), weights, rest), in_dims)
+    parts = [act(*rows_at(given, slice(k, k + tile))) for k in range(0, len(given[0 if sets is None else 1]), tile)]
+    actions, remembered, infos = map_rows(lambda *same: torch.cat(same), *parts)
+    if sets is not None:
+        order = lambda array: array.flatten(0, 1)[sets.place]  # noqa: E731
+        actions, remembered, infos = map_rows(order, (actions, remembered, infos))
     if actions.dtype is torch.float64:
         raise TypeError(
             f"policy must act in float32 or in whole numbers on a device, got float64 from {type(policy).__name__}"
         )
-    remembered, infos = ({name: torch.cat([part[i][name] for part in parts]) for name in parts[0][i]} for i in (1, 2))
     return actions, remembered, infos
+
+
+class _Acting(nn.Module):
+    """A policy as a module that acts when it is called."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, *args: Any) -> Any:
+        return self.policy.act_on_torch(*args)
 
 
 def _first_bad(arrays: Mapping[str, torch.Tensor], counts: torch.Tensor) -> torch.Tensor:
@@ -266,11 +301,6 @@ class DeviceLoop:
         beat: Callable[[str], None] | None = None,
     ) -> None:
         self._slots = check_slots_on_device(slots)
-        if bool((plans.set_of >= 0).any()):
-            raise ValueError(
-                "plans must not bring parameters of their own on a device, which runs one set for all; call "
-                f"run(plans, parameters) once per set, or {IN_NUMPY}"
-            )
         self.columns: RolloutColumns | None = None
         self.positions: list[int] = []
         self.dropped: list[DroppedRollout] = []
@@ -289,6 +319,8 @@ class DeviceLoop:
         self._taken = 0
         self._rows: DeviceRows | None = None
         self._width = min(slots.num_slots, len(plans))
+        self._blocks = ParameterBlocks(self._width) if plans.set_of[0] >= 0 else None
+        """How rows are sorted where plans bring parameters; in a unit, all do or none."""
         self._of = np.full(self._width, -1, dtype=np.int64)
         """Place of the plan of each row, -1 where none runs."""
         self._ages = np.zeros(self._width, dtype=np.int64)
@@ -339,6 +371,8 @@ class DeviceLoop:
         live = torch.arange(len(index), device=self._device) < len(rows)
         self._rows = rows_at(self._rows, kept)._replace(live=live)
         self._width, self._of, self._ages = len(rows), self._of[rows], self._ages[rows]
+        if self._blocks is not None:
+            self._blocks.keep(rows)
 
     def _start(self, rows: np.ndarray, positions: np.ndarray) -> None:
         """Start the plans at ``positions`` in ``rows``: first states are made here, and carried over together."""
@@ -356,6 +390,8 @@ class DeviceLoop:
             raise self._failure(error, rows, plans, "the policy") from error
         self._note(rows, positions, plans)
         self._of[rows], self._ages[rows] = positions, 0
+        if self._blocks is not None:
+            self._blocks.start(rows.tolist(), [plans.parameter_sets[number] for number in plans.set_of.tolist()])
         floats = np.asarray(observations).dtype.kind == "f"
         for i in np.flatnonzero(~finite_rows(observations)).tolist() if floats else ():
             self._drop(int(rows[i]), "observation", observations[i], -1)
@@ -413,8 +449,12 @@ class DeviceLoop:
         if self._rows is None:
             raise RuntimeError("no row has been started")
         active = self._of >= 0
+        if self._blocks is not None:
+            self._sort_sets(self._blocks, active)
         left = self._plan_limits[self._of[active]] - self._ages[active]
-        done = run_block(self._slots.simulator, self._twin, self._rows, min(_BLOCK, int(left.max())), self._settings)
+        done = run_block(
+            self._slots.simulator, self._twin, self._rows, min(_LOCK_STEPS, int(left.max())), self._settings
+        )
         self._rows = done.rows
         counts, over, bad = done.summary.cpu().numpy()[:, : self._width]
         counts, over = np.where(active, counts, 0), (over > 0) & active
@@ -430,6 +470,22 @@ class DeviceLoop:
             name = ("actions", "+observations", "rewards")[order]
             value = done.arrays[name][step + (order == 1), row].cpu().numpy()
             self._drop(row, _LOOKED_AT[order], value, int(before[row]) + step)
+
+    def _sort_sets(self, blocks: ParameterBlocks, active: np.ndarray) -> None:
+        """Carry over the parameters of the rollouts that run, if these have changed."""
+        before = blocks.sets
+        blocks.arrange(active)
+        if blocks.sets is before or self._rows is None:
+            return
+        index = _filled_up(np.arange(len(blocks.sets)), self._settings.tile // BLOCK)
+        source = np.arange(BLOCK * len(blocks.sets)) if blocks.source is None else blocks.source
+        place = np.zeros(len(self._rows.live), dtype=np.int64)
+        place[: self._width] = blocks.place
+        flat = torch.as_tensor(blocks.sets[index]).to(self._device)
+        layout = ParameterLayout.of(self._twin, self._twin.acting_parameter_names())
+        weights = {f"policy.{name}": part for name, part in layout.torch_views(flat).items()}
+        found = [torch.as_tensor(rows).to(self._device) for rows in (source.reshape(-1, BLOCK)[index].ravel(), place)]
+        self._settings = replace(self._settings, sets=OwnSets(weights, *found))
 
     def _drop(self, row: int, what: str, value: np.ndarray, step: int) -> None:
         position = int(self._of[row])

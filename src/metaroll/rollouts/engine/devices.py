@@ -28,7 +28,7 @@ __all__ = [
     "policy_on_device",
 ]
 
-TILES = {"cpu": 64, "cuda": 4096}
+TILES = {"cpu": 256, "cuda": 4096}
 """Rows per call of a policy, by kind of device: libraries choose another matrix product for other heights."""
 
 IN_NUMPY = "leave device out (device=None) to run it in NumPy"
