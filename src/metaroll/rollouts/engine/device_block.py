@@ -57,24 +57,31 @@ _LOOKED_AT = ("action", "observation", "reward")
 
 
 class DeviceRows(NamedTuple):
-    """W rollouts on a device, W a whole number of tiles. Rows without a rollout repeat another, and do not count."""
+    """W rollouts on a device, W a whole number of tiles. Rows without a rollout repeat another, and do not count.
+
+    Attributes:
+        state, constants: Of the simulator.
+        policy: What the policy remembers, name -> ``(W, ...)``.
+        observations: Shape ``(W, ...)``.
+        keys, env_keys: Of the streams of plans and environments, int64 ``(W, 4)``.
+        ages: Steps of each rollout so far, int64 ``(W,)``.
+        limits: Steps after which it ends at the latest, int64 ``(W,)``.
+        stops: Whether it ends with the episode, bool ``(W,)``.
+        deterministic: Whether it acts deterministically, bool ``(W,)``.
+        live: Whether a rollout runs in the row, bool ``(W,)``.
+    """
 
     state: Rows
     constants: Rows
-    policy: dict[str, torch.Tensor]
-    """What the policy remembers, name -> ``(W, ...)``."""
-    observations: torch.Tensor
-    keys: torch.Tensor
-    """Of the plans' streams, int64 ``(W, 4)``."""
-    env_keys: torch.Tensor
-    ages: torch.Tensor
-    limits: torch.Tensor
-    """Steps after which each rollout ends at the latest, int64 ``(W,)``."""
-    stops: torch.Tensor
-    """Whether it ends with the episode, bool ``(W,)``."""
-    deterministic: torch.Tensor
-    live: torch.Tensor
-    """Whether a rollout runs in the row, bool ``(W,)``."""
+    policy: Rows
+    observations: Rows
+    keys: Rows
+    env_keys: Rows
+    ages: Rows
+    limits: Rows
+    stops: Rows
+    deterministic: Rows
+    live: Rows
 
 
 class OwnSets(NamedTuple):

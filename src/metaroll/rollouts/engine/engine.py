@@ -68,7 +68,7 @@ class RolloutEngine:
         timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share; it is not stopped by ``close``.
         device: ``None``: NumPy. ``"cuda"`` (or ``"cpu"``, to try it out): torch tensors, in this process, for batched
-            simulators under metaroll's MLP and GRU policies (docs/simulators.md).
+            simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
             environment tells them (see ``rollout``).
