@@ -440,6 +440,8 @@ def test_an_engine_on_a_device_goes_on_after_an_error():
             engine.set_policy(lambda obs: np.zeros(2))
         with pytest.raises(TypeError, match="env must be stepped as arrays"):
             engine.set_env("Pendulum-v1")
+        with pytest.raises(TypeError, match="in variations that they apply themselves"):
+            engine.run([RolloutPlan(0, (0, 0, 0), env_update=DomainParamUpdate({"friction": 1.0}))])
         endless = [RolloutPlan(0, (0, 0, 0), stop_on_done=False)]
         assert len(engine.run(endless)[0]) == 20
         assert len(engine.run(plans_of(3))) == 3
