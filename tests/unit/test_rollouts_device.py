@@ -15,7 +15,7 @@ from metaroll.data.data_format import iterate_leaves
 from metaroll.envs.base.batched_env import BatchedEnv
 from metaroll.envs.base.simulator import NextState, TaskSimulator, map_rows
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.envs.point.planar import PointRows, clipped, plane_spec
+from metaroll.envs.point.plane import PointRows, clipped, plane_spec
 from metaroll.errors import InvalidValueError, RolloutError
 from metaroll.functional.philox import normals, stream_keys, torch_normals, torch_uniforms, uniforms
 from metaroll.policies.context import ContextConditionedPolicy
