@@ -363,6 +363,7 @@ class PolicyInfo:
         slow: The policy runs row by row in Python.
         takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
         draws: ``initial_state`` may draw from its generators; if not, none need to be made.
+        runs_on_torch: It is a torch module with ``act_on_torch``, which does what ``act`` does, on any device.
     """
 
     noise_dim: int = 0
@@ -375,6 +376,7 @@ class PolicyInfo:
     slow: bool = False
     takes_domain_params: bool = False
     draws: bool = True
+    runs_on_torch: bool = False
 
 
 class Policy(ABC):
@@ -430,6 +432,24 @@ class Policy(ABC):
                 policies with ``info.takes_domain_params``.
         """
         return {}
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """``act`` on tensors, with the parameters of the module, where it is (see ``PolicyInfo.runs_on_torch``).
+
+        It does not wait for the device. The numbers are those of ``act`` but for the last bits.
+
+        Args:
+            obs: Flat observations, a tensor ``(N, obs_dim)``.
+            state: Tensors ``(N, ...)``.
+            noise: Random numbers ``(N, noise_dim)``, float32.
+            deterministic: One flag, or one per row, bool ``(N,)``.
+
+        Raises:
+            TypeError: The policy acts in NumPy only.
+        """
+        raise TypeError(f"{type(self).__name__} acts in NumPy only: it has no act_on_torch")
 
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
         """The state rows after ``act``, had ``actions`` been taken in place of those that it chose.

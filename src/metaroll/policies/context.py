@@ -322,6 +322,16 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         action, inner, infos = self.policy.act(rows, inner, noise, deterministic, parameters)
         return self._within_bounds(action), _joined(state["z"], inner), infos
 
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        rows = torch.cat([obs.to(torch.float32), state["z"]], dim=1)
+        action, inner, infos = self.policy.act_on_torch(rows, _inner_state(state), noise, deterministic)
+        if self._scaling is not None:
+            action = self._scaling.scaled_on_torch(action)
+        return action, _joined(state["z"], inner), infos
+
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As the inner policy, in its units; ``actions (N, act_dim)``."""
         raw = actions if self._scaling is None else self._scaling.unscaled(actions)
@@ -419,9 +429,9 @@ def _row(context: Context, width: int, name: str) -> np.ndarray:
     return row
 
 
-def _inner_state(state: PolicyState) -> PolicyState:
+def _inner_state(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
 
 
-def _joined(z: np.ndarray, inner: PolicyState) -> PolicyState:
+def _joined(z: Any, inner: Mapping[str, Any]) -> dict[str, Any]:
     return {"z": z, **{_INNER + name: value for name, value in inner.items()}}

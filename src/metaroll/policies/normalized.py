@@ -165,6 +165,21 @@ class NormalizedPolicy(ActingPolicy):
             return action, state, infos
         return self._scaling.scaled(action), state, {**infos, "raw_action": action}
 
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        obs = obs.to(torch.float32)
+        if self.domain_params:
+            obs = torch.cat([obs, state["domain"]], dim=1)
+        if self.normalize_observations:
+            clip = self.clip_observations
+            obs = ((obs - self.obs_mean) * self.obs_scale).clamp(-clip, clip)
+        action, following, infos = self.policy.act_on_torch(obs, state, noise, deterministic)
+        if self._scaling is None:
+            return action, following, infos
+        return self._scaling.scaled_on_torch(action), following, {**infos, "raw_action": action}
+
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As ``policy``, in its units; ``actions (N, act_dim)``."""
         return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))

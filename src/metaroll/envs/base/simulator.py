@@ -72,6 +72,8 @@ class Simulator(ABC):
         seeds_as_gymnasium: First states come from the generator with which Gymnasium's ``reset(seed=)`` begins, not
             from numbers by position.
         takes_init_state: Whether a plan may choose the first state.
+        runs_on_torch: ``step``, ``observe`` and ``state_rows`` also take tensors, on any device, with torch's namespace
+            of ``array_api_compat``, and do not wait for the device. (First states are always NumPy's.)
         takes: Which updates it can apply, in words.
     """
 
@@ -83,6 +85,7 @@ class Simulator(ABC):
     is_physics: ClassVar[bool] = False
     seeds_as_gymnasium: ClassVar[bool] = False
     takes_init_state: ClassVar[bool] = True
+    runs_on_torch: ClassVar[bool] = False
     takes: str = "no updates"
 
     # -- tasks and constants ------------------------------------------------------------------------------------------
@@ -267,8 +270,12 @@ def with_rows(rows: Rows, indices: Any, values: Rows) -> Rows:
     return map_rows(write, rows, values)
 
 
-def stacked(columns: Sequence[Any], num_rows: int, dtype: Any) -> np.ndarray:
+def stacked(columns: Sequence[Any], num_rows: int, dtype: Any, xp: Any = np) -> Any:
     """Columns (or numbers) as rows ``(N, len(columns))``; ``np.stack`` takes four times as long for a few."""
+    if xp is not np:
+        like = next(column for column in columns if not isinstance(column, int | float))
+        full = [xp.zeros_like(like) + column for column in columns]
+        return xp.asarray(xp.stack(full, axis=1), dtype=getattr(xp, np.dtype(dtype).name))
     rows = np.empty((num_rows, len(columns)), dtype=dtype)
     for i, column in enumerate(columns):
         rows[:, i] = column

@@ -23,6 +23,7 @@ from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerL
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.engine.collection import Collection, ShardResult, ShardWork, advance_shard, forget_shards
+from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
     Unit,
@@ -66,6 +67,8 @@ class RolloutEngine:
             them with what was said.
         timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share; it is not stopped by ``close``.
+        device: ``None``: NumPy. ``"cuda"`` (or ``"cpu"``, to try it out): torch tensors, in this process, for batched
+            simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
             environment tells them (see ``rollout``).
@@ -84,6 +87,7 @@ class RolloutEngine:
         on_error: str = "raise",
         timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
+        device: str | torch.device | None = None,
         record_infos: bool = True,
         record_extras: bool = False,
     ) -> None:
@@ -99,6 +103,7 @@ class RolloutEngine:
             raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
         if pool is not None and address is not None:
             raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
+        self._device = device_of(device, num_workers, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
@@ -109,7 +114,7 @@ class RolloutEngine:
         self._on_invalid, self._on_error = on_invalid, on_error
         self._record_infos = record_infos
         self._record_extras = record_extras
-        self._local = UnitRunner()
+        self._local = UnitRunner(device=self._device)
         self._sent_policy: bytes | None = None
         self._sent_buffers = b""
         self._sent_parameters: np.ndarray | None = None
@@ -148,16 +153,22 @@ class RolloutEngine:
         """
         source = EnvSource.of(env)
         kind = source.kind()
+        if self._device is not None:
+            check_env_on_device(source)
         if self._pool.is_serial:
             self._local.set_env(source)
         else:
             self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
         # All of it, or nothing where it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
+        self._unit_kind = kind if self._device is None else "device"
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
-        self.policy = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
+        found = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
+        if self._device is not None:
+            check_policy_on_device(found)
+        self.policy = found
         self._sent_policy = self._sent_parameters = None
         self._local.policy = self.policy
 
@@ -317,6 +328,8 @@ class RolloutEngine:
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        if self._device is not None:
+            raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
         first = plan_of(0)
         if not isinstance(first, RolloutPlan) or first.seed is None or first.parameters is not None:
             raise ValueError(
@@ -418,11 +431,11 @@ class RolloutEngine:
         kind, as each of its plans is when it runs alone.
         """
         own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
-        size = unit_size(len(plans), self._kind, self._pool.num_workers)
+        size = unit_size(len(plans), self._unit_kind, self._pool.num_workers)
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduce | None = None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
+        num_slots = slots_of_unit(len(plans), self._unit_kind, self._slots_per_unit)
         return Unit(
             number,
             plans,

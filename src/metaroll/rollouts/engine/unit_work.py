@@ -15,6 +15,7 @@ from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.rollouts.engine.device_block import DeviceLoop
 from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
@@ -82,10 +83,11 @@ class UnitRunner:
 
     Args:
         threads: How many threads simulate physics; ``None`` means as ``physics_threads`` says.
+        device: Where units run on torch tensors; ``None``: in NumPy.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads
+    def __init__(self, threads: int | None = None, device: torch.device | None = None) -> None:
+        self._threads, self.device = threads, device
         self.env: EnvSource | None = None
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
@@ -120,7 +122,7 @@ class UnitRunner:
         while queue:
             places = queue.pop(0)
             plans = unit.plans if len(places) == len(unit.plans) else unit.plans.take(places)
-            loop: SlotLoop | None = None
+            loop: SlotLoop | DeviceLoop | None = None
             try:
                 loop = self._run_once(unit, plans, beat)
             except RolloutError as error:
@@ -134,7 +136,7 @@ class UnitRunner:
             _gather(parts, dropped, loop, places)
         return _result(unit, parts, dropped)
 
-    def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop:
+    def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop | DeviceLoop:
         """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
         policy = self.acting_policy()
         kind = self._kind(plans, beat)
@@ -145,22 +147,21 @@ class UnitRunner:
         slots = self._slots_for(key, beat)
         num_slots = slots.num_slots
         own = bool(plans.set_of[0] >= 0)
-        loop: SlotLoop | None = None
+        loop: SlotLoop | DeviceLoop | None = None
+        settings: dict[str, Any] = {
+            "parameters": None if own else self.parameters,
+            "on_invalid": unit.on_invalid,
+            "record_infos": unit.record_infos,
+            "record_extras": unit.record_extras,
+            "beat": beat,
+        }
         try:
-            with _one_torch_thread(policy):
-                loop = SlotLoop(
-                    slots,
-                    policy,
-                    plans,
-                    parameters=None if own else self.parameters,
-                    on_invalid=unit.on_invalid,
-                    record_infos=unit.record_infos,
-                    record_extras=unit.record_extras,
-                    begin=False,
-                    beat=beat,
-                    memory=self._memory,
-                )
-                loop.fill()
+            with _one_torch_thread(self.device is not None or not policy.info.width_independent):
+                if self.device is not None:
+                    loop = DeviceLoop(slots, policy, plans, self.device, **settings)
+                else:
+                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, **settings)
+                    loop.fill()
                 loop.advance()
         except BaseException as error:
             if isinstance(error, RolloutError):
@@ -221,7 +222,7 @@ class UnitRunner:
 def _gather(
     parts: list[tuple[RolloutColumns, np.ndarray]],
     dropped: list[DroppedRollout],
-    loop: SlotLoop | None,
+    loop: SlotLoop | DeviceLoop | None,
     places: np.ndarray,
 ) -> None:
     """Take over what a loop has finished and left out."""
@@ -233,7 +234,11 @@ def _gather(
 
 
 def _without_failed(
-    plans: PlanTable, places: np.ndarray, loop: SlotLoop | None, error: RolloutError, dropped: list[DroppedRollout]
+    plans: PlanTable,
+    places: np.ndarray,
+    loop: SlotLoop | DeviceLoop | None,
+    error: RolloutError,
+    dropped: list[DroppedRollout],
 ) -> list[np.ndarray]:
     """Which plans are run next after ``error``; those that have failed are dropped."""
     suspects = {id(plan) for plan in error.suspects or [error.plan]}
@@ -303,10 +308,10 @@ def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
 
 
 @contextmanager
-def _one_torch_thread(policy: Policy) -> Iterator[None]:
-    """One torch thread for policies that act through torch, as in workers: with more the last bits may differ."""
+def _one_torch_thread(needed: bool) -> Iterator[None]:
+    """One torch thread for what acts through torch, as in workers: with more the last bits may differ."""
     threads = torch.get_num_threads()
-    if policy.info.width_independent or threads == 1:
+    if not needed or threads == 1:
         yield
         return
     torch.set_num_threads(1)

@@ -6,12 +6,13 @@ import numpy as np
 
 __all__ = ["cut", "list_slots", "slots_of_unit", "unit_size"]
 
-_MOST_PLANS = {"list": 256, "batched": 1024, "physics": 256, "vector": 1024}
+_MOST_PLANS = {"list": 256, "batched": 1024, "physics": 256, "vector": 1024, "device": 1 << 16}
 _MOST_SLOTS = {
     "list": 256,
     "batched": 1024,
     "physics": 64,
     "vector": 1024,
+    "device": 1 << 14,
 }  # a vector environment has a number of its own
 
 _FEW_SLOTS = 16
