@@ -458,7 +458,8 @@ def figures(source: Source, package: Path) -> dict[str, int | str]:
         "- outside adapters": len(probes(source)),
         "raise": raises,
         "private functions used once": sum(map(used_once, modules)),
-        'files from rollout("Pendulum-v1") to its first step': len(walked(package, from_step=False)) or "does not run here",
+        'files from rollout("Pendulum-v1") to its first step': len(walked(package, from_step=False))
+        or "does not run here",
         "files from that step to a replay buffer": len(walked(package, from_step=True)) or "does not run here",
     }
 
@@ -586,7 +587,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
         return 1 if found else 0
     if not chosen.svg:
         for name, value in figures(source, chosen.source.resolve()).items():
-            print(f"{name:55} {value:>8,}")
+            print(f"{name:55} {value if isinstance(value, str) else format(value, '8,')}")
     return 0
 
 

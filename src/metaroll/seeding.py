@@ -20,7 +20,7 @@ __all__ = [
     "fresh_seed",
     "get_base_seed",
     "isolated_rng",
-    "plan_generator",
+    "policy_generator",
     "seed_sequence",
     "set_seed",
     "torch_generator",
@@ -167,18 +167,15 @@ def _set_global_states(states: _GlobalStates) -> None:
         torch.cuda.set_rng_state_all(cuda_states)
 
 
-_ROLES = {"init_state": 0, "env": 1, "noise": 2, "policy": 3}
+_POLICY = 3
+"""Number of the child of a rollout's seed sequence from which its policy draws."""
 
 
-def plan_generator(seed: tuple[int, int, int], role: str) -> np.random.Generator:
-    """Generator of one role of the rollout seeded with ``seed``: ``init_state``, ``env``, ``noise`` or ``policy``.
+def policy_generator(seed: tuple[int, int, int]) -> np.random.Generator:
+    """What the policy of the rollout seeded with ``seed`` draws from when the rollout begins.
 
-    Roles have streams of their own, so that drawing more in one (a longer rollout, another environment) changes no
-    other.
+    Noise of steps is no stream but numbers by position (``functional/philox.py``), as the environment's seed is.
     """
-    return np.random.Generator(np.random.PCG64(_role_sequence(seed, role)))
-
-
-def _role_sequence(seed: tuple[int, int, int], role: str) -> np.random.SeedSequence:
-    # The child of seed_sequence(*seed) with this role's number, without building its parent.
-    return np.random.SeedSequence(_whole("seed", seed[0]), spawn_key=(*_sub_seeds(*seed[1:]), _ROLES[role]))
+    # The child of seed_sequence(*seed), without building its parent.
+    child = np.random.SeedSequence(_whole("seed", seed[0]), spawn_key=(*_sub_seeds(*seed[1:]), _POLICY))
+    return np.random.Generator(np.random.PCG64(child))

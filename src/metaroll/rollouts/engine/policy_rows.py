@@ -13,7 +13,7 @@ from metaroll.envs.base.slot_proxies import slot_domain_params
 from metaroll.errors import ShapeError
 from metaroll.functional.philox import normals_block, uniforms
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
-from metaroll.seeding import plan_generator
+from metaroll.seeding import policy_generator
 from metaroll.tasks.plan_table import NO_LIMIT, POLICY_NOISE, PlanTable
 from metaroll.types import Context, Policy, PolicyState, Slots
 
@@ -298,7 +298,7 @@ class _PolicyGenerators(Sequence[np.random.Generator]):
             return [self[i] for i in range(*index.indices(len(self)))]
         position = range(len(self))[index]
         if position not in self._made:
-            self._made[position] = plan_generator(self._plans[position].seed or (0, 0, 0), "policy")
+            self._made[position] = policy_generator(self._plans[position].seed or (0, 0, 0))
         return self._made[position]
 
 

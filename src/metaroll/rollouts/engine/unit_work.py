@@ -44,7 +44,7 @@ Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Unit:
-    """Plans over a number of slots; with ``may_narrow`` fewer in a list of environments that take long to make."""
+    """Plans for a number of slots. ``may_narrow``: fewer slots where these are environments that take long to make."""
 
     number: int
     plans: PlanTable

@@ -1,4 +1,4 @@
-"""How plans are cut into units of work. What a rollout does depends on its plan alone, so only time hangs on it."""
+"""How plans are cut into units of work. A rollout depends on its plan alone, so the cut changes speed, not results."""
 
 from __future__ import annotations
 
