@@ -134,7 +134,8 @@ class RenderMode(NamedTuple):
 class EnvUpdate(ABC):
     """A change to an environment: a picklable callable ``env -> env`` that knows its ``task``.
 
-    It gets an environment that no earlier update has touched, unless it ``replaces`` the earlier one.
+    It is called with an environment that no update has changed, or with one that an update has changed which it
+    ``replaces``.
 
     Attributes:
         task: What logs, batched simulators and overlap checks read.
@@ -316,8 +317,8 @@ class Slots(ABC):
         return None
 
     def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
-        """An entry for each of ``slots (k,)``, equal where name, seconds per step, domain parameters and ``provenance``
-        of two slots are; ``None`` where nobody knows but each slot itself.
+        """An entry for each of ``slots (k,)``. Two are equal where their slots have the same name, seconds per step,
+        domain parameters and ``provenance``. ``None``: each slot has to be asked.
         """
         return None
 

@@ -69,8 +69,8 @@ class Simulator(ABC):
         time_limit: Steps after which an episode is truncated, whatever else happens (Gymnasium's ``TimeLimit``).
         is_physics: Steps cost so much that rows which do not run are left out, and rows that have ended are never
             stepped.
-        seeds_as_gymnasium: First states come from the generator with which Gymnasium's ``reset(seed=)`` begins, not
-            from numbers by position.
+        seeds_as_gymnasium: First states are drawn from the generator that Gymnasium's ``reset(seed=)`` makes; else they
+            are made from Philox numbers.
         takes_init_state: Whether a plan may choose the first state.
         runs_on_torch: ``step``, ``observe`` and ``state_rows`` also take tensors, on any device, with torch's namespace
             of ``array_api_compat``, and do not wait for the device. (First states are always NumPy's.)

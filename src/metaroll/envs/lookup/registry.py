@@ -88,7 +88,7 @@ def has_family(name: str) -> bool:
 def is_varied(name: str) -> bool:
     """Whether ``name`` stands for many tasks, in which algorithms that do not adapt learn, too.
 
-    A simulated system they take as it is, though there is a family of it.
+    A simulated system counts as one environment here, though there is a family of its variations.
     """
     return sim_constructor(name) is None and has_family(name)
 

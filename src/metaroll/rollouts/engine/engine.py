@@ -1,4 +1,4 @@
-"""THE engine: plans in, StepSequences out, with the same bits for any number of workers, and after any crash."""
+"""THE engine: plans in, rollouts out, with the same bits for any number of workers, and after any crash."""
 
 from __future__ import annotations
 

@@ -70,8 +70,8 @@ class PoolTimeouts:
     """Seconds without a sign of life before a worker is given up and replaced; ``None`` waits for ever.
 
     ``step_s`` holds between two steps of an environment and while results are sent, ``reset_s`` for resets,
-    ``start_s`` until a worker is up and has read the engine's commands (which import what they need), ``call_s`` for
-    functions of the user (who knows how long they take). One that takes longer is tried again, ``max_retries + 1``
+    ``start_s`` until a worker has started and has imported what the engine's commands need, ``call_s`` for functions of
+    the user (who knows how long they take). One that takes longer is tried again, ``max_retries + 1``
     times in all, before ``WorkerLost`` is raised.
     """
 
