@@ -248,6 +248,9 @@ class SlotStep(NamedTuple):
 SlotsKind = Literal["list", "batched", "physics", "vector"]
 """A list of environments, a cheap simulator of rows, an expensive one, a vector environment of others."""
 
+SlotsResume = Literal["state", "replay", "nothing"]
+"""How a half-done rollout goes on elsewhere: its state is set; its actions are taken again; not at all."""
+
 
 @dataclass(frozen=True)
 class SlotsInfo:
@@ -261,6 +264,9 @@ class SlotsInfo:
             never stepped past an ending.
         resets_together: Slots can only be reset all at once.
         can_keep: ``keep`` is offered.
+        resumes: How a half-done rollout goes on in other slots, with the same bits: ``"state"`` where ``running_state``
+            and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead to the same again,
+            ``"nothing"`` where neither does (generators that no plan seeds, say).
     """
 
     name: str
@@ -268,6 +274,7 @@ class SlotsInfo:
     steps_past_end: bool = False
     resets_together: bool = False
     can_keep: bool = False
+    resumes: SlotsResume = "replay"
 
 
 class Slots(ABC):
@@ -302,6 +309,14 @@ class Slots(ABC):
     def keep(self, slots: np.ndarray) -> None:
         """Go on with these slots only (``(k,)``, increasing): slot ``i`` is then what was ``slots[i]``, E is ``k``."""
         raise NotImplementedError(f"{self.info.name} keeps all its slots")
+
+    def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        """All it takes to go on with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
+        raise NotImplementedError(f"{self.info.name} does not tell its whole state")
+
+    def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        """Go on in ``slots (k,)``, which have been reset with the same plans, from what ``running_state`` returned."""
+        raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
         """States now, as in ``SlotStep.states``; ``None`` where they are not known."""

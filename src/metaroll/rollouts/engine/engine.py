@@ -22,7 +22,8 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
-from metaroll.rollouts.engine.collection import Collection, ShardResult, ShardWork, advance_shard, forget_shards
+from metaroll.rollouts.engine.collection import Collection
+from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
     Unit,
@@ -326,9 +327,11 @@ class RolloutEngine:
             raise ValueError(
                 f"plan_of(n) must return a RolloutPlan with a seed and without parameters, got {first!r} for n = 0"
             )
+        check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
         settings = {
             "on_invalid": self._on_invalid,
+            "on_error": self._on_error,
             "record_infos": self._record_infos,
             "record_extras": self._record_extras,
         }
@@ -339,7 +342,10 @@ class RolloutEngine:
         def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
             if not self._finalizer.alive:
                 raise RuntimeError("the RolloutEngine of this collection has been closed; create a new one")
-            shared = self.policy.acting_parameters() if parameters is None else parameters
+            own = self.policy.acting_parameters()
+            shared = own if parameters is None else np.asarray(parameters)
+            if shared.shape != own.shape:
+                raise ShapeError(f"parameters must have shape {own.shape}, got {shared.shape}")
             if pool.is_serial:
                 self._local.parameters = shared
                 return [advance_shard(here, key, work) for work in works]
@@ -352,7 +358,8 @@ class RolloutEngine:
             else:
                 pool.run_later(forget_shards, key, name)
 
-        return Collection(advance, plan_of, num_slots, self._kind, name, settings, close)
+        size = Collection.shard_size(self._kind, num_slots)
+        return Collection(advance, plan_of, num_slots, size, name, settings, close)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"

@@ -25,6 +25,7 @@ __all__ = [
     "UnitResult",
     "UnitRunner",
     "forget",
+    "one_torch_thread",
     "run_unit_in_worker",
     "set_env",
     "set_parameters",
@@ -139,7 +140,7 @@ class UnitRunner:
         own = bool(plans.set_of[0] >= 0)
         loop: SlotLoop | None = None
         try:
-            with _one_torch_thread(policy):
+            with one_torch_thread(policy):
                 loop = SlotLoop(
                     slots,
                     policy,
@@ -291,7 +292,7 @@ def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
 
 
 @contextmanager
-def _one_torch_thread(policy: Policy) -> Iterator[None]:
+def one_torch_thread(policy: Policy) -> Iterator[None]:
     """One torch thread for policies that act through torch, as in workers: with more the last bits may differ."""
     threads = torch.get_num_threads()
     if policy.info.width_independent or threads == 1:
