@@ -512,6 +512,35 @@ class Runner(Protocol):
         """
         ...
 
+    def advance(
+        self,
+        num_steps: int,
+        *,
+        num_slots: int = 1,
+        env_updates: Any = None,
+        parameters: np.ndarray | None = None,
+        actions: Any = None,
+        deterministic: bool = False,
+    ) -> Sequence[Any]:
+        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that go on from call to call.
+
+        For algorithms that do not wait for the end of an episode. The result is ``Rollouts``: pieces of rollouts, as
+        columns, in the order of the rollouts' numbers (``plans[i].index``). A piece with ``done[-1]`` ends with its
+        rollout; the last observation of any other is the first one of the next piece, and nothing ends there.
+
+        Args:
+            num_steps: Steps in each slot; fewer are taken in one whose rollout ends (the next begins a little later).
+            num_slots: Rollouts at a time; the same in all calls of a run.
+            env_updates: Variations of the environment: a list, or a sampler of tasks or domains (one that draws by a
+                given generator). Each new rollout gets one, drawn from the run's seed and its number. The same in all
+                calls of a run.
+            parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
+            actions: Actions ``(num_slots, ...)`` for all of these steps, in place of those of the policy, which is not
+                asked (what it remembers stands still).
+            deterministic: Act without noise; the same in all calls of a run.
+        """
+        ...
+
     def sample_parameters(
         self,
         param_sets: np.ndarray,

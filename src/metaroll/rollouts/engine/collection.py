@@ -67,7 +67,7 @@ class Collection:
         num_slots: E.
         shard_size: Slots of a shard.
         name: Names the collection in the workers.
-        settings: Arguments of ``SlotLoop``, and ``on_error``.
+        settings: Arguments of ``SlotLoop``, ``on_error`` and ``pieces``.
         close: Frees what it has in the workers.
         resumable: Keep what it takes to build shards again.
     """
@@ -140,7 +140,8 @@ class Collection:
         Args:
             steps: Number of lock-steps, at least 1.
             parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
-            actions: Given actions ``(E, ...)`` for every one of these steps, instead of asking the policy.
+            actions: Given actions ``(E, ...)`` for every one of these steps, instead of asking the policy (what it
+                remembers stands still meanwhile).
 
         Raises:
             RuntimeError: The collection has been closed.
@@ -152,9 +153,7 @@ class Collection:
         steps = check_whole("steps", steps)
         if actions is not None:
             map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
-        rollouts = self._call([self._work(shard, steps, actions) for shard in self._shards], parameters)
-        self.total_steps += int(rollouts.bounds[-1])
-        return rollouts
+        return self._call([self._work(shard, steps, actions) for shard in self._shards], parameters)
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
         """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``collect_here`` only)."""
@@ -230,7 +229,14 @@ class Collection:
         results: dict[int, ShardResult] = {}
         pending = list(range(len(works)))
         for _ in range(_MOST_FAILURES):
-            for i, result in zip(pending, self._advance([works[i] for i in pending], parameters), strict=True):
+            try:
+                found = self._advance([works[i] for i in pending], parameters)
+            except BaseException:
+                if not self._resumable:
+                    for shard in self._shards:
+                        self._cut(shard, self._lost(shard), "by an error")
+                raise
+            for i, result in zip(pending, found, strict=True):
                 results[i] = result
                 for number, entry in result.failed:
                     self._leave_out(self._shards[i], number, entry)
@@ -298,6 +304,8 @@ class Collection:
         if columns is not None and columns.plans is None:
             columns.plans = [shard.plans.get(number) or self._plan(number) for number in numbers.tolist()]
         shard.version, shard.placed, shard.last = shard.version + 1, True, result
+        if columns is not None:
+            self.total_steps += int(columns.bounds[-1])
         if shard.skipped:  # those that have been passed are not met again
             turns = [(number, *divmod(number, self.num_slots)) for number in shard.skipped]
             shard.skipped = {number for number, turn, slot in turns if turn >= result.begun[slot - shard.first]}
@@ -375,7 +383,7 @@ class Collection:
         shard.placed = False
 
 
-def collect_here(slots: Slots, policy: Policy, *, record: bool = True) -> Collection:
+def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: bool = True) -> Collection:
     """A collection in these slots, in this process: its rollouts are started one by one (``Collection.start``).
 
     An error ends all of them, and nothing is kept to build them again.
@@ -384,6 +392,7 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True) -> Collec
         slots: Closed with the collection.
         policy: What acts, where no actions are given.
         record: Return what happens; without, only ``last_step`` and ``observations`` tell.
+        pieces: Return what rollouts have done so far; without, whole rollouts when they have ended.
     """
     live: list[LiveShard] = []
 
@@ -396,7 +405,8 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True) -> Collec
         return [live[0].run(work, policy, parameters)]
 
     size = slots.num_slots
-    return Collection(advance, None, size, size, "here", {"record": record}, slots.close, resumable=False)
+    settings = {"record": record, "pieces": pieces}
+    return Collection(advance, None, size, size, "here", settings, slots.close, resumable=False)
 
 
 def _check_rows(leaf: Any, num_slots: int) -> None:

@@ -56,7 +56,7 @@ class ShardStart:
         observations: What all slots showed last.
         states: ``Slots.running_state`` of the running rollouts, if these are set.
         skipped: Numbers of plans that are left out.
-        settings: Arguments of ``SlotLoop``, and ``on_error``.
+        settings: Arguments of ``SlotLoop``; ``on_error``, and whether ``pieces`` of rollouts are returned.
         resumable: Whether results tell what it takes to build the shard again.
     """
 
@@ -138,6 +138,7 @@ class LiveShard:
     ) -> None:
         settings = dict(start.settings)
         self._drops = settings.pop("on_error", "raise") == "drop"
+        self._pieces = bool(settings.pop("pieces", True))
         self.slots, self._plans, self.version = slots, start.plans, -1
         self._resumes: SlotsResume = slots.info.resumes if start.resumable else "nothing"
         self._records = bool(settings.get("record", True))
@@ -160,7 +161,8 @@ class LiveShard:
                     self._build(self._start)
                 if work.starts:
                     loop.start([slot for slot, _ in work.starts], [plan for _, plan in work.starts])
-                loop.advance(work.steps, actions=work.actions, segments=True)
+                if work.steps:
+                    loop.advance(work.steps, actions=work.actions, segments=self._pieces)
         except RolloutError as error:
             number = self._failed(error)
             if number is None:
