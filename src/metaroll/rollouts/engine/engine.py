@@ -317,11 +317,13 @@ class RolloutEngine:
             num_slots: E.
 
         Raises:
-            RuntimeError: The engine has been closed.
+            RuntimeError: The engine has been closed, or its pool stopped.
             ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        if self._pool.is_stopped:
+            raise RuntimeError("the SamplerPool of this engine has been stopped; create a new one")
         first = plan_of(0)
         if not isinstance(first, RolloutPlan) or first.seed is None or first.parameters is not None:
             raise ValueError(

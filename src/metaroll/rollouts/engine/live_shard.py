@@ -170,7 +170,7 @@ class LiveShard:
             entry = DroppedRollout(error.plan, error.step, "error", str(error))
             return ShardResult(unknown=True, failed=[(number, entry)])
         self._start, self.version = None, work.version + 1
-        return self._result()
+        return self._result(work.steps > 0)
 
     def _build(self, start: ShardStart) -> None:
         source, plans = self._loop.source, start.plans
@@ -193,11 +193,11 @@ class LiveShard:
         position = self._loop.position_of(error.plan)
         return None if position is None else plans.number(position)
 
-    def _result(self) -> ShardResult:
+    def _result(self, stepped: bool) -> ShardResult:
         loop, plans = self._loop, self._plans
         slots, positions, ages = loop.running()
-        numbers = np.array(loop.positions, dtype=np.int64)
-        columns, dropped = loop.columns, loop.dropped
+        numbers = np.array(loop.positions if stepped else (), dtype=np.int64)
+        columns, dropped = loop.columns if stepped else None, loop.dropped
         loop.dropped = []
         loop.dropped_positions = []
         if plans is not None:

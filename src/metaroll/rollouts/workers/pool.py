@@ -98,6 +98,11 @@ class SamplerPool:
         """True if functions run in this process."""
         return self._serial
 
+    @property
+    def is_stopped(self) -> bool:
+        """True after ``stop``."""
+        return self._stopped
+
     # -- documented calls (specs/sampling.md 10) --------------------------------------------------------------------
 
     def invoke_all(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
