@@ -22,7 +22,7 @@ class ConformanceError(AssertionError):
 
     Attributes:
         rule: Its name: ``form``, ``seed``, ``determinism``, ``memory``, ``actions``, ``history``, ``neighbors``,
-            ``mask`` or ``time_limit``.
+            ``mask``, ``time_limit`` or ``resume``.
     """
 
     def __init__(self, rule: str, message: str) -> None:
@@ -49,6 +49,7 @@ def check_slots(
     - ``neighbors``: nor on what other slots do, or on which slot it is (a shared generator, say).
     - ``mask``: a slot that is not active is not stepped; it repeats its observation, with reward 0 and no ending.
     - ``time_limit``: reaching the time limit is truncation, not termination.
+    - ``resume``: where slots tell and take their whole state, other slots go on from it with the same bits.
 
     Any environment is checked with ``check_slots(lambda n: make_slots(env, n))``.
 
@@ -72,6 +73,7 @@ def check_slots(
     kit.check_neighbors(reference)
     kit.check_mask(reference)
     kit.check_time_limit(reference)
+    kit.check_resume(reference)
 
 
 @dataclass
@@ -171,6 +173,16 @@ class _Kit:
                 "time_limit", f"every rollout is terminated exactly at the time limit of {limit} steps; truncate it"
             )
 
+    def check_resume(self, reference: list[_Record]) -> None:
+        slots = self.make(1)
+        resumes = slots.info.resumes
+        slots.close()
+        if resumes == "state":
+            num = len(self.plans)
+            found = self._roll(num, {i: i for i in range(num)}, move_at=max(1, self.num_steps // 3))
+            message = "other slots that go on from running_state do something else"
+            _compare(reference, [found[i] for i in range(num)], "resume", message)
+
     def _roll(
         self,
         num_slots: int,
@@ -178,9 +190,13 @@ class _Kit:
         *,
         slots: Slots | None = None,
         pause: bool = False,
+        move_at: int | None = None,
         on_return: Callable[[Any], None] = lambda what: None,
     ) -> dict[int, _Record]:
-        """Run plan ``assignment[slot]`` in each slot; ``pause`` freezes slots now and then."""
+        """Run plan ``assignment[slot]`` in each slot; ``pause`` freezes slots now and then.
+
+        After ``move_at`` steps the rollouts go on in new slots, from their states.
+        """
         env = self.make(num_slots) if slots is None else slots
         order = list(assignment)
         try:
@@ -189,18 +205,33 @@ class _Kit:
             space = self.spec.observation_space
             records = {slot: _Record([element_at(space, first, row)]) for row, slot in enumerate(order)}
             on_return(first)
+            watched, steps = records, 0
             while True:
                 open_slots = [s for s, r in records.items() if not r.ended and len(r.rewards) < self.num_steps]
                 if not open_slots:
                     return records
+                if steps == move_at:
+                    env = self._moved(env, assignment, open_slots)
+                    watched = {slot: records[slot] for slot in open_slots}
+                steps += 1
                 active = np.zeros(num_slots, dtype=bool)
                 active[open_slots] = True
                 if pause:
                     active &= self.generator.random(num_slots) < 0.6
-                self._step(env, assignment, records, active, on_return)
+                self._step(env, assignment, watched, active, on_return)
         finally:
             if slots is None:
                 env.close()
+
+    def _moved(self, env: Slots, assignment: Mapping[int, int], slots: list[int]) -> Slots:
+        """New slots that go on with the rollouts in ``slots``."""
+        rows = np.array(slots)
+        state = copy.deepcopy(env.running_state(rows))
+        new = self.make(env.num_slots)
+        env.close()
+        new.reset(slots, [self.plans[assignment[slot]] for slot in slots])
+        new.resume(rows, state)
+        return new
 
     def _step(
         self,

@@ -33,6 +33,9 @@ _SHARD = {"list": 4, "physics": 16, "batched": 256}
 _LONGEST_LOG = 100_000
 """Steps of a rollout whose actions are kept; a longer one cannot be built again from them."""
 
+_LOG_PARTS = 64
+"""Parts of a log (one for each call) that are put together."""
+
 _MOST_FAILURES = 100
 """Rollouts that may fail one after the other in one call before it is given up."""
 
@@ -330,9 +333,13 @@ class Collection:
     def _log_actions(self, shard: _Shard, result: ShardResult) -> None:
         """Keep the actions of the rollouts that go on, but for those that are too long."""
         columns = result.columns
-        for i, number in enumerate(result.numbers.tolist() if columns is not None else ()):
-            rows = slice(int(columns.bounds[i]), int(columns.bounds[i + 1]))
-            shard.actions.setdefault(number, []).append(take_rows(columns.fields["actions"], rows))
+        if columns is not None:
+            for i, number in enumerate(result.numbers.tolist()):
+                rows = slice(int(columns.bounds[i]), int(columns.bounds[i + 1]))
+                log = shard.actions.setdefault(number, [])
+                log.append(take_rows(columns.fields["actions"], rows))
+                if len(log) >= _LOG_PARTS:
+                    log[:] = [cat_to_format(log, "numpy")]
         ages = dict(zip(result.positions.tolist(), result.ages.tolist(), strict=True))
         kept = {number: log for number, log in shard.actions.items() if ages.get(number, _LONGEST_LOG) < _LONGEST_LOG}
         shard.actions = kept
