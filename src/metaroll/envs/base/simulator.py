@@ -243,6 +243,8 @@ class TaskSimulator(Simulator):
 
 def map_rows(function: Callable[..., Any], rows: Rows, *others: Rows) -> Rows:
     """``function`` of every array of ``rows`` and those at the same places in ``others``; plain numbers stay."""
+    if rows.__class__ is np.ndarray:
+        return function(rows, *others)
     if isinstance(rows, tuple):
         parts = [map_rows(function, *same) for same in zip(rows, *others, strict=True)]
         return tuple(parts) if type(rows) is tuple else type(rows)(*parts)

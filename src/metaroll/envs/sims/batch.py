@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import array_api_compat.torch as torch_namespace
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_whole
-from metaroll.envs.base.simulator import map_rows, rows_at, with_rows
+from metaroll.envs.base.simulator import map_rows, with_rows
 from metaroll.envs.sims.config import SimConfig, check_order, check_params
 from metaroll.envs.sims.model import Column, Columns
 from metaroll.envs.sims.sim_env import SimEnv
@@ -119,7 +119,17 @@ class SimBatch:
         if mask is not None and self.device is None:  # draws only what is needed; a GPU would have to be waited for
             rows = np.flatnonzero(mask)
             part = None if given is None else tuple(column[rows] for column in given)
-            self._state = with_rows(self._state, rows, self._started(part, rows_at(derived, rows), len(rows)))
+            some = derived._replace(
+                constants=_ConstantsAt(derived.constants, rows)
+            )  # first states depend on few of them
+            new, state = self._started(part, some, len(rows)), self._state
+            self._state = SimState(
+                with_rows(state.values, rows, new.values),
+                with_rows(state.memory, rows, new.memory),
+                with_rows(state.count, rows, new.count),
+                state.horizon,  # the same in all episodes of a batch
+                with_rows(state.ended, rows, new.ended) if self.config.task.gives_final_reward else state.ended,
+            )
             return self.observe()
         state = self._started(given, derived, self.num_envs)
         if mask is not None:
@@ -199,3 +209,20 @@ class SimBatch:
             return tuple(self._numpy_generator.random((num, count), dtype=self.dtype))
         shape, device = (num, count), self.device
         return tuple(torch.rand(shape, generator=self._torch_generator, dtype=self.dtype, device=device).unbind(0))
+
+
+class _ConstantsAt(Mapping[str, Column]):
+    """Constants of some rows, taken when they are asked for."""
+
+    def __init__(self, constants: Mapping[str, Column], rows: np.ndarray) -> None:
+        self._constants, self._rows = constants, rows
+
+    def __getitem__(self, name: str) -> Column:
+        value = self._constants[name]
+        return value[self._rows] if isinstance(value, np.ndarray) else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._constants)
+
+    def __len__(self) -> int:
+        return len(self._constants)

@@ -21,7 +21,7 @@ __all__ = ["DerivedConstants", "SimOutcome", "SimSimulator", "SimSlots", "SimSta
 class DerivedConstants(NamedTuple):
     """All that holds still during an episode, computed once from the domain parameters, which are among it."""
 
-    constants: dict[str, Column]
+    constants: Mapping[str, Column]
     action_bounds: tuple[Columns, Columns]
     state_bounds: tuple[Columns, Columns]
     scales: dict[str, Column]
