@@ -186,7 +186,7 @@ def test_kills_and_snapshots_of_live_collections_change_nothing(case, capsys):
     begun = time.monotonic()
     expected = collected(case, 24)
     kills, snapshots = set(range(1, 21)), tuple(range(3, 23, 2))  # 10 kills between calls, 10 during them
-    with SamplerPool(2, transport="process", timeouts=TIMEOUTS, max_retries=5) as pool:
+    with SamplerPool(2, transport="process", max_retries=5) as pool:
         between = Killer(pool, kills)
         found = collected(case, 24, pool, between, snapshots)
     differing = sum(a != b for a, b in zip(found, expected, strict=True))
