@@ -77,6 +77,7 @@ def test_a_snapshot_in_the_middle_of_episodes_goes_on_with_the_same_bits(case: s
     env, policy, plans = CASES[case]
     expected = collected(case, 7)
     assert collected(case, 7, snapshot_at=(1, 3, 4, 6)) == expected
+    assert collected(case, 7, snapshot_at=tuple(range(7))) == expected
     parameters = policy.acting_parameters()
     with RolloutEngine(env, policy) as engine, engine.open(plans, SLOTS) as collection:
         for call in range(3):

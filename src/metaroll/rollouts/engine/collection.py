@@ -128,9 +128,16 @@ class Collection:
         return active
 
     @property
-    def last_step(self) -> SlotStep | None:
-        """What the last lock-step returned, with the plans' limits, where nothing is recorded (``collect_here``)."""
-        return self._shards[0].last.last_step
+    def last_step(self) -> SlotStep:
+        """What the last lock-step returned, with the plans' limits, where nothing is recorded (``collect_here``).
+
+        Raises:
+            ValueError: There was none, or it was recorded.
+        """
+        last = self._shards[0].last.last_step
+        if last is None:
+            raise ValueError("no step was taken without a record; see collect_here(record=False)")
+        return last
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -206,8 +213,8 @@ class Collection:
             kept = {name: saved[name] for name in ("states", "policy_state", "observations", "resumes")}
             shard.last = ShardResult(**arrays, **kept)
             shard.plans = {position: self._plan(position) for position in arrays["positions"].tolist()}
-            logs = saved["actions"] or []
-            shard.actions = dict(zip(arrays["positions"].tolist(), ([log] for log in logs), strict=False))
+            logs = zip(arrays["positions"].tolist(), saved["actions"] or [], strict=False)
+            shard.actions = {number: [log] for number, log in logs if log is not None}
 
     def close(self) -> None:
         """Free the slots."""

@@ -30,10 +30,10 @@ class PlansOfShard:
     width: int
     total: int
 
-    def number(self, own: int) -> int:
-        """Number in the collection of plan ``own`` of the shard."""
-        turn, slot = divmod(own, self.width)
-        return turn * self.total + self.first + slot
+    def numbers(self, own: np.ndarray) -> np.ndarray:
+        """Numbers in the collection of plans ``own (k,)`` of the shard."""
+        turns, slots = np.divmod(own, self.width)
+        return turns * self.total + self.first + slots
 
     def own(self, number: int) -> int:
         """Number in the shard of plan ``number`` of the collection."""
@@ -41,7 +41,7 @@ class PlansOfShard:
         return turn * self.width + slot - self.first
 
     def __call__(self, own: int) -> RolloutPlan:
-        return self.plan_of(self.number(own))
+        return self.plan_of(int(self.numbers(np.array(own))))
 
 
 @dataclass
@@ -191,7 +191,7 @@ class LiveShard:
         if not self._drops or plans is None or told or len(error.suspects) > 1:
             return None
         position = self._loop.position_of(error.plan)
-        return None if position is None else plans.number(position)
+        return None if position is None else int(plans.numbers(np.array(position)))
 
     def _result(self, stepped: bool) -> ShardResult:
         loop, plans = self._loop, self._plans
@@ -201,10 +201,7 @@ class LiveShard:
         loop.dropped = []
         loop.dropped_positions = []
         if plans is not None:
-            positions, numbers = (
-                np.array([plans.number(own) for own in values.tolist()], dtype=np.int64)
-                for values in (positions, numbers)
-            )
+            positions, numbers = plans.numbers(positions), plans.numbers(numbers)
             if columns is not None:
                 columns.plans = None  # they are known where the call came from
         known = self._resumes != "nothing"

@@ -83,6 +83,7 @@ class DefaultWorker(Worker):
     """
 
     _wants_steps = False
+    """Whether each step is wanted at once, as a piece of the rollout."""
 
     def __init__(self, *, seed: int | None, max_path_length: float, worker_number: int) -> None:
         super().__init__(seed=seed, max_path_length=max_path_length, worker_number=worker_number)
@@ -142,9 +143,7 @@ class DefaultWorker(Worker):
         """
         if self._live is None or not self._live.active[0]:
             raise ValueError("no rollout is running; call start_rollout() first")
-        pieces = self._live.advance(1, self._parameters)
-        self._parts.extend(pieces)
-        self._after_step(pieces)
+        self._parts.extend(self._live.advance(1, self._parameters))
         return not self._live.active[0]
 
     def collect_rollout(self) -> TrajectoryBatch:
@@ -192,9 +191,6 @@ class DefaultWorker(Worker):
         self._live = collect_here(make_slots(self.env, 1, share=True), policy, pieces=self._wants_steps)
         self._live.start([0], [plan])
 
-    def _after_step(self, pieces: Sequence[StepSequence]) -> None:
-        """A step has been taken: the whole rollout, if it has ended (or that step, if ``_wants_steps``)."""
-
 
 class PEARLWorker(DefaultWorker):
     """Worker for PEARL: a latent z is drawn from the agent's belief once per rollout (specs/meta.md 4.8).
@@ -240,7 +236,10 @@ class PEARLWorker(DefaultWorker):
         Returns:
             True iff the rollout is over: the environment ended, or ``max_path_length`` is reached.
         """
-        return super().step_rollout()
+        over = super().step_rollout()
+        if self._wants_steps:
+            self.agent.update_context(_time_step(self._parts[-1], EnvSpec.from_env(self.env)))
+        return over
 
     def rollout(self) -> TrajectoryBatch:
         """Sample a single rollout of the agent in the environment, with z drawn anew from its belief.
@@ -252,10 +251,6 @@ class PEARLWorker(DefaultWorker):
             raise ValueError("the worker needs update_agent(...) before rollout()")
         self.agent.sample_from_belief()
         return super().rollout()
-
-    def _after_step(self, pieces: Sequence[StepSequence]) -> None:
-        if self._wants_steps:
-            self.agent.update_context(_time_step(pieces[0], EnvSpec.from_env(self.env)))
 
 
 class WorkerFactory:
