@@ -1,6 +1,7 @@
 """Many random faults into one pool while it samples: every call ends, with the bits of the serial result.
 
-``METAROLL_SOAK_FAULTS`` sets their number.
+``METAROLL_SOAK_FAULTS`` sets their number, ``METAROLL_SOAK_SILENCE`` the seconds after which a silent worker is given up
+(one that has to wait for a processor is silent, too).
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ PLACES = ("engine", "run_map", "collection")
 # Inside: the worker does it to itself, in the middle of its work. Outside: a signal at a random moment, or afterwards.
 INSIDE = ("kill", "stop", "exit", "hang", "raise")
 OUTSIDE = {"signal kill": signal.SIGKILL, "signal stop": signal.SIGSTOP}
-TIMEOUTS = PoolTimeouts(step_s=1.0, reset_s=1.0, call_s=1.0)
-HANG_S = 60.0
-"""A call is given up after a second of silence; one that takes so long has hung."""
+SILENCE_S = float(os.environ.get("METAROLL_SOAK_SILENCE", "1"))
+TIMEOUTS = PoolTimeouts(step_s=SILENCE_S, reset_s=SILENCE_S, call_s=SILENCE_S)
+HANG_S = 60.0 * SILENCE_S
+"""A call that takes so long has hung."""
 
 
 class Troubled(EnvUpdate):
