@@ -16,6 +16,7 @@ from gymnasium.spaces import Discrete
 
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.sims.model import Column, Columns, Constants, SimModel
+from metaroll.envs.sims.params import POSITIVE, Param
 from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.tasks import SimTask
 from metaroll.envs.wrappers.base import ChainWrapper, Memory, spec_of
@@ -26,7 +27,6 @@ from metaroll.types import EnvSpec
 __all__ = ["ENVS", "PackerEnv", "make_cart_pole", "make_pendulum"]
 
 STEPS = 200
-_POSITIVE = (0.0, math.inf)
 _GRAVITY, _CART_MASS = 9.8, 1.0
 _TRACK, _TILT = 2.4, 12.0 * 2.0 * math.pi / 360.0
 _MAX_SPEED, _MAX_TORQUE = 8.0, 2.0
@@ -40,12 +40,15 @@ class CartPole(SimModel):
     state_labels: ClassVar[tuple[str, ...]] = ("x", "x_dot", "theta", "theta_dot")
     observation_labels: ClassVar[tuple[str, ...]] = state_labels
     action_labels: ClassVar[tuple[str, ...]] = ("push",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(("force", "length", "mass"), _POSITIVE)
+    params: Mapping[str, Param] = {
+        "force": Param(10.0, POSITIVE),
+        "length": Param(0.5, POSITIVE),
+        "mass": Param(0.1, POSITIVE),
+    }
     num_uniforms: ClassVar[int] = 4
 
     def __init__(self) -> None:
         self.dt, self.max_steps = 0.02, STEPS
-        self.nominal = {"force": 10.0, "length": 0.5, "mass": 0.1}
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         total = params["mass"] + _CART_MASS
@@ -86,12 +89,11 @@ class Pendulum(SimModel):
     state_labels: ClassVar[tuple[str, ...]] = ("theta", "theta_dot")
     observation_labels: ClassVar[tuple[str, ...]] = ("cos_theta", "sin_theta", "theta_dot")
     action_labels: ClassVar[tuple[str, ...]] = ("torque",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = dict.fromkeys(("length", "mass"), _POSITIVE)
+    params: Mapping[str, Param] = {"length": Param(1.0, POSITIVE), "mass": Param(1.0, POSITIVE)}
     num_uniforms: ClassVar[int] = 2
 
     def __init__(self) -> None:
         self.dt, self.max_steps = 0.05, STEPS
-        self.nominal = {"length": 1.0, "mass": 1.0}
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         length = params["length"]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from _reporting import read_results
 
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.registry import preset
 from metaroll.training.store.metrics_log import FILE_NAME, read_metrics
 from metaroll.training.store.run_folder import CONFIG_FILE, read_config
 from metaroll.training.store.snapshots import latest
@@ -189,9 +189,9 @@ def about_run(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
 def _changes_from_preset(config: Mapping[str, Any]) -> dict[str, Any]:
     """Options of the run that are not those of the published configuration."""
     used = {**config["run"], **config["algorithm"], **config["evaluation"]}
-    preset = get_algorithm("pearl").preset(config["env"])
-    names = set(preset) - {"epochs"}
-    return {name: used[name] for name in sorted(names) if _plain(used[name]) != _plain(preset[name])}
+    tuned = preset("pearl", config["env"])
+    names = set(tuned) - {"epochs"}
+    return {name: used[name] for name in sorted(names) if _plain(used[name]) != _plain(tuned[name])}
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
 import statistics
 import time
@@ -44,7 +43,7 @@ def drawn_params(env: Any, num: int) -> dict[str, np.ndarray]:
     """Domain parameters of ``num`` slots around the nominal ones, within their ranges."""
     drawn, found = np.random.default_rng(0), {}
     for name, value in env.get_nominal_domain_param().items():
-        low, high = env.model.ranges.get(name, (-math.inf, math.inf))
+        low, high = env.model.params[name].allowed
         found[name] = np.clip(value * drawn.uniform(1 - SPREAD, 1 + SPREAD, num), low, high)
     return found
 

@@ -45,17 +45,13 @@ CLASS_DEPTH = 3
 PROBES = 60
 
 ADAPTERS = {
-    "cli/probes.py": "asks the renderers of MuJoCo and Gymnasium",
+    "cli/machine.py": "asks the renderers of MuJoCo and Gymnasium",
     "data/compare.py": "values of users: named tuples of any kind",
     "data/data_format.py": "values of users: named tuples of any kind",
     "data/plain_data.py": "values of users: named tuples of any kind",
     "envs/base/batching.py": "environments of users",
     "envs/base/constructors.py": "environments of users",
     "envs/base/env_state.py": "environments of users",
-    "envs/base/reset_options.py": "environments of users",
-    "envs/base/step_results.py": "what environments of users return",
-    "envs/classic_control/gymnasium_classic.py": "environments of Gymnasium",
-    "envs/lookup/entry_points.py": "modules and objects of users, named by a string",
     "envs/lookup/registry.py": "modules and objects of users, named by a string",
     "envs/lookup/source.py": "environments of users",
     "envs/metaworld/goal_sampler.py": "benchmarks of Meta-World",

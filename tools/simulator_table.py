@@ -18,17 +18,19 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.envs.sims.families import ranges_of
+from metaroll.envs.sims.catalog import SIMS, SimEntry
 from metaroll.envs.sims.model import SimModel
-from metaroll.envs.sims.registration import SIMS, SimEntry, sim_constructor
-from metaroll.envs.sims.rewards import AbsErr, QuadrErr, RewardFunction, ScaledExpQuadrErr
 from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.tasks import (
+    AbsErr,
     DesStateTask,
     FinalRewTask,
     LowestHeightTask,
     NoTask,
+    QuadrErr,
     RadiallySymmDesStateTask,
+    RewardFunction,
+    ScaledExpQuadrErr,
     SimTask,
 )
 from metaroll.tasks.domain_randomizer import RandomizationRange
@@ -204,7 +206,7 @@ def bounds_text(low: float, high: float, unit: str) -> str:
 
 def allowed_text(model: SimModel, name: str) -> str:
     """The range of a domain parameter; a low end of 0 is excluded."""
-    low, high = model.ranges.get(name, (-math.inf, math.inf))
+    low, high = model.params[name].allowed
     limits = []
     if math.isfinite(low):
         limits.append("> 0" if low == 0 else f">= {number(0.0 if low == -math.ulp(0.0) else low)}")
@@ -327,22 +329,21 @@ def initial_texts(env: SimEnv) -> list[str]:
 def parameter_rows(env: SimEnv) -> list[list[str]]:
     """A row per domain parameter."""
     model = env.model
-    ranges = ranges_of(model) or {}
     return [
         [
             f"`{name}`" + (f" ({REMARKS[model.name, name]})" if (model.name, name) in REMARKS else ""),
             unit_of(model.name, name),
-            number(value),
+            number(param.nominal),
             allowed_text(model, name),
-            spread_text(ranges.get(name), unit_of(model.name, name)),
+            spread_text(param.varies, unit_of(model.name, name)),
         ]
-        for name, value in model.nominal.items()
+        for name, param in model.params.items()
     ]
 
 
 def section(entry: SimEntry) -> list[str]:
     """The lines about one simulator."""
-    constructor = sim_constructor(entry.short_name)
+    constructor: Any = entry.env_type
     env: SimEnv = constructor()
     model = env.model
     seconds = "" if env.max_steps == 1 else f" of {number(env.dt)} s, {number(env.dt * env.max_steps)} s"

@@ -36,7 +36,7 @@ _base_seed: int | None = None
 
 
 def set_seed(seed: int | None, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> int | None:
-    """Remember ``seed`` as the seed of samplers that are built without one (specs/sampling.md 0.3).
+    """Remember ``seed`` as the seed of samplers that are built without one.
 
     No generator is touched: the samplers derive generators of their own from it. ``None`` forgets the seed.
 
@@ -56,7 +56,7 @@ def get_base_seed() -> int | None:
 
 
 def effective_seed(seed: int, sub_seed: int | None = None, sub_sub_seed: int | None = None) -> int:
-    """A 32-bit seed for global generators: MD5 of ``"seed-sub-subsub"`` (specs/sampling.md 0.3).
+    """A 32-bit seed for global generators: MD5 of ``"seed-sub-subsub"``.
 
     Any integers do; ``None`` sub-seeds count as 0. Used where a documented function seeds global generators; what is
     ours draws from ``seed_sequence``.

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from metaroll.cli.main import main
-from metaroll.envs.sims.catalog import CatapultEnv, QCartPoleStabEnv
-from metaroll.envs.sims.registration import SIMS
+from metaroll.envs.sims.catalog import SIMS, CatapultEnv, QCartPoleStabEnv
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "sim_to_real.md").read_text(encoding="utf-8")
@@ -85,7 +84,7 @@ def test_the_commands_run(tmp_path, monkeypatch):
 
 def test_the_page_of_simulators_is_up_to_date(tool):
     assert tool.main(["--check"]) == 0, "docs/simulators.md is out of date: run python tools/simulator_table.py"
-    assert [entry.id for entry in SIMS if f"\n`{entry.id}`, `{entry.class_name}`; " not in SIMULATORS] == []
+    assert [entry.id for entry in SIMS if f"\n`{entry.id}`, `{entry.env_type.__name__}`; " not in SIMULATORS] == []
 
 
 def test_bounds_name_the_constants_that_they_depend_on(tool):

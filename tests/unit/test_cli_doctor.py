@@ -10,11 +10,11 @@ from importlib import metadata
 
 import pytest
 
-from metaroll.cli import doctor, probes
+from metaroll.cli import doctor, machine
 from metaroll.cli.doctor import Check, backend_answers, gpu_finding, guarded, picture_finding
+from metaroll.cli.machine import Memory, Probe, Processors, without_screen
 from metaroll.cli.main import main
-from metaroll.cli.probes import Probe, one_line, without_screen
-from metaroll.cli.resources import Memory, Processors
+from metaroll.diagnostics.report import one_line
 
 GIB = 2**30
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium")
@@ -286,9 +286,9 @@ def test_what_draws_without_a_screen_is_found_and_used_for_the_time_of_the_block
 
     for name in ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(probes, "Probe", Answers)
-    monkeypatch.setattr(probes.sys, "platform", "linux")
-    monkeypatch.setitem(probes.sys.modules, "mujoco", object())
+    monkeypatch.setattr(machine, "Probe", Answers)
+    monkeypatch.setattr(machine.sys, "platform", "linux")
+    monkeypatch.setitem(machine.sys.modules, "mujoco", object())
     with without_screen() as backend:
         assert (backend, os.environ["MUJOCO_GL"]) == ("osmesa", "osmesa")
     assert "MUJOCO_GL" not in os.environ

@@ -17,7 +17,7 @@ from metaroll.cli.main import main
 from metaroll.cli.options import take_positionals
 from metaroll.cli.runs.run_reports import find_runs, read_run
 from metaroll.envs.lookup.registry import family_names, get_family
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, preset, preset_names
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_folder import write_config
 from metaroll.training.store.snapshots import Snapshotter
@@ -119,7 +119,7 @@ def test_presets_hold_their_values(capsys):
     found = listed(capsys, "presets")["presets"]
     assert {(e["algo"], e["env"]) for e in found} == {(a, e) for a in ALGORITHM_NAMES for e in preset_names(a)}
     (entry,) = [e for e in found if (e["algo"], e["env"]) == ("pearl", "point-robot")]
-    assert entry["values"]["reward_scale"] == get_algorithm("pearl").preset("point-robot")["reward_scale"] == 100.0
+    assert entry["values"]["reward_scale"] == preset("pearl", "point-robot")["reward_scale"] == 100.0
 
 
 def test_policies_are_the_public_classes_that_act(capsys):

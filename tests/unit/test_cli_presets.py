@@ -15,7 +15,7 @@ from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.options import check_value
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 
@@ -23,7 +23,7 @@ PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 @pytest.mark.parametrize(("algo", "env"), PAIRS)
 def test_every_value_names_an_option_and_fits_it(algo, env):
     options = {option.name: option for option in run_options(algo)}
-    for name, value in get_algorithm(algo).preset(env).items():
+    for name, value in preset(algo, env).items():
         assert name in options
         assert check_value(options[name], value, "the preset") == value
 
@@ -40,7 +40,7 @@ def test_a_family_without_a_preset_brings_its_sizes():
 
 
 def test_without_a_preset_there_are_the_common_values_of_the_algorithm():
-    assert get_algorithm("ppo").preset("CartPole-v1")["hidden_sizes"] == (64, 64)
+    assert preset("ppo", "CartPole-v1")["hidden_sizes"] == (64, 64)
     assert resolve("ppo", "CartPole-v1")["algorithm"]["max_path_length"] == 500
 
 

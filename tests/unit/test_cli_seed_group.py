@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from metaroll.cli.machine import processors
 from metaroll.cli.main import main
-from metaroll.cli.resources import processors
 from metaroll.errors import RunExistsError
 from metaroll.training.store.run_folder import RunLock
 

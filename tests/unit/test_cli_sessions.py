@@ -367,10 +367,38 @@ def test_a_damaged_line_of_metrics_costs_the_learning_curve_and_nothing_else(pla
     assert json.loads((place / "r" / "summary.json").read_text())["epochs"] == 2
 
 
+def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys):
+    train(capsys, "--epochs", "1", "--out", "r", "--quiet")
+
+    def evaluated(*options: str) -> dict:
+        status, out, _ = run(capsys, "evaluate", "r", "--posterior-sampling", "False", *options, "--json")
+        assert status == 0
+        return json.loads(out)
+
+    rounds = evaluated("--adaptation-rounds", "3", "--episodes-per-round", "2", "--adapt-from", "last")
+    assert rounds["n_exploration_episodes"] == 6  # not that of the run
+    assert rounds["k_shot_curve"]["shots"] == [0, 1, 2, 3]
+    assert rounds["k_shot_curve"]["unit"] == "rounds"
+    quiet = evaluated("--episodes", "3", "--deterministic-exploration", "True")
+    noisy = evaluated("--episodes", "3", "--deterministic-exploration", "False")
+    assert evaluated("--episodes", "3")["return_before"] == quiet["return_before"] != noisy["return_before"]
+    assert evaluated("--episodes", "4", "--adaptation-rounds", "2")["k_shot_curve"]["shots"] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [
         (["--episodes", "0"], "--episodes must be at least 1, got 0"),
+        (["--adaptation-rounds", "0"], "--adaptation-rounds must be at least 1, got 0"),
+        (["--episodes-per-round", "many"], "--episodes-per-round must be a whole number, got 'many'"),
+        (["--adapt-from", "first"], "--adapt-from must be one of all, last, got 'first'"),
+        (["--deterministic-exploration", "no"], "--deterministic-exploration must be one of False, True, got 'no'"),
+        (["--episodes", "5", "--adaptation-rounds", "2"], "adaptation_rounds must divide n_exploration_traj=5, got 2"),
+        (
+            ["--episodes", "5", "--adaptation-rounds", "2", "--episodes-per-round", "3"],
+            "n_exploration_traj must be adaptation_rounds * episodes_per_round = 6 (or left away), got 5",
+        ),
+        (["--adapt-from", "last"], "posterior_sampling adapts after every episode from all of them"),
         (["--num-tasks", "-1"], "--num-tasks must be at least 1, got -1"),
         (["--repetitions", "0"], "--repetitions must be at least 1, got 0"),
         (["--seed", "-1"], "--seed must be at least 0, got -1"),

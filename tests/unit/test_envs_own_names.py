@@ -8,8 +8,7 @@ import pytest
 from task_envs import Line, ToldByReset
 
 from metaroll import RolloutEngine, RolloutPlan, TaskFamily, get_family, make_slots
-from metaroll.envs.lookup.entry_points import EntryPointError, is_entry_point
-from metaroll.envs.lookup.registry import family_names, has_family, is_varied
+from metaroll.envs.lookup.registry import EntryPointError, family_names, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import UnknownNameError
 from metaroll.policies.playback import DummyPolicy

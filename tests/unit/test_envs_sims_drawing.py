@@ -12,9 +12,9 @@ import pytest
 from gymnasium.wrappers import RecordVideo
 
 import metaroll  # noqa: F401 (registers the ids)
+from metaroll.envs.sims.catalog import SIMS, sim_constructor
 from metaroll.envs.sims.drawing import HEIGHT, WIDTH, draw
 from metaroll.envs.sims.pendulum import PendulumModel
-from metaroll.envs.sims.registration import SIMS, sim_constructor
 
 
 @pytest.mark.parametrize("name", [entry.short_name for entry in SIMS])

@@ -32,8 +32,8 @@ from metaroll import (
     rollout,
 )
 from metaroll.envs.lookup.source import env_kind
+from metaroll.envs.sims.catalog import SIMS, sim_constructor
 from metaroll.envs.sims.model import SCALARS
-from metaroll.envs.sims.registration import SIMS, sim_constructor
 from metaroll.envs.sims.simulator import DerivedConstants, first_state, step_columns
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, ShapeError, SlotError, UnknownNameError
@@ -46,7 +46,7 @@ ADVICE = "ignore:.*symmetric and normalized space:UserWarning"  # physical units
 def other_params(env: Any, share: float = 0.05) -> dict[str, float]:
     """Domain parameters a little above the nominal ones, within their ranges."""
     return {
-        name: min(value * (1 + share), env.model.ranges.get(name, (0, math.inf))[1])
+        name: min(value * (1 + share), env.model.params[name].allowed[1])
         for name, value in env.get_nominal_domain_param().items()
     }
 

@@ -20,8 +20,7 @@ from metaroll import (
     make_slots,
     zero_variance_randomizer,
 )
-from metaroll.envs.sims.catalog import PendulumEnv, QCartPoleStabEnv
-from metaroll.envs.sims.registration import SIMS
+from metaroll.envs.sims.catalog import SIMS, PendulumEnv, QCartPoleStabEnv
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.errors import DataError, UnknownNameError
 

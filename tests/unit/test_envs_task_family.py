@@ -27,8 +27,7 @@ from metaroll import (
 from metaroll.cli.experiment.experiments import resolve
 from metaroll.envs.lookup.registry import family_of
 from metaroll.envs.lookup.source import env_kind
-from metaroll.envs.sims.catalog import CatapultEnv
-from metaroll.envs.sims.registration import SIMS, sim_constructor
+from metaroll.envs.sims.catalog import SIMS, CatapultEnv, sim_constructor
 from metaroll.errors import DataError, UnknownNameError
 from metaroll.policies.playback import DummyPolicy
 from metaroll.tasks.split_sampler import task_side

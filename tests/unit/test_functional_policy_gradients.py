@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from metaroll.functional.adam import FlatAdam, clip_norm
-from metaroll.functional.mlp_gradients import count_weights, layer_views, mlp_backward, mlp_forward
+from metaroll.functional.mlp_gradients import FlatAdam, clip_norm, count_weights, layer_views, mlp_backward, mlp_forward
 from metaroll.functional.policy_gradients import (
     categorical_log_prob,
     categorical_log_prob_gradient,

@@ -27,7 +27,7 @@ from metaroll.seeding import torch_generator
 from metaroll.tasks.distributions import BernoulliDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan
 
@@ -74,12 +74,10 @@ class Helmsman(Policy):
         return np.zeros(0, dtype=np.float32)
 
 
-class Told:
-    """Acts with the gain itself; an object that only looks like a policy."""
+class Told(Policy):
+    """Acts with the gain itself."""
 
-    noise_dim = 0
-    noise_kind = "normal"
-    width_independent = takes_domain_params = True
+    info = PolicyInfo(takes_domain_params=True)
     acting_parameters = Helmsman.acting_parameters
 
     def initial_state(self, contexts, generators, domain_params):

@@ -17,7 +17,7 @@ from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.seeding import torch_generator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.types import EnvSpec

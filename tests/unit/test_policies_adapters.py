@@ -14,7 +14,7 @@ from metaroll.policies.adapters import INFO_ROWS, ForeignPolicy, ScriptedPolicy,
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.policies.networks import MLP
 from metaroll.seeding import torch_generator
-from metaroll.types import EnvSpec, Policy, PolicyInfo
+from metaroll.types import EnvSpec, Policy
 
 BOX = gymnasium.spaces.Box
 SPEC = EnvSpec(BOX(-1, 1, (4,)), BOX(-1, 1, (2,)))
@@ -56,36 +56,18 @@ def test_own_policies_stay_as_they_are():
 
 
 class Duck:
-    """Has the members of a policy, and is told domain parameters."""
-
-    noise_dim = 1
-    noise_kind = "uniform"
-    width_independent = False
-    takes_domain_params = True
+    """Has the members of a policy, and does not say that it is one."""
 
     def initial_state(self, contexts, generators, domain_params=None):
-        return {"gain": np.array([[told["gain"]] for told in domain_params])}
+        return {}
 
     def act(self, obs, state, noise, deterministic=False, parameters=None):
-        return state["gain"] * obs[:, :2] + noise, state, {}
-
-    def acting_parameters(self):
-        return np.zeros(0, dtype=np.float32)
-
-    def plan_context(self):
-        return {"z": np.ones(3)}
+        return obs[:, :2], state, {}
 
 
-def test_an_object_with_the_members_of_a_policy_acts_as_one():
-    policy = as_policy(Duck(), SPEC)
-    assert isinstance(policy, Policy) and not isinstance(policy, ForeignPolicy)
-    assert policy.info == PolicyInfo(1, "uniform", width_independent=False, takes_domain_params=True)
-    state = policy.initial_state([None] * 5, [np.random.default_rng()] * 5, [{"gain": 2.0}] * 5)
-    np.testing.assert_array_equal(policy.act(OBS, state, UNIFORM[:, :1])[0], 2 * OBS[:, :2] + UNIFORM[:, :1])
-    assert policy.plan_context()["z"].shape == (3,)
-    del Duck.takes_domain_params
-    Duck.initial_state = lambda self, contexts, generators: {}
-    assert as_policy(Duck(), SPEC).initial_state([None], [np.random.default_rng()], None) == {}
+def test_an_object_with_the_members_of_a_policy_is_told_to_be_one():
+    with pytest.raises(TypeError, match=r"derive Duck from that class"):
+        as_policy(Duck(), SPEC)
 
 
 def test_foreign_noise_depends_on_the_row_alone():

@@ -10,7 +10,7 @@ import torch
 
 from metaroll.errors import ShapeError, UnknownNameError
 from metaroll.policies.networks import MLP, ContinuousMLPQFunction, MLPEncoder, QFunction, activation_name
-from metaroll.policies.parameters import ParameterLayout, get_flat, set_flat
+from metaroll.policies.parameters import ParameterLayout
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, InOutSpec
 
@@ -46,7 +46,7 @@ def test_reinitialize_draws_new_weights_in_place():
     assert all(a is b for a, b in zip(second.parameters(), owned, strict=True))
     assert all(not torch.equal(a.weight, b.weight) for a, b in zip(first.layers, second.layers, strict=True))
     second.reinitialize(torch_generator(0))
-    np.testing.assert_array_equal(get_flat(second), get_flat(first))
+    np.testing.assert_array_equal(second.get_param_values(), first.get_param_values())
 
 
 def test_q_function_concatenates():
@@ -65,10 +65,10 @@ def test_encoder_takes_widths_or_a_spec():
         InOutSpec(BOX(-1, 1, (7,)), BOX(-1, 1, (10,))), hidden_sizes=(8,), generator=torch_generator(0)
     )
     assert (from_spec.input_dim, from_spec.output_dim) == (encoder.input_dim, encoder.output_dim) == (7, 10)
-    np.testing.assert_array_equal(get_flat(from_spec), get_flat(encoder))
-    before = get_flat(encoder)
+    np.testing.assert_array_equal(from_spec.get_param_values(), encoder.get_param_values())
+    before = encoder.get_param_values()
     encoder.reset()
-    np.testing.assert_array_equal(get_flat(encoder), before)
+    np.testing.assert_array_equal(encoder.get_param_values(), before)
     with pytest.raises(TypeError, match="output_dim"):
         MLPEncoder(7)
 
@@ -90,7 +90,7 @@ def test_bad_sizes_and_inits_are_named():
 
 def test_flat_order_is_that_of_named_parameters():
     net = MLP(2, 1, (), generator=torch_generator(0))
-    set_flat(net, np.array([1.0, 2.0, 3.0]))
+    net.set_param_values(np.array([1.0, 2.0, 3.0]))
     # One layer: weight (1, 2), then bias (1,). 1 * 10 + 2 * 100 + 3 = 213.
     assert net(torch.tensor([10.0, 100.0])).item() == 213.0
     layout = ParameterLayout.of(net, ["layers.0.bias"])
@@ -98,6 +98,6 @@ def test_flat_order_is_that_of_named_parameters():
     layout.assign(net, np.array([0.0]))
     assert net(torch.tensor([10.0, 100.0])).item() == 210.0
     with pytest.raises(ShapeError, match=r"\(3,\)"):
-        set_flat(net, np.zeros(4))
+        net.set_param_values(np.zeros(4))
     with pytest.raises(ValueError, match=r"layers\.1\.bias"):
         ParameterLayout.of(net, ["layers.1.bias"])

@@ -86,11 +86,11 @@ def test_wrong_playback_inputs_are_named():
     with pytest.raises(ValueError, match=r"act_recordings\[0\] must be finite"):
         PlaybackPolicy(spec, [np.full((2, 1), np.nan)])
     policy = PlaybackPolicy(spec, RECORDINGS)
-    with pytest.raises(ValueError, match="curr_rec must be an index from 0 to 1 of the 2 recordings, got 2"):
+    with pytest.raises(ValueError, match="curr_rec must be at most 1, got 2"):
         policy.curr_rec = 2
-    with pytest.raises(TypeError, match="curr_step must be a whole number"):
+    with pytest.raises(TypeError, match=r"curr_step .* must be an integer"):
         policy.curr_step = 0.5  # type: ignore[assignment]
-    with pytest.raises(ValueError, match="from 0 to 2 of recording 1, which has 2 actions, got 3"):
+    with pytest.raises(ValueError, match=r"of recording 1\) must be at most 2, got 3"):
         policy.initial_state([{"recording": np.array(1), "start": np.array(3)}], [np.random.default_rng()])
     with pytest.raises(UnknownNameError, match="did you mean 'recording'"):
         policy.initial_state([{"recordings": np.array(1)}], [np.random.default_rng()])

@@ -1,7 +1,7 @@
 """Many random faults into one pool while it samples: every call ends, with the bits of the serial result.
 
-``METAROLL_SOAK_FAULTS`` sets their number, ``METAROLL_SOAK_SILENCE`` the seconds after which a silent worker is given up
-(one that has to wait for a processor is silent, too).
+``METAROLL_SOAK_FAULTS`` sets their number, ``METAROLL_SOAK_SILENCE`` the seconds after which a silent worker is given
+up (one that has to wait for a processor is silent, too).
 """
 
 from __future__ import annotations

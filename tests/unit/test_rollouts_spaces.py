@@ -13,7 +13,7 @@ from space_envs import ENVS, NESTED, Sampler, compound_action, image, nested
 
 import metaroll
 from metaroll.data.compare import trees_equal
-from metaroll.data.space_batches import element_at, flatten_batch
+from metaroll.data.space_batches import flatten_batch, take_rows
 from metaroll.errors import RolloutError
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.plan_table import plan_env_seed
@@ -46,7 +46,7 @@ def test_any_space_is_recorded_as_it_is_with_the_same_bits_everywhere(name: str,
     rollouts = metaroll.assert_worker_invariant(ENVS[name], sampler_of(env), plans(5), num_workers=[pool])
     for rollout in rollouts:
         for row in range(len(rollout) + 1):
-            assert env.observation_space.contains(element_at(env.observation_space, rollout.observations, row))
+            assert env.observation_space.contains(take_rows(rollout.observations, row))
     alone = metaroll.rollout(ENVS[name], sampler_of(env), max_steps=12, seed=5, sub_sub_seed=3)
     for field in ("observations", "actions", "rewards", "terminated", "env_infos"):
         assert trees_equal(getattr(alone, field), getattr(rollouts[3], field))
@@ -58,7 +58,7 @@ def test_observations_are_those_of_the_environment() -> None:
     shown = [env.reset(seed=plan_env_seed((5, 0, 0)))[0]]
     shown += [env.step(action)[0] for action in rollout.actions]
     for row, element in enumerate(shown):
-        mine = element_at(NESTED, rollout.observations, row)
+        mine = take_rows(rollout.observations, row)
         assert mine["mission"] == element["mission"]
         np.testing.assert_array_equal(mine["image"], element["image"])
         np.testing.assert_array_equal(mine["pair"][1], element["pair"][1])

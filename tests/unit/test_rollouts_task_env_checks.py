@@ -12,7 +12,7 @@ import task_envs
 from task_envs import Line, Sized, ToldByReset
 
 from metaroll import TaskEnvReport, TaskFamily, check_task_env
-from metaroll.cli.display.summary import to_plain
+from metaroll.cli.display.results import to_plain
 
 PLACES = {"place": (-1, 1)}
 
@@ -55,7 +55,11 @@ def test_nothing_is_found_where_nothing_is_wrong(family):
         ("SamplesAnew", "tasks", "the same seed gives other tasks"),
         ("OldStep", "environment", "step() must return (observation, reward, terminated, truncated, info)"),
         ("NaNReward", "reward", "it is NaN or infinite"),
-        ("WrongShape", "environment", "observation has shape (3,), its space says (1,) (after step 1)"),
+        (
+            "WrongShape",
+            "environment",
+            "(1,), float32) says, got (3,) (after step 1)",
+        ),
         ("Halves", "environment", "observation must hold values of int32"),
         ("ShowsLater", "later steps", "observations show place (entry 1)"),
     ],
@@ -171,7 +175,7 @@ def test_constructors_are_told_by_constants_too():
             return np.array([self.x, self.weight], np.float32)
 
     family = TaskFamily.from_constructors([functools.partial(Weighs, size=s) for s in range(1, 30)], horizon=50)
-    assert look(family)["later steps"].value.startswith("entry 1 (12 values) of observations after the first is")
+    assert look(family)["later steps"].value.startswith("entry 1 (12 values) of observations after the first: ")
 
 
 def test_a_reward_in_an_array_is_told_as_it_is_in_training():

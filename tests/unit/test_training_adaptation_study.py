@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
-from metaroll.cli.display.evaluation_tables import short_number, success_values, with_interval
+from metaroll.cli.display.results import short_number, success_values, with_interval
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate

@@ -14,10 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from metaroll.errors import SnapshotError
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.store.loggers import MetricRow
+from metaroll.training.store.loggers import MetricRow, TensorBoardLogger, WandbLogger
 from metaroll.training.store.metrics_log import MetricsLog, read_metrics
-from metaroll.training.store.tensorboard_logger import TensorBoardLogger
-from metaroll.training.store.wandb_logger import WandbLogger
 
 
 class Counting:

@@ -19,7 +19,7 @@ from metaroll.tasks.distributions import UniformDomainParam
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -21,42 +20,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from packaging.requirements import Requirement
-from rich.console import Console
-from rich.table import Table
 
-from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import Output, parse_options
-from metaroll.cli.probes import (
+from metaroll.cli.display.consoles import show_findings
+from metaroll.cli.machine import (
     BACKENDS,
     MUJOCO_ENV,
     MUJOCO_GL,
     Probe,
-    one_line,
+    memory,
     picture_problem,
     probe_backend,
+    processors,
 )
-from metaroll.cli.resources import memory, processors
+from metaroll.cli.options import Output, Switch, parse
+from metaroll.diagnostics.report import TaskCheck as Check
+from metaroll.diagnostics.report import one_line
 
-__all__ = [
-    "Check",
-    "backend_answers",
-    "doctor",
-    "examine",
-    "extra_check",
-    "extras_in_use",
-    "gpu_finding",
-    "guarded",
-    "packages_check",
-    "picture_finding",
-]
+__all__ = ["doctor", "examine"]
 
 _PROBE_S = 10.0
 _WORKER_S = 20.0
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 PICTURES = {"rendering": "Pendulum-v1", "MuJoCo rendering": MUJOCO_ENV}
 """Name of the check -> environment that is drawn."""
 
@@ -92,19 +78,14 @@ _SLOW_START_S = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class _DoctorArguments:
-    quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    quick: Switch = False
     """Start no workers and draw no pictures."""
     output: Output = field(default_factory=Output)
 
 
-@dataclass(frozen=True)
-class Check:
-    """What was found about one thing: ``warn`` costs speed or a feature, with ``fail`` metaroll does not work."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    value: str
-    hint: str = ""
+def _finding(name: str, value: str, hint: str = "", status: Literal["warn", "fail"] = "warn") -> Check:
+    """A finding that is fine if there is no hint: ``warn`` costs speed or a feature, with ``fail`` nothing works."""
+    return Check(name, status if hint else "ok", value, hint)
 
 
 def guarded(name: str, check: Callable[[], Check], essential: bool = False) -> Check:
@@ -113,24 +94,29 @@ def guarded(name: str, check: Callable[[], Check], essential: bool = False) -> C
         return check()
     except Exception as error:
         hint = "this check could not be made; the message says why"
-        return Check(name, "fail" if essential else "warn", one_line(error), hint)
+        return _finding(name, one_line(error), hint, "fail" if essential else "warn")
 
 
 def doctor(arguments: Sequence[str]) -> int:
     """Check this machine; 1 if metaroll cannot work on it, 0 otherwise."""
     about = "Says what is fine on this machine, what is missing, and the hint; the exit status is 1 if it cannot work."
-    given = parse_options(_DoctorArguments, arguments, "metaroll doctor", about)
+    given = parse(_DoctorArguments, arguments, "metaroll doctor", about)
     console, started = given.output.console(), time.perf_counter()
     with console.status("looking at this machine", spinner="line") as status:
         checks = examine(given.quick, lambda name: status.update(f"looking at: {name}"))
     seconds = time.perf_counter() - started
-    failed = any(check.status == "fail" for check in checks)
+    failed, warned = (sum(check.status == status for check in checks) for status in ("fail", "warn"))
     if given.output.json:
-        found = [dataclasses.asdict(check) for check in checks]
+        found = [{"name": c.name, "status": c.status, "value": c.value, "hint": c.hint} for c in checks]
         # Plain text through the standard library: what else writes JSON here needs packages that may be missing.
         sys.stdout.write(json.dumps({"ok": not failed, "seconds": round(seconds, 2), "checks": found}, indent=2) + "\n")
-    else:
-        _show(console, checks, seconds)
+        return 1 if failed else 0
+    show_findings(console, checks)
+    hints = f"{len(checks)} checks, {warned} with a hint" if warned else f"{len(checks)} checks"
+    verdict = f"[bold green]metaroll works here[/] ({hints}, {seconds:.1f} s); next: metaroll demo"
+    if failed:
+        verdict = f"[bold red]metaroll does not work here:[/] {failed} of {len(checks)} checks failed"
+    console.print(f"\n{verdict}", soft_wrap=True)
     return 1 if failed else 0
 
 
@@ -146,65 +132,29 @@ def examine(quick: bool = False, tell: Callable[[str], None] = lambda name: None
         tell(name)
         return guarded(name, check, essential)
 
-    if quick:
-        return _looking(made)
     # They draw while the packages of this process are being imported.
-    with picture_probes(_PROBE_S) as probes:
-        checks = _looking(made)
+    with contextlib.nullcontext({}) if quick else picture_probes(_PROBE_S) as probes:
+        checks = [made("metaroll", program_check, True), made("packages", packages_check, True)]
+        with contextlib.suppress(ImportError):  # the line of the packages says why
+            checks += [made(f"extra {extra}", functools.partial(extra_check, extra)) for extra in extras_in_use()]
+        checks += [
+            made("processors", processors_check),
+            made("memory", memory_check),
+            made("threads", threads_check),
+            made("start method", start_method_check),
+            made("runs folder", runs_folder_check),
+            made("temporary folder", temporary_folder_check, True),
+            made("GPU", functools.partial(gpu_check, _PROBE_S)),
+        ]
+        if quick:
+            return checks
         for name in PICTURES:
-            checks.append(made(name, functools.partial(_picture, name, probes.get(name, {}))))
+            checks.append(made(name, functools.partial(_picture, name, probes.get(name))))
     return [
         *checks,
         made("worker start", functools.partial(worker_check, _WORKER_S), essential=True),
         made("self-test", functools.partial(self_test, _WORKER_S), essential=True),
     ]
-
-
-def _looking(made: Callable[..., Check]) -> list[Check]:
-    """The checks that ``--quick`` keeps."""
-    checks = [
-        made("metaroll", program_check, True),
-        made("packages", packages_check, True),
-    ]
-    try:
-        extras = extras_in_use()
-    except ImportError:
-        extras = []  # the line of the packages says why
-    checks += [made(f"extra {extra}", functools.partial(extra_check, extra)) for extra in extras]
-    return [
-        *checks,
-        made("processors", processors_check),
-        made("memory", memory_check),
-        made("threads", threads_check),
-        made("start method", start_method_check),
-        made("runs folder", runs_folder_check),
-        made("temporary folder", temporary_folder_check, True),
-        made("GPU", functools.partial(gpu_check, _PROBE_S)),
-    ]
-
-
-def _picture(name: str, probes: dict[str, Probe]) -> Check:
-    answers = {way: probe.answer() for way, probe in probes.items()}
-    answers |= backend_answers(name, answers, _PROBE_S)
-    return picture_finding(name, answers, os.environ.get("MUJOCO_GL"))
-
-
-def _show(console: Console, checks: Sequence[Check], seconds: float) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    for check in checks:
-        hint = f"\n[cyan]-> {escape(check.hint)}[/]" if check.hint else ""
-        table.add_row(f"[{_STYLES[check.status]}]{check.status}[/]", check.name, f"{escape(check.value)}{hint}")
-    console.print(table)
-    counts = {status: sum(check.status == status for check in checks) for status in ("fail", "warn")}
-    hints = f"{len(checks)} checks, {counts['warn']} with a hint" if counts["warn"] else f"{len(checks)} checks"
-    if counts["fail"]:
-        verdict = f"[bold red]metaroll does not work here:[/] {counts['fail']} of {len(checks)} checks failed"
-    else:
-        verdict = f"[bold green]metaroll works here[/] ({hints}, {seconds:.1f} s); next: metaroll demo"
-    console.print(f"\n{verdict}", soft_wrap=True)
 
 
 # ------------------------------------------------------------------------------------------------------------- packages
@@ -240,7 +190,7 @@ def program_check() -> Check:
     """Versions of metaroll, Python and the operating system."""
     from metaroll import __version__
 
-    return Check("metaroll", "ok", f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
+    return _finding("metaroll", f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
 
 
 def packages_check() -> Check:
@@ -248,19 +198,19 @@ def packages_check() -> Check:
     needed = _requirements().get("", [])
     broken: dict[str, str] = {}
     for requirement in needed:
-        text = f"{requirement.name}{requirement.specifier}"
-        if problem := _problem(requirement):
-            broken[text] = problem
-            continue
+        text, problem = f"{requirement.name}{requirement.specifier}", _problem(requirement)
         try:
-            importlib.import_module(_MODULES.get(requirement.name, requirement.name))
+            if not problem:
+                importlib.import_module(_MODULES.get(requirement.name, requirement.name))
         except Exception as error:  # built for other versions, half installed: whatever it raises
-            broken[text] = f"{requirement.name} cannot be imported ({one_line(error)})"
+            problem = f"{requirement.name} cannot be imported ({one_line(error)})"
+        if problem:
+            broken[text] = problem
     if broken:
-        mend = " ".join(f"'{text}'" for text in broken)
-        return Check("packages", "fail", "; ".join(broken.values()), f"pip install {mend}")
+        hint = "pip install " + " ".join(f"'{text}'" for text in broken)
+        return _finding("packages", "; ".join(broken.values()), hint, "fail")
     shown = ", ".join(f"{name} {metadata.version(name)}" for name in _SHOWN)
-    return Check("packages", "ok", f"{shown} and {len(needed) - len(_SHOWN)} more")
+    return _finding("packages", f"{shown} and {len(needed) - len(_SHOWN)} more")
 
 
 def extras_in_use() -> list[str]:
@@ -276,30 +226,26 @@ def extra_check(extra: str) -> Check:
     problems = [problem for requirement in needed if (problem := _problem(requirement))]
     if problems:
         use = f" ({_USE_OF_EXTRA[extra]})" if extra in _USE_OF_EXTRA else ""
-        return Check(name, "warn", f"{'; '.join(problems)}{use}", f"pip install 'metaroll[{extra}]'")
-    return Check(name, "ok", ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed))
+        return _finding(name, f"{'; '.join(problems)}{use}", f"pip install 'metaroll[{extra}]'")
+    return _finding(name, ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed))
 
 
+# -------------------------------------------------------------------------------------------------------------- machine
 def processors_check() -> Check:
     """Processors that this process may use, and how busy they are."""
-    found = processors()
+    found, load = processors(), os.getloadavg()[0]
     quota = "" if found.quota is None else f", {found.quota:g} of them at a time (container)"
-    load = os.getloadavg()[0]
-    text = f"{found.allowed} of {found.installed}{quota}; load {load:.1f}"
-    if load > found.installed + 0.5:
-        hint = "other programs use them: times below are longer than on a quiet machine"
-        return Check("processors", "warn", text, hint)
-    return Check("processors", "ok", text)
+    busy = load > found.installed + 0.5
+    hint = "other programs use them: times below are longer than on a quiet machine" if busy else ""
+    return _finding("processors", f"{found.allowed} of {found.installed}{quota}; load {load:.1f}", hint)
 
 
 def memory_check() -> Check:
     """Memory that is free for this process."""
     found = memory()
-    text = f"{_gibibytes(found.available)} free of {_gibibytes(found.total)}"
-    if found.available < _LITTLE_MEMORY:
-        hint = "use small replay data (--replay-buffer-size, --memory-limit), or close other programs"
-        return Check("memory", "warn", text, hint)
-    return Check("memory", "ok", text)
+    little = found.available < _LITTLE_MEMORY
+    hint = "use small replay data (--replay-buffer-size, --memory-limit), or close other programs" if little else ""
+    return _finding("memory", f"{_gibibytes(found.available)} free of {_gibibytes(found.total)}", hint)
 
 
 def threads_check() -> Check:
@@ -309,18 +255,15 @@ def threads_check() -> Check:
     threads, usable = torch.get_num_threads(), processors().usable
     given = [f"{name}={os.environ[name]}" for name in _THREAD_VARIABLES if name in os.environ]
     text = f"torch {threads}; {', '.join(given) or 'OMP_NUM_THREADS and its like not set'}"
-    if threads > usable:
-        hint = f"more threads than processors ({usable}) are slow: export OMP_NUM_THREADS={usable}"
-        return Check("threads", "warn", text, hint)
-    return Check("threads", "ok", text)
+    slow = f"more threads than processors ({usable}) are slow: export OMP_NUM_THREADS={usable}"
+    return _finding("threads", text, slow if threads > usable else "")
 
 
 def start_method_check() -> Check:
     """How Python would start processes; for reports only, since metaroll's workers do not depend on it."""
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    default = multiprocessing.get_all_start_methods()[0]
-    text = chosen or f"{default} (default)"
-    return Check("start method", "ok", f"{text}; metaroll's workers are programs of their own")
+    default = f"{multiprocessing.get_all_start_methods()[0]} (default)"
+    text = multiprocessing.get_start_method(allow_none=True) or default
+    return _finding("start method", f"{text}; metaroll's workers are programs of their own")
 
 
 def runs_folder_check() -> Check:
@@ -335,7 +278,7 @@ def temporary_folder_check() -> Check:
     try:
         folder = Path(tempfile.gettempdir())
     except FileNotFoundError as error:
-        return Check("temporary folder", "fail", one_line(error), hint)
+        return _finding("temporary folder", one_line(error), hint, "fail")
     return _folder_check("temporary folder", folder, "fail", hint)
 
 
@@ -347,9 +290,13 @@ def _folder_check(name: str, folder: Path, unusable: Literal["warn", "fail"], hi
             file.flush()
         free = shutil.disk_usage(folder).free
     except OSError as error:
-        return Check(name, unusable, f"{where} cannot be written ({error.strerror})", hint)
-    text = f"{where}, {_gibibytes(free)} free"
-    return Check(name, "warn", text, hint) if free < _LITTLE_SPACE else Check(name, "ok", text)
+        return _finding(name, f"{where} cannot be written ({error.strerror})", hint, unusable)
+    return _finding(name, f"{where}, {_gibibytes(free)} free", hint if free < _LITTLE_SPACE else "")
+
+
+def _gibibytes(count: int) -> str:
+    """Bytes as text."""
+    return f"{count / 2**30:.1f} GiB"
 
 
 # -------------------------------------------------------------------------------------------------------------- drivers
@@ -376,44 +323,48 @@ def gpu_finding(built: str, answer: dict[str, Any], has_card: bool) -> Check:
     """
     if devices := answer.get("devices"):
         shown = "; ".join(f"{d['name']}, {_gibibytes(d['free'])} free of {_gibibytes(d['total'])}" for d in devices)
-        return Check("GPU", "ok", f"{shown} ({built}; use it with --device cuda)")
+        return _finding("GPU", f"{shown} ({built}; use it with --device cuda)")
     error = answer.get("error")
     if not has_card:
         reason = f"; {str(error).partition('. ')[0]}" if error else ""
-        return Check("GPU", "ok", f"none: training runs on the CPU ({built}{reason})")
+        return _finding("GPU", f"none: training runs on the CPU ({built}{reason})")
     if error is None:
         hint = "install a build of torch for it: https://pytorch.org/get-started/locally"
-        return Check("GPU", "warn", f"there is an NVIDIA GPU, but this is {built}", hint)
+        return _finding("GPU", f"there is an NVIDIA GPU, but this is {built}", hint)
     hint = "install a driver that fits (nvidia-smi shows the present one), or a build of torch that fits the driver"
-    return Check("GPU", "warn", f"there is an NVIDIA GPU that does not start ({built}): {error}", hint)
+    return _finding("GPU", f"there is an NVIDIA GPU that does not start ({built}): {error}", hint)
 
 
 @contextlib.contextmanager
-def picture_probes(seconds: float) -> Iterator[dict[str, dict[str, Probe]]]:
-    """Processes that draw: name of the check -> ``"given"``, and ``"free"`` (MuJoCo chooses) if MUJOCO_GL is set."""
+def picture_probes(seconds: float) -> Iterator[dict[str, Probe]]:
+    """Processes that draw, one for each of ``PICTURES`` whose package is there."""
     with contextlib.ExitStack() as stack:
-        probes: dict[str, dict[str, Probe]] = {}
-        for name, env_id in PICTURES.items():
-            if name == _MUJOCO and importlib.util.find_spec("mujoco") is None:
-                continue
-            ways: dict[str, dict[str, str | None]] = {"given": {}}
-            if name == _MUJOCO and os.environ.get(MUJOCO_GL):
-                ways["free"] = {MUJOCO_GL: None}
-            probes[name] = {
-                way: stack.enter_context(Probe("picture", env_id, seconds=seconds, environment=variables))
-                for way, variables in ways.items()
-            }
-        yield probes
+        yield {
+            name: stack.enter_context(Probe("picture", env_id, seconds=seconds))
+            for name, env_id in PICTURES.items()
+            if name != _MUJOCO or importlib.util.find_spec("mujoco") is not None
+        }
+
+
+def _picture(name: str, probe: Probe | None) -> Check:
+    answers = {} if probe is None else {"given": probe.answer()}
+    return picture_finding(name, {**answers, **backend_answers(name, answers, _PROBE_S)}, os.environ.get(MUJOCO_GL))
 
 
 def backend_answers(name: str, answers: dict[str, dict[str, Any]], seconds: float) -> dict[str, dict[str, Any]]:
-    """Answers of MuJoCo's other ways to draw without a screen, where it cannot draw as this machine is set."""
+    """Answers of MuJoCo's other ways to draw, where it cannot draw as this machine is set.
+
+    These are ``BACKENDS``, which need no screen, and ``"free"`` (MuJoCo chooses) if MUJOCO_GL is set.
+    """
     if name != _MUJOCO or not answers or not picture_problem(answers["given"]):
         return {}
-    others = [backend for backend in BACKENDS if backend != os.environ.get(MUJOCO_GL)]
+    chosen = os.environ.get(MUJOCO_GL)
+    ways: dict[str, str | None] = {backend: backend for backend in BACKENDS if backend != chosen}
+    if chosen:
+        ways["free"] = None
     with contextlib.ExitStack() as stack:
-        probes = {backend: stack.enter_context(probe_backend(backend, seconds)) for backend in others}
-        return {backend: probe.answer() for backend, probe in probes.items()}
+        probes = {way: stack.enter_context(probe_backend(backend, seconds)) for way, backend in ways.items()}
+        return {way: probe.answer() for way, probe in probes.items()}
 
 
 def picture_finding(name: str, answers: dict[str, dict[str, Any]], chosen: str | None) -> Check:
@@ -421,61 +372,66 @@ def picture_finding(name: str, answers: dict[str, dict[str, Any]], chosen: str |
 
     Args:
         name: Name of the check.
-        answers: From ``"given"`` and perhaps ``"free"``, and those of ``BACKENDS`` that were tried; none if MuJoCo is
-            not installed.
+        answers: From ``"given"``, and those of ``backend_answers``; none if MuJoCo is not installed.
         chosen: Value of MUJOCO_GL.
     """
     env_id = PICTURES[name]
     if not answers:
-        return Check(name, "warn", "MuJoCo is not installed", "pip install 'metaroll[mujoco]'")
+        return _finding(name, "MuJoCo is not installed", "pip install 'metaroll[mujoco]'")
     answer = answers["given"]
     setting = f", {MUJOCO_GL}={chosen}" if chosen and name == _MUJOCO else ""
-    if problem := picture_problem(answer):
-        tried = [
-            f"{MUJOCO_GL}={backend} {'does not, either' if picture_problem(answers[backend]) else 'works'}"
-            for backend in BACKENDS
-            if backend in answers
-        ]
-        value = "; ".join([f"{env_id} cannot be drawn{setting}: {problem}", *tried])
-        return Check(name, "warn", value, _picture_hint(name, answers))
-    height, width = answer["shape"][:2]
-    backend = f" by {answer['backend']}" if answer.get("backend") else ""
-    return Check(name, "ok", f"{env_id} drawn{backend}, {width} x {height}{setting}")
-
-
-def _picture_hint(name: str, answers: dict[str, dict[str, Any]]) -> str:
+    problem = picture_problem(answer)
+    if not problem:
+        height, width = answer["shape"][:2]
+        backend = f" by {answer['backend']}" if answer.get("backend") else ""
+        return _finding(name, f"{env_id} drawn{backend}, {width} x {height}{setting}")
+    works = {way: not picture_problem(answers[way]) for way in ("free", *BACKENDS) if way in answers}
+    tried = [f"{MUJOCO_GL}={way} {'works' if works[way] else 'does not, either'}" for way in BACKENDS if way in works]
+    value = "; ".join([f"{env_id} cannot be drawn{setting}: {problem}", *tried])
+    way = next((way for way, good in works.items() if good), None)
     if name != _MUJOCO:
-        return "pip install 'gymnasium[classic-control]' (training needs no pictures)"
-    free = answers.get("free")
-    if free is not None and not picture_problem(free):
-        return f"unset {MUJOCO_GL}: {free.get('backend') or 'its own choice'} works here"
-    for backend in BACKENDS:
-        if backend in answers and not picture_problem(answers[backend]):
-            return f"export {MUJOCO_GL}={backend}"
-    return _NO_WINDOW
+        hint = "pip install 'gymnasium[classic-control]' (training needs no pictures)"
+    elif way == "free":
+        hint = f"unset {MUJOCO_GL}: {answers['free'].get('backend') or 'its own choice'} works here"
+    else:
+        hint = _NO_WINDOW if way is None else f"export {MUJOCO_GL}={way}"
+    return _finding(name, value, hint)
 
 
 # ------------------------------------------------------------------------------------------------------- rollout engine
+def _timeouts(seconds: float) -> Any:
+    from metaroll.rollouts.workers.pool import PoolTimeouts
+
+    return PoolTimeouts(step_s=seconds, reset_s=seconds, start_s=seconds, call_s=seconds)
+
+
+def _point_robot() -> tuple[Any, Any]:
+    """A family of tasks, and a small policy for it."""
+    from metaroll.envs.lookup.registry import get_family
+    from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+    from metaroll.seeding import torch_generator
+    from metaroll.types import EnvSpec
+
+    family = get_family("point-robot")
+    spec = EnvSpec.from_env(family.env_constructor())
+    return family, TanhGaussianMLPPolicy(spec, hidden_sizes=(16, 16), generator=torch_generator(0))
+
+
 def worker_check(seconds: float) -> Check:
     """How long a worker takes until it answers and until its first rollout is there, and how long an empty call takes.
 
     The first rollout is what users wait for: the process imports all that environments and policies need before it.
     """
-    from metaroll.envs.lookup.registry import get_family
-    from metaroll.policies.gaussian import TanhGaussianMLPPolicy
     from metaroll.rollouts.engine.engine import RolloutEngine
-    from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
-    from metaroll.seeding import torch_generator
-    from metaroll.types import EnvSpec, RolloutPlan
+    from metaroll.rollouts.workers.pool import SamplerPool
+    from metaroll.types import RolloutPlan
 
-    make_env = get_family("point-robot").env_constructor
-    policy = TanhGaussianMLPPolicy(EnvSpec.from_env(make_env()), hidden_sizes=(16,), generator=torch_generator(0))
-    limits = PoolTimeouts(step_s=seconds, reset_s=seconds, start_s=seconds, call_s=seconds)
+    family, policy = _point_robot()
     started = time.perf_counter()
-    with SamplerPool(1, transport="process", timeouts=limits, max_retries=0) as pool:
+    with SamplerPool(1, transport="process", timeouts=_timeouts(seconds), max_retries=0) as pool:
         pool.invoke_all(_nothing)
         process = time.perf_counter() - started
-        with RolloutEngine(make_env, policy, pool=pool) as engine:
+        with RolloutEngine(family.env_constructor, policy, pool=pool) as engine:
             engine.run([RolloutPlan(seed=(0, 0, 0), max_steps=1)])
         ready = time.perf_counter() - started
         calls = []
@@ -487,9 +443,8 @@ def worker_check(seconds: float) -> Check:
         f"first rollout after {ready:.2f} s (the process alone is there after {process:.2f} s), then "
         f"{1e3 * statistics.median(calls):.2f} ms per empty call"
     )
-    if ready > _SLOW_START_S:
-        return Check("worker start", "warn", text, "move the environment of Python to a local disk, or close programs")
-    return Check("worker start", "ok", text)
+    slow = "move the environment of Python to a local disk, or close programs"
+    return _finding("worker start", text, slow if ready > _SLOW_START_S else "")
 
 
 def _nothing(namespace: Any) -> None:
@@ -498,29 +453,18 @@ def _nothing(namespace: Any) -> None:
 
 def self_test(seconds: float) -> Check:
     """Four rollouts of point-robot, which must have the same bits in this process and in two workers."""
-    from metaroll.envs.lookup.registry import get_family
-    from metaroll.policies.gaussian import TanhGaussianMLPPolicy
     from metaroll.rollouts.single.invariance import assert_worker_invariant
-    from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
-    from metaroll.seeding import torch_generator
-    from metaroll.types import EnvSpec, RolloutPlan
+    from metaroll.rollouts.workers.pool import SamplerPool
+    from metaroll.types import RolloutPlan
 
-    family = get_family("point-robot")
+    family, policy = _point_robot()
     tasks, _ = family.split(num_train=_PLANS, num_test=0, seed=0)
-    spec = EnvSpec.from_env(family.env_constructor())
-    policy = TanhGaussianMLPPolicy(spec, hidden_sizes=(16, 16), generator=torch_generator(0))
     plans = [RolloutPlan(index=i, seed=(0, 0, i), env_update=t, max_steps=_STEPS) for i, t in enumerate(tasks)]
-    limits = PoolTimeouts(step_s=seconds, reset_s=seconds, start_s=seconds, call_s=seconds)
     started = time.perf_counter()
     try:
-        with SamplerPool(2, transport="process", timeouts=limits, max_retries=0) as pool:
+        with SamplerPool(2, transport="process", timeouts=_timeouts(seconds), max_retries=0) as pool:
             assert_worker_invariant(family.env_constructor, policy, plans, num_workers=(pool,))
     except AssertionError as error:
-        return Check("self-test", "fail", str(error), "report this line: results depend on workers here")
+        return _finding("self-test", str(error), "report this line: results depend on workers here", "fail")
     needed = time.perf_counter() - started
-    return Check("self-test", "ok", f"{_PLANS} rollouts have the same bits serially and by 2 workers ({needed:.1f} s)")
-
-
-def _gibibytes(count: int) -> str:
-    """Bytes as text."""
-    return f"{count / 2**30:.1f} GiB"
+    return _finding("self-test", f"{_PLANS} rollouts have the same bits serially and by 2 workers ({needed:.1f} s)")

@@ -17,30 +17,35 @@ from metaroll.errors import MetarollError, unknown_name
 
 __all__ = ["main"]
 
+# How a command is typed -> its function, in a module of cli/, and what it does.
 _COMMANDS = {
-    "demo": "watch an agent adapt to tasks that it never saw (some minutes)",
-    "train ALGO ENV": "train an algorithm in a family of tasks",
-    "resume RUN": "continue a run where it stopped, bit for bit",
-    "evaluate RUN": "adapt the newest snapshot of a run to held-out tasks",
-    "watch RUN": "a video of held-out tasks: before and after adaptation, side by side",
-    "report RUN": "one page with everything about a run: curves, tasks, configuration, pictures",
-    "robustness RUN": "return of a run's policy over one or two domain parameters, as a picture and numbers",
-    "compare RUN ...": "groups of runs over their seeds: returns, differences, probability of improvement",
-    "plot RUN ...": "learning curves of groups of runs, as a picture",
-    "check ENV": "look at the tasks of an environment: are they set, kept, different, and hidden from observations",
-    "list [WHAT]": "algorithms, environments, presets, policies, and runs with how far they are",
-    "doctor": "check this machine: packages, processors, GPU, rendering, workers",
-}
-# Where a command is, unless in cli/commands/train.py under its own name: module and function.
-_ELSEWHERE = {
-    "robustness": ("commands.robustness", "robustness"),
-    "watch": ("commands.watch", "watch"),
-    "report": ("commands.report", "report"),
-    "compare": ("commands.compare", "compare"),
-    "plot": ("commands.compare", "plot"),
-    "check": ("commands.check", "check"),
-    "list": ("commands.listing", "list_command"),
-    "doctor": ("doctor", "doctor"),
+    "demo": ("commands.train:demo", "watch an agent adapt to tasks that it never saw (some minutes)"),
+    "train ALGO ENV": ("commands.train:train", "train an algorithm in a family of tasks"),
+    "resume RUN": ("commands.train:resume", "continue a run where it stopped, bit for bit"),
+    "evaluate RUN": ("commands.train:evaluate", "adapt the newest snapshot of a run to held-out tasks"),
+    "watch RUN": ("commands.watch:watch", "a video of held-out tasks: before and after adaptation, side by side"),
+    "report RUN": (
+        "commands.watch:report",
+        "one page with everything about a run: curves, tasks, configuration, pictures",
+    ),
+    "robustness RUN": (
+        "commands.robustness:robustness",
+        "return of a run's policy over one or two domain parameters, as a picture and numbers",
+    ),
+    "compare RUN ...": (
+        "commands.compare:compare",
+        "groups of runs over their seeds: returns, differences, probability of improvement",
+    ),
+    "plot RUN ...": ("commands.compare:plot", "learning curves of groups of runs, as a picture"),
+    "check ENV": (
+        "commands.check:check",
+        "look at the tasks of an environment: are they set, kept, different, and hidden from observations",
+    ),
+    "list [WHAT]": (
+        "commands.listing:list_command",
+        "algorithms, environments, presets, policies, and runs with how far they are",
+    ),
+    "doctor": ("doctor:doctor", "check this machine: packages, processors, GPU, rendering, workers"),
 }
 _INTERRUPTED = 130
 _TERMINATED = 143
@@ -143,11 +148,11 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"metaroll {__version__}")
         return 0
     command, rest = arguments[0], arguments[1:]
-    names = [usage.split()[0] for usage in _COMMANDS]
-    if command not in names:
-        kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", names)
+    places = {usage.split()[0]: place for usage, (place, _) in _COMMANDS.items()}
+    if command not in places:
+        kind, known = ("option", ["--help", "--version"]) if command.startswith("-") else ("command", places)
         raise unknown_name(kind, command, known)
-    module, function = _ELSEWHERE.get(command, ("commands.train", command))
+    module, _, function = places[command].partition(":")
     run = getattr(importlib.import_module(f"metaroll.cli.{module}"), function)
     return run(rest) or 0
 
@@ -164,7 +169,7 @@ def _print_help() -> None:
     console.print(f"[bold]metaroll {__version__}[/]: sample tasks, roll policies out in them, and learn\n")
     console.print("usage: metaroll COMMAND ...\n")
     table = Table.grid(padding=(0, 3))
-    for usage, text in _COMMANDS.items():
+    for usage, (_, text) in _COMMANDS.items():
         table.add_row(f"  [bold cyan]{escape(usage)}[/]", escape(text))
     console.print(table)
     console.print("\nalgorithms, and environments with tuned values")

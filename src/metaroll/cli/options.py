@@ -24,7 +24,10 @@ from metaroll.errors import MetarollError, UnknownNameError
 from metaroll.training.algorithms.options import MISSING, Option
 
 __all__ = [
+    "AsTrained",
+    "Newest",
     "Output",
+    "Switch",
     "UsageError",
     "asks_for_help",
     "blame_input",
@@ -33,7 +36,7 @@ __all__ = [
     "flags_of",
     "options_class",
     "parse",
-    "parse_options",
+    "parse_command",
     "peek_option",
     "take_positionals",
     "unset",
@@ -106,7 +109,7 @@ def peek_option(arguments: Sequence[str], flag: str) -> str | None:
     return None
 
 
-def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, flags: Collection[str] = ()) -> T:
+def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) -> T:
     """An instance of the dataclass ``kind`` from ``arguments``; ``--help`` prints and leaves by ``HelpShown``.
 
     Args:
@@ -114,7 +117,6 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
         arguments: What the user typed.
         prog: Name of the command in the help text.
         description: Text above the options.
-        flags: All flags, for the nearest names of an unknown one.
     """
     output = io.StringIO()
     random_state = random.getstate()
@@ -139,7 +141,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str, 
         first = unknown[0].split("=")[0]
         if first.startswith("-"):
             # Without the dashes, which would make all short names look alike.
-            known = {flag.lstrip("-"): flag for flag in flags}
+            known = {flag.lstrip("-"): flag for flag in [*flags_of(kind), "--help"]}
             near = difflib.get_close_matches(first.lstrip("-"), sorted(known), n=3, cutoff=0.55)
             hint = f"; did you mean {' or '.join(known[n] for n in near)}? See" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
@@ -196,15 +198,20 @@ def unset(metavar: str, meaning: str) -> Any:
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {meaning})")
 
 
+Switch = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
+AsTrained = Annotated[int | None, unset("INT", "as in training")]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Output:
     """What is shown, and where."""
 
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    json: Switch = False
     """Print the summary as JSON, the only thing on standard output."""
-    quiet: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    quiet: Switch = False
     """Show nothing but errors (and the JSON)."""
-    traceback: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    traceback: Switch = False
     """Show where an error comes from."""
 
     def console(self) -> Console:
@@ -212,9 +219,23 @@ class Output:
         return make_console(stderr=self.json, quiet=self.quiet)
 
 
-def parse_options(kind: type[T], arguments: Sequence[str], prog: str, about: str) -> T:
-    """An instance of the dataclass ``kind`` from ``arguments``."""
-    return parse(kind, arguments, prog, about, [*flags_of(kind), "--help"])
+def parse_command(
+    kind: type[T], arguments: Sequence[str], usage: str, about: str, missing: str, most: int = 1
+) -> tuple[list[str], T]:
+    """What a command is about, and its options: an instance of the dataclass ``kind``.
+
+    Args:
+        kind: Dataclass of options.
+        arguments: What the user typed behind the name of the command.
+        usage: How the command is typed, as ``metaroll watch RUN [options]``.
+        about: Text above the options, below the usage.
+        missing: What to say where nothing is named; empty for commands that need no name.
+        most: Most names, which stand before, between or behind the options.
+    """
+    names, rest = take_positionals(arguments, most, flags_of(kind, valued_only=True))
+    if missing and not names and not asks_for_help(rest):
+        raise UsageError(f"{usage}: {missing}")
+    return names, parse(kind, rest, " ".join(usage.split()[:2]), f"{usage}\n\n{about}")
 
 
 def file_to_write(flag: str, text: str, endings: Sequence[str]) -> Path:

@@ -21,7 +21,11 @@ def temporary_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Errors of the operating system with the file's name: those of writing, as on a full disk, have none."""
+    """Errors of the operating system with the file's name: those of writing, as on a full disk, have none.
+
+    Raises:
+        OSError: Whatever the body raised, naming ``path``.
+    """
     try:
         yield
     except OSError as error:
@@ -37,6 +41,10 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
 
     Args:
         writers: Path -> function that writes the content into an open file.
+
+    Raises:
+        IsADirectoryError: A path is a folder.
+        OSError: One cannot be written; names it.
     """
     new = {path: temporary_path(path) for path in writers}
     for path in new:

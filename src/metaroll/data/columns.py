@@ -47,7 +47,7 @@ class Column(NamedTuple):
 
 
 def array_columns(name: str, rows: np.ndarray, present: np.ndarray) -> Iterator[Column]:
-    """Columns ``name``, or ``name[0]``, ``name[0,1]`` and so on, of the entries ``rows (rows, ...)``."""
+    """Columns ``name``, or ``name[0]``, ``name[0,1]`` and so on, of the entries ``rows (N + R, ...)``."""
     for index in np.ndindex(rows.shape[1:]):
         yield Column(column_name(name, index), rows[(slice(None), *index)], present)
 

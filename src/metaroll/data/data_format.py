@@ -6,6 +6,7 @@ A *tree* is an array, or a dict or tuple of trees. Dicts and tuples are structur
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -36,10 +37,15 @@ __all__ = [
 Array = np.ndarray | torch.Tensor
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SCALARS = (bool, int, float, complex, str, bytes, np.generic)
+_FREQUENT = frozenset((float, bool, int, str, type(None), np.float64, np.float32, np.bool_))
 
 
 def check_data_format(data_format: str) -> str:
-    """``data_format`` itself, if it is "numpy" or "torch"."""
+    """``data_format`` itself, if it is "numpy" or "torch".
+
+    Raises:
+        ValueError: It is something else.
+    """
     if not isinstance(data_format, str) or data_format not in ("numpy", "torch"):
         raise ValueError(f"data_format must be 'numpy' or 'torch', got {data_format!r}")
     return data_format
@@ -54,7 +60,7 @@ def to_format(data: Any, data_format: str, data_type: Any = None) -> Array:
     """``data`` as an array of the given format; memory is shared and the same object returned wherever possible.
 
     Args:
-        data: Array, tensor, number or (nested) list.
+        data: Array, tensor, number or (nested) list, of any shape ``(...)``, which stays.
         data_format: "numpy" or "torch".
         data_type: NumPy or torch dtype to cast to; ``None`` keeps it (Python floats get torch's default dtype).
 
@@ -116,7 +122,7 @@ def _to_torch(data: Any, data_type: Any) -> torch.Tensor:
 
 
 def tensor_to_array(tensor: torch.Tensor) -> np.ndarray:
-    """The numbers of a tensor; those of a dtype that NumPy lacks (bfloat16) as integers of the same bits."""
+    """The numbers ``(...)`` of a tensor; those of a dtype that NumPy lacks (bfloat16) as integers of the same bits."""
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
     try:
         return tensor.numpy()
@@ -125,7 +131,11 @@ def tensor_to_array(tensor: torch.Tensor) -> np.ndarray:
 
 
 def array_to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
-    """The tensor, of the dtype with this name, that ``tensor_to_array`` made ``array`` of."""
+    """The tensor ``(...)``, of the dtype with this name, that ``tensor_to_array`` made ``array (...)`` of.
+
+    Raises:
+        ValueError: torch has no such dtype.
+    """
     wanted = getattr(torch, dtype, None)
     if not isinstance(wanted, torch.dtype):
         raise ValueError(f"torch has no dtype {dtype!r}")
@@ -134,7 +144,7 @@ def array_to_tensor(array: np.ndarray, dtype: str) -> torch.Tensor:
 
 
 def cast_floats(leaf: Array, data_type: Any) -> Array:
-    """``leaf`` in another dtype if it holds floating-point numbers; bools, integers and objects keep theirs."""
+    """``leaf (...)`` in another dtype if it holds floating-point numbers; bools, integers and objects keep theirs."""
     if isinstance(leaf, torch.Tensor):
         return to_format(leaf, "torch", data_type) if leaf.dtype.is_floating_point else leaf
     return to_format(leaf, "numpy", data_type) if leaf.dtype.kind == "f" else leaf
@@ -214,7 +224,11 @@ def _stack(items: list[Any], data_format: str) -> Array:
 
 
 def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
-    """Arrays (or nested lists) concatenated along axis 0, in the given format."""
+    """Arrays (or nested lists) ``(N_i, ...)`` one after the other, ``(sum N_i, ...)``, in the given format.
+
+    Raises:
+        ShapeError: They do not fit together.
+    """
     arrays: list[Any] = [to_format(item, data_format) for item in items]
     try:
         return torch.cat(arrays) if data_format == "torch" else np.concatenate(arrays)
@@ -223,28 +237,32 @@ def cat_arrays(items: Sequence[Any], data_format: str) -> Array:
         raise ShapeError(f"cannot concatenate pieces of shapes {shapes}: {error}") from error
 
 
-def own_copy(value: Any) -> Any:
+def own_copy(value: Any, *, keep_objects: bool = False) -> Any:
     """``value`` in memory of its own: arrays, tensors and containers are copied with all that they hold.
 
-    Objects that cannot be copied are kept as they are.
+    Objects that cannot be copied are kept as they are; so are all that are no containers, with ``keep_objects``.
     """
+    if type(value) in _FREQUENT:
+        return value
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return value.copy()
-    if value is None or isinstance(value, _SCALARS):
+    if isinstance(value, _SCALARS):
         return value
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if type(value) is dict:
-        return {key: own_copy(item) for key, item in value.items()}
+        return {key: own_copy(item, keep_objects=keep_objects) for key, item in value.items()}
     if type(value) is list:
-        return [own_copy(item) for item in value]
+        return [own_copy(item, keep_objects=keep_objects) for item in value]
     if isinstance(value, tuple) and (type(value) is tuple or hasattr(value, "_fields")):
-        return new_tuple(type(value), [own_copy(item) for item in value])
+        return new_tuple(type(value), [own_copy(item, keep_objects=keep_objects) for item in value])
     if type(value) is np.ndarray:
         copied = np.empty(value.shape, dtype=object) if value.dtype == object else value.copy()
         for index in np.ndindex(value.shape) if value.dtype == object else ():
             copied[index] = own_copy(value[index])
         return copied
+    if keep_objects and not isinstance(value, np.ndarray | Mapping | list | set | bytearray | deque):
+        return value
     try:
         return copy.deepcopy(value)
     except Exception:
@@ -269,7 +287,11 @@ def _has_tensor(value: Any) -> bool:
 
 
 def refuse_gradients(name: str, value: Any) -> None:
-    """Raise if ``value`` holds a tensor that traces gradients: stored, it would keep its whole graph alive."""
+    """Raise if ``value`` holds a tensor that traces gradients: stored, it would keep its whole graph alive.
+
+    Raises:
+        ValueError: It does; names the field.
+    """
     if isinstance(value, np.ndarray):
         return
     if isinstance(value, torch.Tensor):

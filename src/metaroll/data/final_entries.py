@@ -36,7 +36,7 @@ def _zero_rows(leaf: Array, num_rows: int) -> Array:
 
 
 def select_rows(leaf: Array, index: np.ndarray) -> Array:
-    """Rows of a leaf, as a copy."""
+    """Rows ``index (K,)`` of a leaf ``(N, ...)``, as a copy ``(K, ...)``."""
     return leaf[torch.from_numpy(index).to(leaf.device)] if isinstance(leaf, torch.Tensor) else leaf[index]
 
 
@@ -47,6 +47,17 @@ def select_range(
 
     The entry after the last step is the last row of the result if it is stored there (``stop`` lies inside a rollout,
     or at the end of the sequence), or, with ``append_final``, if the result is (the end of) one sub-rollout.
+
+    Args:
+        leaf: ``(N, ...)`` or ``(N + 1, ...)``.
+        finals: Final entries of its R sub-rollouts, as far as they are not in the leaf.
+        bounds: First step of every sub-rollout, then N, ``(R + 1,)``.
+        start: First step.
+        stop: The step behind the last one.
+        append_final: See above.
+
+    Returns:
+        Rows ``(stop - start, ...)``, or one more, and the final entries that are not among them.
     """
     length = int(bounds[-1])
     if finals is None and len(leaf) == length:
@@ -72,7 +83,7 @@ def select_range(
 
 
 def final_rows(leaf: Array, finals: FinalEntries | None, bounds: np.ndarray) -> FinalEntries:
-    """Final entries of all sub-rollouts, those stored in the leaf itself included (rows that do not exist are 0)."""
+    """Final entries ``(R, ...)`` of all sub-rollouts, those in the leaf itself included (0 where there is none)."""
     length, num_rollouts = int(bounds[-1]), len(bounds) - 1
     stored = len(leaf) == length + 1
     if finals is None and stored and num_rollouts == 1:
@@ -110,7 +121,18 @@ def concat_leaves(
     data_format: str,
     truncate_last: bool,
 ) -> tuple[Array, FinalEntries | None]:
-    """One leaf of several sequences, one after the other; the final entries of all sub-rollouts stay known."""
+    """One leaf of several sequences, one after the other; the final entries of all sub-rollouts stay known.
+
+    Args:
+        leaves: ``(N_i, ...)`` or ``(N_i + 1, ...)`` each.
+        finals: Final entries of each.
+        bounds: Of each, ``(R_i + 1,)``.
+        data_format: "numpy" or "torch".
+        truncate_last: Keep the last final entry apart, so that there is exactly one row per step.
+
+    Returns:
+        Rows ``(sum N_i, ...)``, or one more, and the final entries that are not among them.
+    """
     own = [int(b[-1]) for b in bounds]
     pieces: list[Any] = [leaf[:n] for leaf, n in zip(leaves, own, strict=True)]
     if all(f is None and len(leaf) == n for leaf, f, n in zip(leaves, finals, own, strict=True)):

@@ -1,9 +1,10 @@
-"""Rollouts as tables with labeled columns (specs/sampling.md 7.5): robot logs in, data frames out."""
+"""Rollouts as tables with labeled columns: robot logs in, data frames out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -55,7 +56,14 @@ def _space(env_spec: EnvSpec, field: str) -> gymnasium.Space:
 
 
 def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> dict[str, Any]:
-    """Arguments of ``StepSequence`` from a data frame; see ``StepSequence.from_pandas``."""
+    """Arguments of ``StepSequence`` from a data frame; see ``StepSequence.from_pandas``.
+
+    Raises:
+        DataError: A labeled column is missing.
+        ShapeError: Columns are of lengths that do not fit together.
+        TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
+        ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
+    """
     if not hasattr(df, "columns") or not hasattr(df, "iloc"):
         raise TypeError(f"df must be a pandas DataFrame, got {type(df).__name__}")
     if not isinstance(env_spec, EnvSpec):
@@ -64,18 +72,14 @@ def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> 
         if not isinstance(name, str):
             raise ValueError(f"the names of all columns of df must be text, got {name!r}")
     sources = _sources(env_spec, df)
-    used = {column for source in sources.values() for column in source.columns}
+    columns = {name: _all_names(tree) for name, tree in sources.items()}
+    used = {column for names in columns.values() for column in names}
     _check_columns(df, used, states_are_free="states" not in sources)
-    length = _count_steps(df, sources["actions"].columns, continuous)
+    length = _count_steps(df, columns["actions"], continuous)
     fields: dict[str, Any] = {}
-    for name, source in sources.items():
-        count = length if name == "actions" else _count_entries(df, source.columns, length, continuous, name)
-        gaps, space = name != "actions", _space(env_spec, name)
-        if source.tree is None:
-            values = [_numbers(df, column, count, gaps) for column in source.columns]
-            fields[name] = _unflatten(space, iter(values), count)
-        else:
-            fields[name] = _read_space(df, space, source.tree, count, gaps)
+    for name, tree in sources.items():
+        count = length if name == "actions" else _count_entries(df, columns[name], length, continuous, name)
+        fields[name] = _read_space(df, _space(env_spec, name), tree, count, gaps=name != "actions")
     fields["rewards"] = _rewards(df, fields, length, task)
     for name in set(df.columns) & set(FLAGS):
         missing = df[name].isna().to_numpy(dtype=bool)
@@ -84,33 +88,26 @@ def frame_to_fields(df: Any, env_spec: EnvSpec, continuous: bool, task: Any) -> 
     trees = _other_trees([name for name in df.columns if name not in used], fields)
     fields |= {name: _read_tree(df, name, tree, length, continuous) for name, tree in trees.items()}
     first = {name: next(iter(iterate_leaves(tree)))[1].flat[0] for name, tree in trees.items()}
-    first |= {name: source.columns[0] for name, source in sources.items() if source.columns}
+    first |= {name: names[0] for name, names in columns.items() if names}
     places = {name: df.columns.get_loc(column) for name, column in first.items()}
     return dict(sorted(fields.items(), key=lambda item: places.get(item[0], -1)))
 
 
-class _Source(NamedTuple):
-    """The columns that hold a field: those of its labels, or those of the tree that ``to_pandas`` writes."""
-
-    columns: list[str]
-    tree: Any = None
-
-
-def _sources(env_spec: EnvSpec, df: Any) -> dict[str, _Source]:
-    """Where observations, actions and states (if the environment and the table have any) stand in the table."""
+def _sources(env_spec: EnvSpec, df: Any) -> dict[str, Any]:
+    """Field -> tree of its columns, for observations, actions and states (if environment and table have any)."""
     columns, labels = set(df.columns), _labels(env_spec)
-    result: dict[str, _Source] = {}
+    result: dict[str, Any] = {}
     for field, kind in _KINDS.items():
         space, named = _space(env_spec, field), labels.get(field)
         if named is not None and set(named) <= columns:
-            result[field] = _Source(list(named))
+            result[field] = _label_tree(space, iter(named))
             continue
         if space is None:
             continue
         tree = space_columns(space, field, columns)
-        written = [name for _, leaf in iterate_leaves(tree) for name in leaf.flat]
+        written = _all_names(tree)
         if set(written) <= columns and (written or named is None):
-            result[field] = _Source(written, tree)
+            result[field] = tree
         elif field == "states" and not columns & ({*written, *(named or ())} - {*labels.get("observations", ())}):
             continue  # not every rollout has its states recorded
         elif named is not None:
@@ -126,18 +123,45 @@ def _sources(env_spec: EnvSpec, df: Any) -> dict[str, _Source]:
     return result
 
 
-def _read_space(df: Any, space: gymnasium.Space, tree: Any, count: int, gaps: bool) -> Any:
-    """Entries of a space from the columns that ``space_columns`` names."""
+def _all_names(tree: Any) -> list[str]:
+    return [name for _, leaf in iterate_leaves(tree) for name in leaf.flat]
+
+
+def _follow(tree: Any, path: tuple[Any, ...]) -> Any:
+    """The part of a tree, or of a Dict or Tuple space, at a path."""
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _label_tree(space: gymnasium.Space, labels: Iterator[str]) -> Any:
+    """The tree of a space with arrays of its labels, in their order: one per number, and one per choice."""
     if isinstance(space, gymnasium.spaces.Dict):
-        return {key: _read_space(df, part, tree[key], count, gaps) for key, part in space.spaces.items()}
+        return {key: _label_tree(part, labels) for key, part in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
-        return tuple(_read_space(df, part, tree[i], count, gaps) for i, part in enumerate(space.spaces))
-    if space.dtype is None or space.dtype.kind not in "biufc":
-        return _raw(df[tree.item()], count)
-    values = _read_leaf(tree, count, lambda name: _numbers(df, name, count, gaps))
-    if not tree.size:
-        return values.astype(space.dtype)
-    return _whole(values, space)
+        return tuple(_label_tree(part, labels) for part in space.spaces)
+    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary | gymnasium.spaces.Discrete):
+        raise ValueError(f"{space} has no labeled columns; only Box, MultiBinary, Discrete, Dict and Tuple spaces have")
+    shape = (int(space.n),) if isinstance(space, gymnasium.spaces.Discrete) else space.shape
+    return np.array([next(labels) for _ in range(math.prod(shape))], dtype=object).reshape(shape)
+
+
+def _read_space(df: Any, space: gymnasium.Space, tree: Any, count: int, gaps: bool) -> Any:
+    """Entries of a space from its tree of columns."""
+
+    def entries(names: np.ndarray, path: tuple[Any, ...]) -> np.ndarray:
+        part = _follow(space, path)
+        if part.dtype is None or part.dtype.kind not in "biufc":
+            return _raw(df[names.item()], count)
+        values = _read_leaf(names, count, lambda name: _numbers(df, name, count, gaps))
+        if isinstance(part, gymnasium.spaces.Discrete) and names.ndim:
+            return np.argmax(values, axis=1) + int(part.start)
+        if not names.size:
+            return values.astype(part.dtype)
+        whole = part.dtype.kind in "biu" and values.dtype.kind == "f" and np.isfinite(values).all()
+        return values.astype(part.dtype) if whole else values
+
+    return map_leaves(entries, tree)
 
 
 def _read_leaf(names: np.ndarray, count: int, read: Callable[[str], np.ndarray]) -> np.ndarray:
@@ -230,33 +254,6 @@ def _numbers(df: Any, label: str, count: int, gaps: bool) -> np.ndarray:
     return values
 
 
-def _unflatten(space: gymnasium.Space, columns: Iterator[np.ndarray], length: int) -> Any:
-    """Entries of a space from the columns that ``_flatten`` makes of them."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {key: _unflatten(part, columns, length) for key, part in space.spaces.items()}
-    if isinstance(space, gymnasium.spaces.Tuple):
-        return tuple(_unflatten(part, columns, length) for part in space.spaces)
-    if isinstance(space, gymnasium.spaces.Discrete):
-        chosen = np.stack([next(columns) for _ in range(int(space.n))], axis=1)
-        return np.argmax(chosen, axis=1) + int(space.start)
-    parts = [next(columns) for _ in range(_size(space))]
-    values = np.stack(parts, axis=1) if parts else np.zeros((length, 0))
-    return _whole(values, space).reshape(length, *(space.shape or ()))
-
-
-def _whole(values: np.ndarray, space: gymnasium.Space) -> np.ndarray:
-    """Numbers of a space of whole numbers as such, if none is missing."""
-    if space.dtype is not None and space.dtype.kind in "biu" and values.dtype.kind == "f" and np.isfinite(values).all():
-        return values.astype(space.dtype)
-    return values
-
-
-def _size(space: gymnasium.Space) -> int:
-    if not isinstance(space, gymnasium.spaces.Box | gymnasium.spaces.MultiBinary):
-        raise ValueError(f"{space} has no labeled columns; only Box, MultiBinary, Discrete, Dict and Tuple spaces have")
-    return int(np.prod(space.shape))
-
-
 def _rewards(df: Any, fields: Mapping[str, Any], length: int, task: Any) -> np.ndarray:
     if task is not None:
         if not callable(getattr(task, "step_rew", None)):
@@ -325,12 +322,10 @@ def fields_to_columns(
     for name, field in fields.items():
         tree = map_leaves(rows, field, (name,))
         if env_spec is not None and name in labels:
-            flat = _flatten(_space(env_spec, name), tree, name)
-            new = [Column(label, *parts) for label, parts in zip(labels[name], flat, strict=True)]
+            new = list(_labeled_columns(_space(env_spec, name), labels[name], tree, name))
         else:
-            leaves = iterate_leaves(field)
-            found = ((".".join(map(str, (name, *path))), _follow(tree, path)) for path, _ in leaves)
-            new = [column for label, (values, there) in found for column in array_columns(label, values, there)]
+            found = ((".".join(map(str, (name, *path))), *leaf) for path, leaf in iterate_leaves(tree))
+            new = [column for leaf in found for column in array_columns(*leaf)]
         for column in new:
             _add(columns, column)
     for column in flag_columns(flags, layout):
@@ -338,28 +333,17 @@ def fields_to_columns(
     return list(columns.values())
 
 
-def _follow(tree: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        tree = tree[key]
-    return tree
-
-
-def _flatten(space: gymnasium.Space, tree: Any, name: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """One column, and which of its rows exist, for each label of a space; ``_unflatten`` undoes it."""
-    if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
-        parts = space.spaces.items() if isinstance(space, gymnasium.spaces.Dict) else enumerate(space.spaces)
-        for key, part in parts:
-            yield from _flatten(part, tree[key], f"{name}.{key}")
-        return
-    rows, there = tree
-    if isinstance(space, gymnasium.spaces.Discrete):
-        for choice in range(int(space.n)):
-            yield (rows.reshape(len(rows)) == choice + space.start).astype(np.int64), there
-        return
-    if rows.size != len(rows) * _size(space):
-        raise ShapeError(f"{name} must have entries of shape {space.shape} as env_spec says, got {rows.shape[1:]}")
-    for column in rows.reshape(len(rows), -1).T:
-        yield column, there
+def _labeled_columns(space: gymnasium.Space, labels: Sequence[str], tree: Any, name: str) -> Iterator[Column]:
+    """A column for each label of a space; ``_read_space`` reads them."""
+    for path, names in iterate_leaves(_label_tree(space, iter(labels))):
+        part, (rows, there) = _follow(space, path), _follow(tree, path)
+        if isinstance(part, gymnasium.spaces.Discrete):
+            rows = (rows.reshape(-1, 1) == np.arange(int(part.n)) + part.start).astype(np.int64)
+        if rows.size != len(rows) * names.size:
+            label = ".".join(map(str, (name, *path)))
+            raise ShapeError(f"{label} must have entries of shape {part.shape} as env_spec says, got {rows.shape[1:]}")
+        columns = rows.reshape(len(rows), -1).T
+        yield from (Column(column_name, values, there) for column_name, values in zip(names.flat, columns, strict=True))
 
 
 def _add(columns: dict[str, Column], column: Column) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from metaroll.data.data_format import map_leaves, to_format
+from metaroll.data.data_format import cat_to_format, map_leaves, to_format
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
@@ -183,6 +183,9 @@ class TimeStep(_TimeStepFields):
         return self
 
 
+_PER_STEP = ("observations", "actions", "rewards", "terminals", "env_infos", "agent_infos")
+
+
 class _TrajectoryBatchFields(NamedTuple):
     env_spec: EnvSpec
     observations: np.ndarray
@@ -253,53 +256,49 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         ends = np.cumsum(self.lengths)
         return [(int(end - length), int(end)) for end, length in zip(ends, self.lengths, strict=True)]
 
+    def _steps(self) -> list[dict[str, Any]]:
+        """What there is for each step, by trajectory (views)."""
+        return [
+            {name: _cut(getattr(self, name), int(end - length), int(end)) for name in _PER_STEP}
+            for end, length in zip(np.cumsum(self.lengths), self.lengths, strict=True)
+        ]
+
     def split(self) -> list[TrajectoryBatch]:
         """One batch for each trajectory (views)."""
         return [
             TrajectoryBatch(
                 env_spec=self.env_spec,
-                observations=self.observations[start:stop],
                 last_observations=self.last_observations[i : i + 1],
-                actions=self.actions[start:stop],
-                rewards=self.rewards[start:stop],
-                terminals=self.terminals[start:stop],
-                env_infos=_cut(self.env_infos, start, stop),
-                agent_infos=_cut(self.agent_infos, start, stop),
                 lengths=self.lengths[i : i + 1],
+                **steps,
             )
-            for i, (start, stop) in enumerate(self._ranges())
+            for i, steps in enumerate(self._steps())
         ]
 
     @classmethod
     def concatenate(cls, *batches: TrajectoryBatch) -> TrajectoryBatch:
-        """One batch with the trajectories of all, in order; specs and keys of infos must agree."""
+        """One batch with the trajectories of all, in order; specs and keys of infos must agree.
+
+        Raises:
+            DataError: Keys of infos differ.
+            ShapeError: Arrays do not fit together.
+            ValueError: There is no batch, or their specs differ.
+        """
         if not batches:
             raise ValueError("concatenate needs at least one TrajectoryBatch, got none")
         for i, batch in enumerate(batches[1:], start=1):
             if batch.env_spec != batches[0].env_spec:
                 raise ValueError(f"all batches must have the same env_spec, batch {i} has {batch.env_spec}")
-        arrays = ("observations", "last_observations", "actions", "rewards", "terminals", "lengths")
-        return cls(
-            env_spec=batches[0].env_spec,
-            env_infos=_join("env_infos", [batch.env_infos for batch in batches]),
-            agent_infos=_join("agent_infos", [batch.agent_infos for batch in batches]),
-            **{name: np.concatenate([getattr(batch, name) for batch in batches]) for name in arrays},
-        )
+        names = [name for name in cls._fields if name != "env_spec"]
+        joined = {name: _join(name, [getattr(batch, name) for batch in batches]) for name in names}
+        return cls(env_spec=batches[0].env_spec, **joined)
 
     def to_trajectory_list(self) -> list[dict[str, Any]]:
         """Dicts of observations, next_observations, actions, rewards, dones, env_infos, agent_infos, by trajectory."""
-        following = self.next_observations
+        following = np.split(self.next_observations, np.cumsum(self.lengths)[:-1])
         return [
-            {
-                "observations": self.observations[start:stop],
-                "next_observations": following[start:stop],
-                "actions": self.actions[start:stop],
-                "rewards": self.rewards[start:stop],
-                "dones": self.terminals[start:stop],
-                "env_infos": _cut(self.env_infos, start, stop),
-                "agent_infos": _cut(self.agent_infos, start, stop),
-            }
-            for start, stop in self._ranges()
+            {"dones": steps.pop("terminals"), "next_observations": after, **steps}
+            for steps, after in zip(self._steps(), following, strict=True)
         ]
 
     @classmethod
@@ -310,6 +309,9 @@ class TrajectoryBatch(_TrajectoryBatchFields):
             env_spec: Spec of their environment.
             paths: Dicts as in ``to_trajectory_list``; instead of ``next_observations`` they may have one more entry in
                 ``observations``, or ``final_observation``.
+
+        Raises:
+            DataError: A path lacks an entry, or does not say where it ended.
         """
         for i, path in enumerate(paths):
             if not any(key in path for key in ("dones", "terminals", "terminated")):
@@ -321,45 +323,42 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         """The batch of several rollouts (concatenations count as all their sub-rollouts).
 
         The last observation of each must be stored: observations have one entry more than rewards.
+
+        Raises:
+            DataError: A last observation is not stored, or keys of infos differ.
+            ValueError: There is no rollout.
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one, got none")
-        paths = [
-            {
-                "observations": _rows(rollout, "observations"),
-                "last_observations": _to_numpy(rollout.get_final_values("observations")),
-                "actions": _rows(rollout, "actions"),
-                "rewards": _rows(rollout, "rewards"),
-                "terminals": rollout.terminated,
-                "lengths": rollout.rollout_lengths,
-            }
+        parts = [
+            cls(
+                env_spec=env_spec,
+                observations=_rows(rollout, "observations"),
+                last_observations=_to_numpy(rollout.get_final_values("observations")),
+                actions=_rows(rollout, "actions"),
+                rewards=_rows(rollout, "rewards"),
+                terminals=rollout.terminated,
+                env_infos=_rows(rollout, "env_infos"),
+                agent_infos=_rows(rollout, "policy_infos"),
+                lengths=rollout.rollout_lengths,
+            )
             for rollout in rollouts
         ]
-        return cls(
-            env_spec=env_spec,
-            env_infos=_join("env_infos", [_rows(rollout, "env_infos") for rollout in rollouts]),
-            agent_infos=_join("agent_infos", [_rows(rollout, "policy_infos") for rollout in rollouts]),
-            **{name: np.concatenate([path[name] for path in paths]) for name in paths[0]},
-        )
+        return cls.concatenate(*parts)
 
     def to_rollouts(self) -> list[StepSequence]:
         """A rollout for each trajectory; its last step is truncated if it is not terminal."""
         return [_from_path(path, one_rollout=True) for path in self.to_trajectory_list()]
 
 
-def _cut(infos: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
-    return {key: _cut(v, start, stop) if isinstance(v, Mapping) else v[start:stop] for key, v in infos.items()}
+def _cut(tree: Any, start: int, stop: int) -> Any:
+    if isinstance(tree, Mapping):
+        return {key: _cut(value, start, stop) for key, value in tree.items()}
+    return tree[start:stop]
 
 
-def _join(name: str, infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first = infos[0]
-    for i, other in enumerate(infos):
-        odd = first.keys() ^ other.keys()
-        if odd:
-            raise DataError(f"all parts must have the same {name}: {sorted(odd)[0]!r} is not in both part 0 and {i}")
-    return {
-        key: _join(f"{name}[{key!r}]", [info[key] for info in infos])
-        if isinstance(value, Mapping)
-        else np.concatenate([info[key] for info in infos])
-        for key, value in first.items()
-    }
+def _join(name: str, trees: list[Any]) -> Any:
+    try:
+        return cat_to_format(trees, "numpy")
+    except (DataError, ShapeError) as error:
+        raise type(error)(f"{name}: {error}") from error

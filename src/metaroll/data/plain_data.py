@@ -68,7 +68,11 @@ def is_named_tuple(value: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def named_tuple_type(name: str, fields: tuple[str, ...]) -> type:
-    """A named tuple type of this name and these fields; its instances can be pickled though no module holds it."""
+    """A named tuple type of this name and these fields; its instances can be pickled though no module holds it.
+
+    Raises:
+        RecordingError: A field cannot have such a name.
+    """
     # rename=True, since the fields of a type made so are called _0, _1...; no other name may change by it.
     base = namedtuple("Renamed", fields, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
     if base._fields != fields:

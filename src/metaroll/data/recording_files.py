@@ -24,7 +24,7 @@ import numpy as np
 from metaroll.data.columns import Column, RowLayout, array_columns, flag_columns, row_layout, table_rows
 from metaroll.data.final_entries import FinalEntries
 from metaroll.data.plain_data import Budget, decode, encode, to_json
-from metaroll.data.recording_format import FINAL, iterate_specs, read_header
+from metaroll.data.recording_format import FINAL, header_text, iterate_specs, read_header
 from metaroll.data.step_storage import FLAGS
 from metaroll.data.tables import ParquetReader, make_table, write_table
 from metaroll.errors import RecordingError
@@ -40,8 +40,12 @@ _HEADER = "header"
 
 
 def prepare_npz(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now."""
-    entries = {_HEADER: _from_text(to_json(header))}
+    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+
+    Raises:
+        RecordingError: The header, or an entry of an array of objects, cannot be written.
+    """
+    entries = {_HEADER: _from_text(header_text(header))}
     for name, array in arrays.items():
         is_plain = array.dtype.kind != "O"
         entries[name] = array if is_plain else _from_text(to_json(encode(array, f"field {name!r}")))
@@ -61,7 +65,11 @@ def _from_text(text: str) -> np.ndarray:
 
 
 def read_npz(file: BinaryIO, budget: Budget) -> Contents:
-    """Header and arrays of a recording."""
+    """Header and arrays of a recording.
+
+    Raises:
+        RecordingError: It is no recording, is damaged, or takes too much memory.
+    """
     try:
         archive = zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
@@ -72,7 +80,7 @@ def read_npz(file: BinaryIO, budget: Budget) -> Contents:
         names = [entry.filename.removesuffix(".npy") for entry in entries]
         if _HEADER not in names:
             raise RecordingError("it is not a rollout recorded by metaroll: it has no header")
-        header = read_header(json.loads(_read_array(archive, _HEADER).tobytes()))
+        header = read_header(_read_array(archive, _HEADER).tobytes(), budget)
         arrays = {name: _read_array(archive, name) for name in names if name != _HEADER}
     for spec in iterate_specs(header):
         for name in (spec["name"], spec["name"] + FINAL):
@@ -102,8 +110,12 @@ _ERRORS = "surrogatepass"  # half characters, which some text holds, are kept
 
 
 def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now."""
-    columns = _to_columns(header, arrays, ".csv")
+    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+
+    Raises:
+        RecordingError: A CSV file cannot carry a field, or its cells could not be read back.
+    """
+    columns, described = _to_columns(header, arrays, ".csv"), header_text(header)
     limit = csv.field_size_limit()  # no cell longer than this can be read back
     for column in columns:
         if column.values.dtype.kind in "USO" and max(map(len, _cells(column))) > limit:
@@ -113,7 +125,7 @@ def prepare_csv(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
 
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8", errors=_ERRORS, newline="")
-        text.write(f"{_MARK}{to_json(header)}\n")
+        text.write(f"{_MARK}{described}\n")
         text.write(",".join(_quote(column.name) for column in columns) + "\n")
         text.writelines(",".join(row) + "\n" for row in zip(*map(_quoted_cells, columns), strict=True))
         text.flush()
@@ -140,12 +152,16 @@ def _quote(text: str) -> str:
 
 
 def read_csv(file: BinaryIO, budget: Budget) -> Contents:
-    """Header and arrays of a recording."""
+    """Header and arrays of a recording.
+
+    Raises:
+        RecordingError: It is no recording, is damaged, or takes too much memory.
+    """
     text = file.read().decode("utf-8", errors=_ERRORS)
     first, _, body = text.partition("\n")
     if not first.startswith(_MARK):
         raise RecordingError(f"its first line does not begin with {_MARK!r}: it is not a rollout recorded by metaroll")
-    header = read_header(json.loads(first.removeprefix(_MARK)))
+    header = read_header(first.removeprefix(_MARK), budget)
     if not body.endswith("\n"):
         raise RecordingError("its last line has no end: it was cut off")
     names, *rows = list(csv.reader(io.StringIO(body, newline="")))
@@ -198,15 +214,23 @@ _READERS: dict[str, tuple[Callable[[str], Any], Any]] = {
 
 
 def prepare_parquet(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Writer:
-    """A function that writes the recording into an open file; whatever cannot be written is an error now."""
-    table = make_table(_to_columns(header, arrays, ".parquet"), to_json(header))
+    """A function that writes the recording into an open file; whatever cannot be written is an error now.
+
+    Raises:
+        RecordingError: A Parquet file cannot carry a field.
+    """
+    table = make_table(_to_columns(header, arrays, ".parquet"), header_text(header))
     return lambda file: write_table(table, file)
 
 
 def read_parquet(file: BinaryIO, budget: Budget) -> Contents:
-    """Header and arrays of a recording."""
+    """Header and arrays of a recording.
+
+    Raises:
+        RecordingError: It is no recording, is damaged, or takes too much memory.
+    """
     reader = ParquetReader(file)
-    header = read_header(json.loads(reader.header))
+    header = read_header(reader.header, budget)
     columns = _expected_columns(header, reader.num_rows, reader.num_columns, budget)
     return header, _from_columns(header, reader.read(columns, budget), budget)
 

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from metaroll.data.data_format import array_to_tensor, iterate_leaves, tensor_to_array
+from metaroll.data.data_format import array_to_tensor, iterate_leaves, map_leaves, tensor_to_array
 from metaroll.data.final_entries import FinalEntries
-from metaroll.data.plain_data import Budget, decode, encode, is_named_tuple, named_tuple_type
+from metaroll.data.plain_data import Budget, decode, encode, to_json
 from metaroll.data.step_sequence import StepSequence
 from metaroll.data.step_storage import FLAGS
 from metaroll.errors import RecordingError
 from metaroll.functional.returns import check_bounds
 
-__all__ = ["FINAL", "from_recording", "iterate_specs", "read_header", "to_recording"]
+__all__ = ["FINAL", "from_recording", "header_text", "iterate_specs", "read_header", "to_recording"]
 
 FINAL = "/final"
 """Added to the name of an array: the final entries ``(R, ...)`` of the sub-rollouts that it does not hold itself."""
 
 _FORMAT = "metaroll rollout"
-_VERSION = 1
+_VERSION = 2
 
 
 def to_recording(rollout: StepSequence) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Header and arrays of a rollout, nothing copied; ``RecordingError`` naming what cannot be recorded."""
+    """Header and arrays of a rollout, nothing copied.
+
+    Returns:
+        The header, and arrays by name. ``fields`` of the header are the trees of the fields, with a list of one dict
+        (``name``, ``dtype``, ``item_shape``, ``entries``, ``torch``, ``finals``) in place of each array: a list, since
+        those who walk through trees take it for a leaf.
+
+    Raises:
+        RecordingError: Something cannot be recorded; names it.
+    """
     arrays: dict[str, np.ndarray] = {name: getattr(rollout, name) for name in FLAGS}
-    fields = {name: _describe(getattr(rollout, name), (name,), rollout._finals, arrays) for name in rollout.data_names}
+
+    def describe(leaf: Any, path: tuple[Any, ...]) -> list[dict[str, Any]]:
+        array, name = _to_array(leaf, path), _unused(_label(path), arrays)
+        arrays[name] = array
+        finals = rollout._finals.get(path)
+        if finals is not None:
+            arrays[name + FINAL] = _to_array(finals.values, path)
+        spec = {"name": name, "dtype": array.dtype.str, "item_shape": list(array.shape[1:]), "entries": len(array)}
+        spec["torch"] = str(leaf.dtype).removeprefix("torch.") if isinstance(leaf, torch.Tensor) else None
+        spec["finals"] = None if finals is None else finals.present.tolist()
+        return [spec]
+
+    fields = {name: map_leaves(describe, getattr(rollout, name), (name,)) for name in rollout.data_names}
     header = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -37,35 +59,9 @@ def to_recording(rollout: StepSequence) -> tuple[dict[str, Any], dict[str, np.nd
         "continuous": rollout.continuous,
         "rollout_bounds": rollout.rollout_bounds.tolist() if rollout.continuous else None,
         "fields": fields,
-        "rollout_info": encode(rollout.rollout_info, "rollout_info"),
+        "rollout_info": rollout.rollout_info,
     }
     return header, arrays
-
-
-def _describe(
-    tree: Any, path: tuple[Any, ...], finals: Mapping[Any, FinalEntries], arrays: dict[str, np.ndarray]
-) -> dict[str, Any]:
-    """The node of the header for a tree; its arrays join ``arrays``."""
-    if isinstance(tree, dict):
-        items = [(encode(key, f"the key {key!r} of {_label(path)}"), child) for key, child in tree.items()]
-        children = [_describe(child, (*path, key), finals, arrays) for key, child in tree.items()]
-        return {"kind": "dict", "keys": [key for key, _ in items], "children": children}
-    if isinstance(tree, tuple):
-        node = {"kind": "tuple", "children": [_describe(t, (*path, i), finals, arrays) for i, t in enumerate(tree)]}
-        if is_named_tuple(tree):
-            node |= {"kind": "namedtuple", "name": type(tree).__name__, "names": list(type(tree)._fields)}  # pyright: ignore[reportAttributeAccessIssue]
-        return node
-    array = _to_array(tree, path)
-    name = _unused(_label(path), arrays)
-    arrays[name] = array
-    node = {"kind": "array", "name": name, "dtype": array.dtype.str, "item_shape": list(array.shape[1:])}
-    node |= {"entries": len(array), "torch": None, "finals": None}
-    if isinstance(tree, torch.Tensor):
-        node["torch"] = str(tree.dtype).removeprefix("torch.")
-    if path in finals:
-        node["finals"] = finals[path].present.tolist()
-        arrays[name + FINAL] = _to_array(finals[path].values, path)
-    return node
 
 
 def _to_array(leaf: Any, path: tuple[Any, ...]) -> np.ndarray:
@@ -99,64 +95,82 @@ def _unused(label: str, arrays: Mapping[str, Any]) -> str:
 # ---- from a file -----------------------------------------------------------------------------------------------------
 
 
-def read_header(header: Any) -> dict[str, Any]:
-    """``header`` itself, if it is one that this version can read.
+def header_text(header: Mapping[str, Any]) -> str:
+    """The header as JSON.
 
     Raises:
-        RecordingError: It is none.
-        ValueError: Its rollout bounds do not fit its length.
+        RecordingError: Something in it cannot be recorded; names its place.
     """
+    return to_json({name: encode(value, name) for name, value in header.items()})
+
+
+def read_header(text: str | bytes, budget: Budget) -> dict[str, Any]:
+    """The header that ``header_text`` wrote.
+
+    Args:
+        text: JSON.
+        budget: Memory that it may take.
+
+    Raises:
+        RecordingError: It is none that this version can read, or takes too much.
+        ValueError: It is no JSON, or its rollout bounds do not fit its length.
+    """
+    header = json.loads(text)
     if not isinstance(header, dict) or header.get("format") != _FORMAT:
         raise RecordingError("it is not a rollout recorded by metaroll")
     version = header.get("version")
-    if type(version) is not int or version < 1:
-        raise RecordingError(f"its version is {version!r}, expected {_VERSION}")
-    if version > _VERSION:
-        raise RecordingError(
-            f"it has version {version} of the format, this metaroll reads up to {_VERSION}: use a newer metaroll"
-        )
+    if version != _VERSION:
+        hint = ": use a newer metaroll" if type(version) is int and version > _VERSION else ""
+        raise RecordingError(f"it has version {version!r} of the format, this metaroll reads {_VERSION}{hint}")
     if header["rollout_bounds"] is not None:
         check_bounds(header["rollout_bounds"], header["length"])
-    return header
+    return {name: decode(value, budget=budget) for name, value in header.items()}
 
 
 def iterate_specs(header: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The nodes of all arrays of the header, in order (``name``, ``dtype``, ``item_shape``, ``entries``, ...)."""
-    for node in header["fields"].values():
-        yield from _array_nodes(node)
+    """What the header says of each array, in order (see ``to_recording``)."""
+    return (spec for _, [spec] in iterate_leaves(header["fields"]))
 
 
-def _array_nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    if node["kind"] == "array":
-        yield node
-        return
-    for child in node["children"]:
-        yield from _array_nodes(child)
-
-
-def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], budget: Budget) -> StepSequence:
+def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> StepSequence:
     """The rollout of a header and its arrays, which must be exactly those that the header names.
 
     Args:
-        header: What ``read_header`` has accepted.
+        header: From ``read_header``.
         arrays: Arrays by name.
-        budget: Memory that ``rollout_info`` may take.
 
     Raises:
         RecordingError: They do not fit together.
     """
-    specs = list(iterate_specs(header))
-    expected = [*FLAGS, *(spec["name"] for spec in specs)]
-    expected += [spec["name"] + FINAL for spec in specs if spec["finals"] is not None]
-    for name in expected:
-        if name not in arrays:
+    named: set[str] = set(FLAGS)
+    finals: dict[tuple[Any, ...], FinalEntries] = {}
+    num_rollouts = len(header["rollout_bounds"] or ()) - 1
+
+    def take(name: str, spec: Mapping[str, Any], num_rows: int) -> Any:
+        named.add(name)
+        shape = (num_rows, *spec["item_shape"])
+        array = arrays.get(name)
+        if array is None:
             raise RecordingError(f"the array {name!r}, which its header names, is missing")
-    foreign = sorted(set(arrays) - set(expected))
+        if array.shape != shape or array.dtype.str != spec["dtype"]:
+            raise RecordingError(
+                f"the array {name!r} must be {spec['dtype']} {shape}, it is {array.dtype.str} {array.shape}"
+            )
+        return array if spec["torch"] is None else array_to_tensor(array, spec["torch"])
+
+    def restore(leaf: list[dict[str, Any]], path: tuple[Any, ...]) -> Any:
+        [spec] = leaf
+        present = spec["finals"]
+        if present is not None:
+            if len(present) != num_rollouts or any(type(flag) is not bool for flag in present):
+                raise RecordingError(f"the final entries of {spec['name']!r} do not fit the rollouts")
+            finals[path] = FinalEntries(take(spec["name"] + FINAL, spec, num_rollouts), np.array(present, dtype=bool))
+        return take(spec["name"], spec, spec["entries"])
+
+    fields = map_leaves(restore, header["fields"])
+    foreign = sorted(arrays.keys() - named)
     if foreign:
         raise RecordingError(f"it holds {foreign[0]!r}, which its header does not name")
-    for spec in specs:
-        _check_array(spec, arrays[spec["name"]], spec["entries"])
-    fields = {name: _build(node, lambda s: _restore(s, arrays[s["name"]])) for name, node in header["fields"].items()}
     first: dict[str, Any] = {name: fields.pop(name) for name in ("rewards", "observations", "actions")}
     first |= {name: arrays[name] for name in FLAGS}
     rollout = StepSequence(
@@ -164,59 +178,11 @@ def from_recording(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], 
         continuous=header["continuous"],
         rollout_bounds=header["rollout_bounds"],
         data_format=header["data_format"],
-        rollout_info=decode(header["rollout_info"], budget=budget),
+        rollout_info=header["rollout_info"],
     )
     if len(rollout) != header["length"]:
         raise RecordingError(f"its header speaks of {header['length']} steps, its rewards are {len(rollout)}")
     for name, value in fields.items():
         rollout.add_data(name, value)
-    rollout._finals = dict(_finals(header, arrays, rollout))
+    rollout._finals = finals
     return rollout
-
-
-def _check_array(spec: Mapping[str, Any], array: np.ndarray, length: int) -> None:
-    shape = (length, *spec["item_shape"])
-    if array.shape != shape or array.dtype.str != spec["dtype"]:
-        raise RecordingError(
-            f"the array {spec['name']!r} must be {spec['dtype']} {shape}, it is {array.dtype.str} {array.shape}"
-        )
-
-
-def _build(node: dict[str, Any], make_leaf: Callable[[dict[str, Any]], Any]) -> Any:
-    """The tree that a node describes."""
-    kind = node["kind"]
-    if kind == "array":
-        return make_leaf(node)
-    children = [_build(child, make_leaf) for child in node["children"]]
-    if kind == "dict":
-        return dict(zip(map(decode, node["keys"]), children, strict=True))
-    if kind == "namedtuple":
-        return named_tuple_type(node["name"], tuple(node["names"]))(*children)
-    if kind == "tuple":
-        return tuple(children)
-    raise RecordingError(f"its header holds a node of unknown kind {kind!r}")
-
-
-def _restore(spec: Mapping[str, Any], array: np.ndarray) -> Any:
-    return array if spec["torch"] is None else array_to_tensor(array, spec["torch"])
-
-
-def _finals(
-    header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], rollout: StepSequence
-) -> Iterator[tuple[tuple[Any, ...], FinalEntries]]:
-    for field, node in header["fields"].items():
-        for path, spec in iterate_leaves(_build(node, _Leaf)):
-            if spec.node["finals"] is None:
-                continue
-            values, present = arrays[spec.node["name"] + FINAL], spec.node["finals"]
-            _check_array(spec.node, values, rollout.rollout_count)
-            if len(present) != len(values) or any(type(flag) is not bool for flag in present):
-                raise RecordingError(f"the final entries of {spec.node['name']!r} do not fit the rollouts")
-            yield (field, *path), FinalEntries(_restore(spec.node, values), np.array(present, dtype=bool))
-
-
-class _Leaf:
-    """Hides the node of an array, a dict, from those who walk through trees."""
-
-    def __init__(self, node: dict[str, Any]) -> None:
-        self.node = node

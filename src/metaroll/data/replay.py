@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,33 +19,20 @@ _FIRST_CHUNK = 1024
 Generator = np.random.Generator | int | None
 
 
-def memory_estimate(
-    num_buffers: int,
-    capacity: int,
-    widths: Mapping[str, int] | Sequence[int] | int,
-    dtype: Any = np.float32,
-    num_rows: int | None = None,
-) -> int:
-    """Bytes that buffers take at most.
+def memory_estimate(num_buffers: int, capacity: int, width: int, num_rows: int | None = None) -> int:
+    """Bytes that buffers of float32 take at most.
 
     Args:
         num_buffers: Number of buffers.
         capacity: Transitions in each.
-        widths: Numbers per transition: of every key, or in all.
-        dtype: dtype of all of them, or a dict from keys to dtypes.
+        width: Numbers per transition, of all keys together.
         num_rows: Most transitions that all buffers hold together, however they are shared out; ``None`` means that
             every buffer may become full. As memory grows by doubling, twice as many may be allocated.
     """
-    if isinstance(widths, Mapping):
-        types = dtype if isinstance(dtype, Mapping) else dict.fromkeys(widths, dtype)
-        per_transition = sum(int(width) * np.dtype(types[key]).itemsize for key, width in widths.items())
-    else:
-        total = int(widths) if isinstance(widths, int | np.integer) else sum(int(width) for width in widths)
-        per_transition = total * np.dtype(dtype).itemsize
-    rows = int(num_buffers) * int(capacity)
+    rows = num_buffers * capacity
     if num_rows is not None:
-        rows = min(rows, int(num_buffers) * _FIRST_CHUNK + 2 * int(num_rows))
-    return rows * per_transition
+        rows = min(rows, num_buffers * _FIRST_CHUNK + 2 * num_rows)
+    return rows * width * np.dtype(np.float32).itemsize
 
 
 class PathBuffer:

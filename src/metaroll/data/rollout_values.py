@@ -20,7 +20,7 @@ __all__ = ["check_act_equal", "discounted_value", "discounted_values", "gae_retu
 
 
 def discounted_value(rollout: StepSequence, gamma: float) -> Array:
-    """Discounted sums of the rewards from each step on (specs/sampling.md 7.7).
+    """Discounted sums of the rewards from each step on.
 
     Args:
         rollout: One rollout; a concatenation starts anew in each of its rollouts.
@@ -38,7 +38,7 @@ def discounted_value(rollout: StepSequence, gamma: float) -> Array:
 
 
 def discounted_values(rollouts: Sequence[StepSequence], gamma: float, data_format: str | None = "torch") -> Array:
-    """Discounted sums of the rewards from each step on, for several rollouts (specs/sampling.md 7.7).
+    """Discounted sums of the rewards from each step on, for several rollouts.
 
     Args:
         rollouts: At least one.
@@ -61,7 +61,7 @@ def discounted_values(rollouts: Sequence[StepSequence], gamma: float, data_forma
 
 
 def gae_returns(rollout: StepSequence, gamma: float = 0.99, lamb: float = 0.95) -> Array:
-    """Generalized advantages of each step; despite the documented name no returns (specs/sampling.md 7.7).
+    """Generalized advantages of each step; despite the documented name no returns.
 
     The sum restarts in every rollout of a concatenation. Behind a terminated step the value is 0; a rollout that was
     cut off bootstraps with the final entry of ``values``.
@@ -108,7 +108,7 @@ def check_act_equal(
     rollout_2: StepSequence | Sequence[StepSequence],
     check_applied: bool = False,
 ) -> bool:
-    """Whether two rollouts (or two lists of them, pair by pair) took about the same actions (specs/sampling.md 7.7).
+    """Whether two rollouts (or two lists of them, pair by pair) took about the same actions.
 
     Rollouts of different lengths are compared as far as the shorter one goes; lists must be equally long.
 

@@ -227,7 +227,7 @@ class Rollouts(Sequence[StepSequence]):
         return Rollouts([_gathered(self._parts, np.argsort(order, kind="stable"))])
 
     def take(self, numbers: Sequence[int] | np.ndarray) -> list[StepSequence]:
-        """The rollouts with these numbers."""
+        """The rollouts with these numbers ``(K,)``."""
         return [self[int(number)] for number in numbers]
 
     def _has_own(self, name: str) -> bool:
@@ -272,7 +272,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
 
 
 def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:
-    """``reduce(columns, bounds)``, checked: an array with one row for each rollout.
+    """``reduce(columns, bounds)``, checked: one row for each of the N rollouts, ``(N, ...)``.
 
     Raises:
         TypeError: It returns no numbers.

@@ -9,7 +9,8 @@ an environment or a policy goes on changing does not reach what was recorded.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -23,13 +24,11 @@ __all__ = [
     "action_element",
     "action_row",
     "check_elements",
-    "element_at",
     "empty_batch",
     "env_actions",
     "flat_actions",
     "flat_dim",
     "flatten_batch",
-    "has_arrays",
     "is_structured",
     "same_kind",
     "stack_elements",
@@ -40,6 +39,7 @@ __all__ = [
 
 spaces = gymnasium.spaces
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+_NESTED = (spaces.Dict, spaces.Tuple)
 
 
 def is_structured(space: gymnasium.Space) -> bool:
@@ -47,19 +47,12 @@ def is_structured(space: gymnasium.Space) -> bool:
     return not isinstance(space, _ARRAYS)
 
 
-def has_arrays(space: gymnasium.Space) -> bool:
-    """Whether some part of the space holds numbers."""
-    return flat_dim(space) > 0
-
-
 def empty_batch(space: gymnasium.Space, size: int) -> Any:
     """Room for ``size`` elements: zeros, and ``None`` where elements are objects."""
     if isinstance(space, _ARRAYS):
         return np.zeros((size, *(space.shape or ())), dtype=space.dtype)
-    if isinstance(space, spaces.Dict):
-        return {name: empty_batch(part, size) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(empty_batch(part, size) for part in space.spaces)
+    if isinstance(space, _NESTED):
+        return _map_parts(space, lambda key, part: empty_batch(part, size))
     return np.full(size, None, dtype=object)
 
 
@@ -70,19 +63,9 @@ def write_element(space: gymnasium.Space, batch: Any, row: int, element: Any, na
         ShapeError: It has another shape or other parts than the space; names the part.
         ValueError: Its numbers do not fit into the type of the space (a fraction, or 300 in uint8), or it holds text.
     """
-    if isinstance(batch, dict):
-        parts = _parts(space)
-        if not isinstance(element, Mapping) or element.keys() != parts.keys():
-            found = sorted(map(str, element)) if isinstance(element, Mapping) else type(element).__name__
-            raise ShapeError(f"{name} must be a dict with the entries {sorted(map(str, parts))}, got {found}")
-        for key, part in parts.items():
+    if isinstance(batch, dict | tuple):
+        for key, part in _matching_parts(space, element, name).items():
             write_element(part, batch[key], row, element[key], f"{name}[{key!r}]")
-    elif isinstance(batch, tuple):
-        parts = _parts(space)
-        if not isinstance(element, Sequence) or len(element) != len(parts):
-            raise ShapeError(f"{name} must be a tuple of {len(parts)} parts, got {element!r}")
-        for i, part in parts.items():
-            write_element(part, batch[i], row, element[i], f"{name}[{i}]")
     elif batch.dtype.hasobject:
         batch[row] = own_copy(element)
     else:
@@ -124,17 +107,13 @@ def stack_elements(space: gymnasium.Space, elements: Sequence[Any], name: str = 
     return batch
 
 
-def element_at(space: gymnasium.Space, batch: Any, row: int) -> Any:
-    """Element ``row`` of a batch, as an environment would give it, in memory of its own."""
-    if isinstance(batch, dict):
-        return {key: element_at(part, batch[key], row) for key, part in _parts(space).items()}
-    if isinstance(batch, tuple):
-        return tuple(element_at(part, batch[i], row) for i, part in _parts(space).items())
-    return own_copy(batch[row])
-
-
 def take_rows(batch: Any, rows: Any) -> Any:
-    """Rows of a batch, as copies; ``rows`` are indices, a mask or a slice."""
+    """Rows of a batch, as copies.
+
+    Args:
+        batch: N elements.
+        rows: Indices, a mask or a slice; one integer gives that element as an environment would give it.
+    """
     if batch.__class__ is np.ndarray:
         return own_copy(batch[rows])
     return map_leaves(lambda leaf, path: own_copy(leaf[rows]), batch)
@@ -146,7 +125,7 @@ def same_kind(a: gymnasium.Space, b: gymnasium.Space) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, spaces.Dict | spaces.Tuple):
+    if isinstance(a, _NESTED):
         left, right = _parts(a), _parts(b)
         return left.keys() == right.keys() and all(same_kind(left[key], right[key]) for key in left)
     if isinstance(a, spaces.Box | spaces.MultiBinary):
@@ -159,12 +138,16 @@ def flatten_batch(space: gymnasium.Space, batch: Any) -> np.ndarray:
 
     A Box is reshaped (a view where possible), Discrete and MultiDiscrete spaces become one-hot in float32, structures
     the concatenation of their parts (float32 at least). Text and other parts without numbers are left out.
+
+    Raises:
+        ShapeError: The batch is not one of this space.
+        ValueError: A choice lies outside of its space.
     """
     if isinstance(space, spaces.Box) and batch.__class__ is np.ndarray:
         if batch.shape[1:] != space.shape:
             raise ShapeError(f"batch must have shape (N, {', '.join(map(str, space.shape))}), got {batch.shape}")
         return batch.reshape(batch.shape[0], -1) if space.shape else batch.reshape(-1, 1)
-    if isinstance(space, spaces.Dict | spaces.Tuple):
+    if isinstance(space, _NESTED):
         rows = [flatten_batch(part, batch[key]) for key, part in _parts(space).items() if flat_dim(part)]
         if not rows:
             count = len(next(leaf for _, leaf in iterate_leaves(batch)))
@@ -196,13 +179,13 @@ def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "ac
     Raises:
         ValueError: An index is not one of a choice.
     """
-    if isinstance(space, spaces.Dict):
-        return {key: action_element(part, batch[key], row, f"{name}[{key!r}]") for key, part in _parts(space).items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(action_element(part, batch[i], row, f"{name}[{i}]") for i, part in _parts(space).items())
+    if isinstance(space, _NESTED):
+        return _map_parts(space, lambda key, part: action_element(part, batch[key], row, f"{name}[{key!r}]"))
     if isinstance(space, spaces.Discrete):
-        index = _index(np.asarray(batch[row]).item(), int(space.n), name)
-        return index + int(space.start)
+        index = np.asarray(batch[row]).item()
+        if not float(index).is_integer() or not 0 <= index < space.n:
+            raise ValueError(f"{name} must be an index from 0 to {int(space.n) - 1}, got {index!r}")
+        return int(index) + int(space.start)
     if isinstance(space, spaces.MultiDiscrete):
         values = np.asarray(batch[row]).reshape(space.nvec.shape)
         whole = values.astype(np.int64)
@@ -231,14 +214,9 @@ def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any
         ShapeError: It has other parts or another shape.
         ValueError: A choice is not a whole number.
     """
-    if isinstance(space, spaces.Dict):
-        if not isinstance(action, Mapping) or action.keys() != space.spaces.keys():
-            raise ShapeError(f"{name} must be a dict with the entries {sorted(space.spaces)}, got {action!r}")
-        return {key: action_row(part, action[key], f"{name}[{key!r}]") for key, part in _parts(space).items()}
-    if isinstance(space, spaces.Tuple):
-        if not isinstance(action, Sequence) or len(action) != len(space.spaces):
-            raise ShapeError(f"{name} must be a tuple of {len(space.spaces)} parts, got {action!r}")
-        return tuple(action_row(part, action[i], f"{name}[{i}]") for i, part in _parts(space).items())
+    if isinstance(space, _NESTED):
+        _matching_parts(space, action, name)
+        return _map_parts(space, lambda key, part: action_row(part, action[key], f"{name}[{key!r}]"))
     if not isinstance(space, _ARRAYS):
         return own_copy(action)
     size = math.prod(space.shape or ())
@@ -260,10 +238,8 @@ def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any
 
 def env_actions(space: gymnasium.Space, batch: Any) -> Any:
     """A batch of actions with choices as the environment counts them, from its space's start (a copy)."""
-    if isinstance(space, spaces.Dict):
-        return {key: env_actions(part, batch[key]) for key, part in _parts(space).items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(env_actions(part, batch[i]) for i, part in _parts(space).items())
+    if isinstance(space, _NESTED):
+        return _map_parts(space, lambda key, part: env_actions(part, batch[key]))
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return np.asarray(batch) + space.start
     return own_copy(np.asarray(batch))
@@ -271,10 +247,8 @@ def env_actions(space: gymnasium.Space, batch: Any) -> Any:
 
 def flat_actions(space: gymnasium.Space, rows: Sequence[Any]) -> Any:
     """A batch of actions from rows as ``action_row`` gives them."""
-    if isinstance(space, spaces.Dict):
-        return {key: flat_actions(part, [row[key] for row in rows]) for key, part in _parts(space).items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(flat_actions(part, [row[i] for row in rows]) for i, part in _parts(space).items())
+    if isinstance(space, _NESTED):
+        return _map_parts(space, lambda key, part: flat_actions(part, [row[key] for row in rows]))
     if isinstance(space, _ARRAYS):
         return np.stack(rows)
     batch = np.full(len(rows), None, dtype=object)
@@ -292,14 +266,9 @@ def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> 
     if batch.__class__ is np.ndarray and isinstance(space, spaces.Box) and batch.shape[:1] == (size,):
         if batch.size == size * math.prod(space.shape):  # the usual case, at every step
             return batch
-    elif isinstance(space, spaces.Dict | spaces.Tuple):
-        kind = dict if isinstance(space, spaces.Dict) else tuple
-        parts = _parts(space)
-        found = batch.keys() if isinstance(batch, Mapping) else range(len(batch)) if isinstance(batch, tuple) else ()
-        if list(sorted(map(str, found))) != sorted(map(str, parts)):
-            raise ShapeError(f"{name} must be a {kind.__name__} with the parts {list(parts)}, got {batch!r}")
-        checked = {key: check_elements(f"{name}[{key!r}]", part, batch[key], size) for key, part in parts.items()}
-        return checked if kind is dict else tuple(checked.values())
+    elif isinstance(space, _NESTED):
+        _matching_parts(space, batch, name)
+        return _map_parts(space, lambda key, part: check_elements(f"{name}[{key!r}]", part, batch[key], size))
     array = batch if batch.__class__ is np.ndarray else np.asarray(batch)
     if array.dtype.hasobject and not isinstance(space, _ARRAYS):
         entries, wanted = len(array), size
@@ -315,17 +284,26 @@ def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> 
 
 
 def _parts(space: gymnasium.Space) -> dict[Any, gymnasium.Space]:
+    return space.spaces if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))  # type: ignore[attr-defined]
+
+
+def _matching_parts(space: gymnasium.Space, value: Any, name: str) -> dict[Any, gymnasium.Space]:
+    """Parts of a Dict or Tuple space, which ``value`` must have, too."""
+    parts = _parts(space)
     if isinstance(space, spaces.Dict):
-        return space.spaces
-    if isinstance(space, spaces.Tuple):
-        return dict(enumerate(space.spaces))
-    raise TypeError(f"{space} has no parts")
+        fits = isinstance(value, Mapping) and value.keys() == parts.keys()
+    else:
+        fits = isinstance(value, Sequence) and len(value) == len(parts)
+    if not fits:
+        kind = "dict" if isinstance(space, spaces.Dict) else "tuple"
+        raise ShapeError(f"{name} must be a {kind} with the parts {list(parts)}, got {reprlib.repr(value)}")
+    return parts
 
 
-def _index(value: Any, count: int, name: str) -> int:
-    if not float(value).is_integer() or not 0 <= value < count:
-        raise ValueError(f"{name} must be an index from 0 to {count - 1}, got {value!r}")
-    return int(value)
+def _map_parts(space: gymnasium.Space, function: Callable[[Any, gymnasium.Space], Any]) -> Any:
+    """``function(key, part)`` of all parts of a Dict or Tuple space, as a dict or tuple."""
+    built = {key: function(key, part) for key, part in _parts(space).items()}
+    return built if isinstance(space, spaces.Dict) else tuple(built.values())
 
 
 def _one_hot(values: np.ndarray, start: int, n: int) -> np.ndarray:

@@ -168,7 +168,13 @@ class StepSequence(StepStorage, Sequence[Step]):
         return Step(self, _as_integer(index))
 
     def get_rollout(self, index: Any) -> StepSequence:
-        """Sub-rollouts: the one at an integer (with its final entries in place), or those of a slice, list or mask."""
+        """Sub-rollouts: the one at an integer (with its final entries in place), or those of a slice, list or mask.
+
+        Raises:
+            IndexError: There is no such sub-rollout.
+            ShapeError: None is selected.
+            ValueError: It is a loose batch of steps.
+        """
         bounds = self.rollout_bounds
         count = len(bounds) - 1
         if isinstance(index, slice):
@@ -208,6 +214,12 @@ class StepSequence(StepStorage, Sequence[Step]):
 
         Returns:
             Sequence with the sub-rollouts of all parts; its ``rollout_info`` is theirs if all are equal, else ``None``.
+
+        Raises:
+            DataError: Fields differ.
+            ShapeError: Entries of a field do not fit together.
+            TypeError: ``parts`` is a single sequence, or holds something else.
+            ValueError: There is no part.
         """
         if isinstance(parts, StepSequence):
             raise TypeError("parts must be a list of StepSequences, got a single one; pass [rollout]")
@@ -279,6 +291,12 @@ class StepSequence(StepStorage, Sequence[Step]):
             include_fields: Names of the fields to process; ``None`` means all.
             exclude_fields: Names of fields to leave as they are.
             **process_fcn_kwargs: Other arguments of the function.
+
+        Raises:
+            DataError: A field to include or exclude does not exist.
+            ShapeError: The function changed the number of entries.
+            TypeError: It is no function, or ``fcn_arg_types`` fits no field.
+            ValueError: ``fcn_arg_name`` is among the other arguments.
         """
         if not callable(fcn):
             raise TypeError(f"fcn must be callable, got {fcn!r}")
@@ -327,6 +345,12 @@ class StepSequence(StepStorage, Sequence[Step]):
             pad_value: Value of the new entries. Integers get it if it is a whole number, else 0; bools get False, text
                 is empty, and objects are ``None``.
             mode: "edge" repeats the last entry of each field instead.
+
+        Raises:
+            ShapeError: It holds several rollouts.
+            TypeError: A number is none.
+            ValueError: There is no such mode, the length is below 1, the rollout is a loose batch, or the value does
+                not fit into the integers of a field.
         """
         length = check_whole("len_to_pad_to", len_to_pad_to)
         if isinstance(pad_value, bool | np.bool_) or not isinstance(pad_value, numbers.Real):
@@ -381,6 +405,12 @@ class StepSequence(StepStorage, Sequence[Step]):
             continuous: False if the rows are loose steps; each of them is a step then.
             task: Recomputes the rewards, ``task.step_rew(state, action, 0)``. Without a task and a column "rewards"
                 they are 0.
+
+        Raises:
+            DataError: A labeled column is missing.
+            ShapeError: Columns are of lengths that do not fit together.
+            TypeError: ``df`` is no data frame, ``env_spec`` no ``EnvSpec``, or ``task`` has no ``step_rew``.
+            ValueError: Columns are named ambiguously, or hold no numbers where there must be some.
         """
         return cls(continuous=continuous, data_format="numpy", **frame_to_fields(df, env_spec, continuous, task))
 
@@ -392,6 +422,11 @@ class StepSequence(StepStorage, Sequence[Step]):
         Args:
             env_spec: Its labels name the columns of observations, actions and states. Columns without a label are
                 called after their field (``observations[0]``).
+
+        Raises:
+            ImportError: pandas is missing.
+            ShapeError: It holds several rollouts, or entries are not of the space that has labels.
+            ValueError: Two columns with different values would have the same name.
         """
         if self.continuous and self.rollout_count > 1:
             raise ShapeError(
@@ -409,6 +444,9 @@ class StepSequence(StepStorage, Sequence[Step]):
         Args:
             batch_size: Number of steps; none is drawn twice, nor the last step of a rollout.
             generator: Source of randomness, or its seed; ``None`` means fresh entropy.
+
+        Raises:
+            ValueError: There are not so many steps that another one follows, or it is a loose batch.
         """
         chosen = draw_followed_steps(self.rollout_bounds, batch_size, generator=generator)
         return self[chosen], self[chosen + 1]
@@ -421,6 +459,9 @@ class StepSequence(StepStorage, Sequence[Step]):
         Args:
             batch_size: Number of steps in each; the last one may have fewer.
             num_batches: Number of slices; their lengths differ by one step at most.
+
+        Raises:
+            ValueError: Both are given, or none, or there are more batches than steps.
         """
         edges = ordered_batch_edges(self._length, batch_size, num_batches)
         if len(edges) == 2:
@@ -438,6 +479,9 @@ class StepSequence(StepStorage, Sequence[Step]):
             complete_rollouts: Batches are whole rollouts, one after the other, with at least ``batch_size`` steps
                 (except for the last batch). Otherwise they are loose steps.
             generator: Source of randomness, or its seed; ``None`` means fresh entropy.
+
+        Raises:
+            ValueError: ``batch_size`` is below 1, or a loose batch has no complete rollouts.
         """
         size = check_whole("batch_size", batch_size)
         if complete_rollouts and not self.continuous:
@@ -456,11 +500,20 @@ class StepSequence(StepStorage, Sequence[Step]):
     # ---- returns -------------------------------------------------------------------------------------------------
 
     def undiscounted_return(self) -> float:
-        """Sum of the rewards of one rollout."""
+        """Sum of the rewards of one rollout.
+
+        Raises:
+            ShapeError: It is not one rollout.
+        """
         return float(self.discounted_return(1.0))
 
     def discounted_return(self, gamma: float) -> Any:
-        """The discounted return ``sum_t gamma^t r_t`` of one rollout: a NumPy scalar, or a tensor in format "torch"."""
+        """The discounted return ``sum_t gamma^t r_t`` of one rollout: a NumPy scalar, or a tensor in format "torch".
+
+        Raises:
+            ShapeError: It is not one rollout.
+            ValueError: ``gamma`` lies outside [0, 1].
+        """
         if self._bounds is None or len(self._bounds) != 2:
             what = "a loose batch of steps" if self._bounds is None else f"{len(self._bounds) - 1} rollouts"
             raise ShapeError(f"a return belongs to one rollout, this is {what}; see iterate_rollouts()")

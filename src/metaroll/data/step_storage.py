@@ -96,7 +96,11 @@ class StepStorage(ABC):
 
     @property
     def rollout_bounds(self) -> np.ndarray:
-        """First step of every sub-rollout, then N, ``(R+1,)``."""
+        """First step of every sub-rollout, then N, ``(R+1,)``.
+
+        Raises:
+            ValueError: It is a loose batch of steps.
+        """
         if self._bounds is None:
             raise ValueError("a loose batch of steps (continuous=False) has no rollouts")
         return self._bounds
@@ -138,6 +142,12 @@ class StepStorage(ABC):
             value: Its data (see the class); ``None`` makes zeros.
             item_shape: Shape of one entry of the zeros; ``None`` means numbers.
             with_after_last: True for zeros with an entry after the last step.
+
+        Raises:
+            DataError: There is such a field already.
+            ShapeError: It has another number of entries.
+            TypeError: The name is no text.
+            ValueError: The name means something else, or a tensor requires gradients.
         """
         if not isinstance(name, str):
             raise TypeError(f"name of a field must be text, got {name!r}")
@@ -180,7 +190,11 @@ class StepStorage(ABC):
         return map_leaves(lambda leaf, path: leaf[: self._length], value) if truncate_last else value
 
     def get_next_values(self, name: str) -> Any:
-        """Entries of a field after each step, ``(N, ...)``: the true successors, also at the ends of sub-rollouts."""
+        """Entries of a field after each step, ``(N, ...)``: the true successors, also at the ends of sub-rollouts.
+
+        Raises:
+            DataError: There is no such field, or a successor is not stored.
+        """
         self._check_field(name)
 
         def successors(leaf: Array, path: tuple[Any, ...]) -> Array:
@@ -192,7 +206,11 @@ class StepStorage(ABC):
         return map_leaves(successors, getattr(self, name))
 
     def get_final_values(self, name: str, default: float | None = None) -> Any:
-        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` where there is none."""
+        """Entries of a field after the last step of each sub-rollout, ``(R, ...)``; ``default`` where there is none.
+
+        Raises:
+            DataError: There is no such field, or an entry is not stored and there is no ``default``.
+        """
         self._check_field(name)
 
         def entries(leaf: Array, path: tuple[Any, ...]) -> Array:
@@ -213,7 +231,11 @@ class StepStorage(ABC):
         return self._bounds
 
     def locate_next(self, name: str, index: int) -> tuple[Any, int]:
-        """Data and position in it where the successor of step ``index`` of a field lies (for ``Step``)."""
+        """Data and position in it where the successor of step ``index`` of a field lies (for ``Step``).
+
+        Raises:
+            DataError: It is not stored.
+        """
         bounds = self._successor_bounds(name)
         rollout = int(np.searchsorted(bounds, index, side="right")) - 1
         if index + 1 < bounds[rollout + 1]:
@@ -239,6 +261,11 @@ class StepStorage(ABC):
             data_format: "numpy" or "torch".
             data_type: dtype of that format for all floating-point data (bools and integers keep theirs), or a dict from
                 names of fields to dtypes; ``None`` changes no dtype.
+
+        Raises:
+            DataError: ``data_type`` names no field.
+            TypeError: A field cannot be converted; then nothing has changed.
+            ValueError: There is no such format.
         """
         check_data_format(data_format)
         per_field = isinstance(data_type, dict)
@@ -310,7 +337,12 @@ def _not_stored(name: str, rollout: Any) -> str:
 
 
 def as_flags(name: str, value: Any, length: int) -> np.ndarray:
-    """One bool per step, ``(length,)``, from an array, tensor or list of bools (or of 0 and 1)."""
+    """One bool per step, ``(length,)``, from an array, tensor or list of bools (or of 0 and 1).
+
+    Raises:
+        ShapeError: They are not one per step.
+        ValueError: They are neither bools nor 0 and 1.
+    """
     array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value)
     if array.shape != (length,):
         raise ShapeError(f"{name} must have shape ({length},), one bool per step, got {array.shape}")
@@ -320,7 +352,13 @@ def as_flags(name: str, value: Any, length: int) -> np.ndarray:
 
 
 def as_indices(index: Any, length: int) -> np.ndarray:
-    """Non-negative positions from integers (negative ones count from the end) or a bool mask of ``length`` entries."""
+    """Non-negative positions ``(K,)`` from integers (negative ones count from the end) or a bool mask ``(length,)``.
+
+    Raises:
+        IndexError: One lies outside.
+        ShapeError: A mask has another shape.
+        TypeError: They are no integers.
+    """
     if isinstance(index, torch.Tensor):
         index = index.detach().cpu().numpy()
     array = np.asarray(index if isinstance(index, np.ndarray) else list(index))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from metaroll.data.space_batches import take_rows
+from metaroll.data.space_batches import flatten_batch, take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.report import TaskCheck
 from metaroll.diagnostics.trials import RandomActions, close_env, flat_rows, play_tasks
@@ -40,19 +40,6 @@ _ROUNDING = 1e-6
 _NOISE = 0.2
 """An entry moves little in a task if by less than this share of its standard deviation between tasks."""
 _HINT = "leave it out of the observation, unless the task is meant to be known"
-
-
-class _Seen(NamedTuple):
-    """What a few rollouts in each task show; ``None`` where they are too short, or observations not of numbers."""
-
-    first: list[np.ndarray] | None
-    """Per task, observations at the reset."""
-    later: list[np.ndarray] | None
-    """Per task, all observations after that."""
-    late: list[np.ndarray] | None
-    """Per task, observations of the later half of rollouts."""
-    infos: list[dict[str, float]]
-    """Per task, what a reset returns as info."""
 
 
 class Identifiability:
@@ -91,7 +78,9 @@ class Identifiability:
         if not np.ptp(rows, axis=0).any():
             return TaskCheck(_FIRST, "ok", "the same in every task and at every reset")
         points = rows.reshape(len(updates), _RESETS, -1)
-        columns = _varying_columns(points)
+        # The entries that differ most between tasks.
+        between, varying = points.mean(axis=1).std(axis=0), np.flatnonzero(np.ptp(points, axis=(0, 1)))
+        columns = np.sort(varying[np.argsort(-between[varying], kind="stable")[:_MOST_ENTRIES]])
         accuracy = nearest_neighbor_accuracy(rows[:, columns], np.repeat(np.arange(len(updates)), _RESETS))
         numbers = {"nearest_neighbor_accuracy": accuracy, "chance": (_RESETS - 1) / (len(rows) - 1)}
         table = _number_table([update.task for update in updates])
@@ -112,16 +101,14 @@ class Identifiability:
             most = found[best].r_squared
             what = f"at most {most:.0%} of {best}" if most >= 0.005 else "nothing of it"
             return TaskCheck(_FIRST, "ok", f"does not tell the task: {what} can be read", numbers=numbers)
-        shown = [f"{key} ({one.r_squared:.0%}, {self._how(one.how, columns)})" for key, one in decodable.items()]
+        shown = []
+        for key, one in decodable.items():
+            by, _, position = one.how.partition("entry ")
+            shown.append(f"{key} ({one.r_squared:.0%}, from {by or self._entry(int(columns[int(position)]))})")
         value = f"tells {', '.join(shown[:4])}" + (f" and {len(shown) - 4} more" if len(shown) > 4 else "")
         if all(reading.r_squared >= _DECODABLE for reading in found.values()):
             return TaskCheck(_FIRST, "fail", f"the whole task can be read: it {value}", _HINT, numbers)
         return TaskCheck(_FIRST, "warn", value, _HINT, numbers)
-
-    def _how(self, how: str, columns: np.ndarray) -> str:
-        if not how.startswith("entry "):
-            return f"from {how}"
-        return f"from {self._entry(int(columns[int(how.removeprefix('entry '))]))}"
 
     def _entry(self, entry: int) -> str:
         labels = self._spec.observation_labels
@@ -136,74 +123,73 @@ class Identifiability:
         other tasks, however it was computed. An entry that depends on the task *and* on what was done is no leak, but
         what there is to find out. Nothing is said of numbers that first observations show already.
         """
-        decodable = _decodable_numbers(self.first_observation)
+        shares = self.first_observation.numbers.items()
+        keys = [key for key, share in shares if key.startswith(_R_SQUARED) and share >= _PARTLY_DECODABLE]
+        decodable = [key.removeprefix(_R_SQUARED) for key in keys]
         updates = self._updates[:_LATER_TASKS]
         if len(updates) < 2:
             return TaskCheck(_LATER, "skip", "there is only one task")
-        table = _number_table([update.task for update in updates])
-        has_numbers = table is not None
-        table = {name: values for name, values in (table or {}).items() if name not in decodable}
-        if has_numbers and not table:
+        numbers = _number_table([update.task for update in updates])
+        table = {name: values for name, values in (numbers or {}).items() if name not in decodable}
+        if numbers is not None and not table:
             return TaskCheck(_LATER, "skip", "first observations tell the task already")
-        seen = self._seen_later(updates)
-        shown = {} if seen.late is None else _shown_in_rows(seen.late, table)
+        first, later, late = self._observed_later(updates)
+        shown = _shown_in_rows(late or [], table)
         if shown:
             status = "fail" if len(shown) == len(table) and not decodable else "warn"
             entries = [f"{name} ({self._entry(entry)})" for name, entry in shown.items()]
             return TaskCheck(_LATER, status, f"observations show {_listed(entries)}", _HINT)
-        constant = _constant_in_tasks(seen)
+        constant = _constant_in_tasks(first, later) if first and later else {}
         if constant:
-            return self._shown_by_constants(constant, len(updates))
-        in_infos = [f"{name} ({key!r})" for name, key in _shown_in_infos(seen.infos, table).items()]
+            value = (
+                f"{_listed([f'{self._entry(entry)} ({count} values)' for entry, count in constant.items()])} of "
+                f"observations after the first: constant in a task (or nearly so), different between {len(updates)} "
+                "tasks; it tells the task, or a part of it"
+            )
+            return TaskCheck(_LATER, "warn", value, _HINT)
+        names, infos = self._infos(updates)
+        in_infos = [f"{name} ({names[entry]!r})" for name, entry in _shown_in_rows(infos, table).items()]
         if in_infos:
             hint = "no learner here sees it; leave it out if a policy of yours does"
             return TaskCheck(_LATER, "warn", f"the info of reset shows {_listed(in_infos)}", hint)
-        if not has_numbers:
+        if numbers is None:
             value = "no entry of observations is constant in a task and another one in others"
-            value = "not looked at, only first observations" if seen.later is None else value
+            value = "not looked at, only first observations" if later is None else value
             return TaskCheck(_LATER, "ok", f"{value}; tasks are not of the same numbers")
-        if seen.late is None:
+        value = "no entry of observations, or of the infos of a reset, is a number of the task"
+        if late is None:
             value = "no info of a reset is a number of the task; of observations, only first were looked at"
-            return TaskCheck(_LATER, "ok", value)
-        return TaskCheck(_LATER, "ok", "no entry of observations, or of the infos of a reset, is a number of the task")
+        return TaskCheck(_LATER, "ok", value)
 
-    def _shown_by_constants(self, kinds: Mapping[int, int], num_tasks: int) -> TaskCheck:
-        """The finding about entries, each with its number of different values."""
-        entries = [f"{self._entry(entry)} ({count} values)" for entry, count in kinds.items()]
-        are, differ, they = ("are", "differ", "they tell") if len(entries) > 1 else ("is", "differs", "it tells")
-        value = (
-            f"{_listed(entries)} of observations after the first {are} constant in a task (or nearly so), and {differ} "
-            f"between {num_tasks} tasks: {they} the task, or a part of it"
-        )
-        return TaskCheck(_LATER, "warn", value, _HINT)
+    def _observed_later(self, updates: Sequence[EnvUpdate]) -> list[list[np.ndarray] | None]:
+        """Observations of each task ``(N, D)``: first ones, all others, and those of the later half of rollouts.
 
-    def _seen_later(self, updates: Sequence[EnvUpdate]) -> _Seen:
-        """A few rollouts in each task, with the same seeds and actions in all tasks."""
+        All tasks have the same seeds and actions. ``None`` where rollouts are too short, or observations no numbers.
+        """
         seeds = [derive_seed("later", self._seed, i) for i in range(_LATER_ROLLOUTS)]
         policy = RandomActions(self._spec.action_space, seeds, min(self._num_steps, _LATER_STEPS))
         per_task = play_tasks(self._family, updates, policy, seeds[0])
+        space = self._spec.observation_space
+        if not space.is_np_flattenable:
+            return [None, None, None]
+        rows = [[flatten_batch(space, one.observations) for one in rollouts] for rollouts in per_task]
+        cuts = [lambda length: (0, 1), lambda length: (1, length), lambda length: (1 + (length - 1) // 2, length)]
+        found: list[list[np.ndarray] | None] = []
+        for cut, fewest in zip(cuts, (1, _FEWEST_ROWS, _FEWEST_ROWS), strict=True):
+            tables = [np.concatenate([part[slice(*cut(len(part)))] for part in task], dtype=float) for task in rows]
+            found.append(tables if min(map(len, tables)) >= fewest else None)
+        return found
 
-        def observed(first: Any, last: Any, fewest: int) -> list[np.ndarray] | None:
-            """Observations from ``first(T)`` to ``last(T)`` of the rollouts, per task."""
-            tables = []
-            for rollouts in per_task:
-                parts = [take_rows(one.observations, slice(first(len(one)), last(len(one)))) for one in rollouts]
-                rows = [flat_rows(self._spec.observation_space, part) for part in parts]
-                tables.append(None if any(part is None for part in rows) else np.concatenate(rows))  # type: ignore[arg-type]
-            return None if any(table is None or len(table) < fewest for table in tables) else tables  # type: ignore[return-value]
-
+    def _infos(self, updates: Sequence[EnvUpdate]) -> tuple[list[str], list[np.ndarray]]:
+        """Names of the numbers that a reset returns as info, and these in each task ``(1, D)``."""
         infos, env = [], None
         with isolated_rng(self._seed):
             for update in updates:
                 env = update(env)
                 infos.append(_numbers_of(env.reset(seed=derive_seed("later", self._seed))[1]))
             close_env(env)
-        return _Seen(
-            observed(lambda _: 0, lambda _: 1, 1),
-            observed(lambda _: 1, lambda length: length + 1, _FEWEST_ROWS),
-            observed(lambda length: 1 + length // 2, lambda length: length + 1, _FEWEST_ROWS),
-            infos,
-        )
+        names = list(infos[0])
+        return names, [np.array([[info.get(name, np.nan) for name in names]]) for info in infos]
 
     # -- rollouts ----------------------------------------------------------------------------------------------------
 
@@ -243,12 +229,11 @@ class Identifiability:
     def reward(self) -> TaskCheck:
         """How large rewards are, and how they differ between tasks."""
         try:
-            per_task = [np.concatenate([one.rewards for one in rollouts]) for rollouts in self._rollouts]
+            rewards = np.concatenate([one.rewards for rollouts in self._rollouts for one in rollouts])
         except InvalidValueError as error:
             if error.what != "reward":
                 raise
             return TaskCheck("reward", "fail", "it is NaN or infinite", "return finite rewards")
-        rewards = np.concatenate(per_task)
         returns = [float(np.mean([one.rewards.sum() for one in rollouts])) for rollouts in self._rollouts]
         spread, nonzero = float(rewards.std()), float(np.mean(rewards != 0))
         value = (
@@ -263,11 +248,11 @@ class Identifiability:
             return TaskCheck("reward", "warn", value, hint, numbers)
         if nonzero < 0.05:
             value += f"; not zero in {nonzero:.1%} of the steps"
-        if size > _LARGE or size < _SMALL:
-            factor = 10.0 ** -round(math.log10(size))
-            hint = f"learners expect rewards around 1: scale them by about {factor:g} (option reward_scale)"
-            return TaskCheck("reward", "warn", value, hint, numbers)
-        return TaskCheck("reward", "ok", value, numbers=numbers)
+        if _SMALL <= size <= _LARGE:
+            return TaskCheck("reward", "ok", value, numbers=numbers)
+        factor = 10.0 ** -round(math.log10(size))
+        hint = f"learners expect rewards around 1: scale them by about {factor:g} (option reward_scale)"
+        return TaskCheck("reward", "warn", value, hint, numbers)
 
     @functools.cached_property
     def _entries(self) -> int:
@@ -282,13 +267,6 @@ class Identifiability:
         return np.concatenate([acted, seen[:-1], one.rewards[:, None], np.diff(seen, axis=0)], axis=1)
 
 
-def _decodable_numbers(first_observation: TaskCheck) -> list[str]:
-    """Numbers of the task that can be decoded from first observations, at least in part."""
-    shares = first_observation.numbers.items()
-    keys = [key for key, share in shares if key.startswith(_R_SQUARED) and share >= _PARTLY_DECODABLE]
-    return [key.removeprefix(_R_SQUARED) for key in keys]
-
-
 def _neighbors_show(numbers: dict[str, float]) -> bool:
     return numbers["nearest_neighbor_accuracy"] >= 0.5 + 0.5 * numbers["chance"]
 
@@ -300,13 +278,6 @@ def _by_neighbors(numbers: dict[str, float]) -> TaskCheck:
         hint = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
         return TaskCheck(_FIRST, "warn", f"tells tasks apart: {guesses}", hint, numbers)
     return TaskCheck(_FIRST, "ok", f"does not tell the task: {guesses}", numbers=numbers)
-
-
-def _varying_columns(points: np.ndarray) -> np.ndarray:
-    """Entries that differ most between tasks, of points ``(K, R, D)``."""
-    between = points.mean(axis=1).std(axis=0)
-    varying = np.flatnonzero(np.ptp(points, axis=(0, 1)))
-    return np.sort(varying[np.argsort(-between[varying], kind="stable")[:_MOST_ENTRIES]])
 
 
 def _right_guesses(tables: Sequence[Sequence[np.ndarray]], num_inputs: int) -> np.ndarray:
@@ -334,21 +305,19 @@ def _number_table(tasks: Sequence[Any]) -> dict[str, np.ndarray] | None:
     return varying or None
 
 
-def _constant_in_tasks(seen: _Seen) -> dict[int, int]:
+def _constant_in_tasks(first: Sequence[np.ndarray], later: Sequence[np.ndarray]) -> dict[int, int]:
     """Entry -> number of its values, where it is constant in each task, but not the same in all, nor at the reset.
 
     It may be noisy: what counts is that it moves little in a task, beside how tasks differ.
     """
-    if seen.first is None or seen.later is None:
-        return {}
-    low, high = (np.stack([bound(part, axis=0) for part in seen.later]) for bound in (np.min, np.max))
+    low, high = (np.stack([bound(part, axis=0) for part in later]) for bound in (np.min, np.max))
     if not (np.isfinite(low).all() and np.isfinite(high).all()):
         return {}  # said of first observations, and of the reward
     middle = 0.5 * (low + high)
     moves, rounding = (high - low).max(axis=0), _ROUNDING * np.abs([low, high]).max(axis=(0, 1))
     constant = (moves <= rounding + _NOISE * middle.std(axis=0)) & (np.ptp(middle, axis=0) > 2 * rounding)
     margin = np.maximum(moves, rounding)
-    begun = [np.abs(part - value).max(axis=0) <= margin for part, value in zip(seen.first, middle, strict=True)]
+    begun = [np.abs(part - value).max(axis=0) <= margin for part, value in zip(first, middle, strict=True)]
     entries = np.flatnonzero(constant & ~np.all(begun, axis=0))
     return {int(d): 1 + int((np.diff(np.sort(middle[:, d])) > margin[d]).sum()) for d in entries}
 
@@ -356,7 +325,7 @@ def _constant_in_tasks(seen: _Seen) -> dict[int, int]:
 def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Number of the task -> entry that equals it in all rows of all tasks."""
     shown = {}
-    for name, values in table.items():
+    for name, values in table.items() if rows else ():
         margin = _ROUNDING * np.abs(values).max()
         equal = [(np.abs(part - value) <= margin).all(axis=0) for part, value in zip(rows, values, strict=True)]
         entries = np.flatnonzero(np.all(equal, axis=0))
@@ -365,26 +334,12 @@ def _shown_in_rows(rows: Sequence[np.ndarray], table: Mapping[str, np.ndarray]) 
     return shown
 
 
-def _shown_in_infos(infos: Sequence[Mapping[str, float]], table: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Number of the task -> name of the info that equals it in all tasks."""
-    shown = {}
-    for name, values in table.items():
-        margin = _ROUNDING * np.abs(values).max()
-        for key in infos[0]:
-            found = np.array([info.get(key, np.nan) for info in infos])
-            if (np.abs(found - values) <= margin).all():
-                shown.setdefault(name, key)
-    return shown
-
-
 def _numbers_of(info: Any, name: str = "") -> dict[str, float]:
     """All numbers of an info by name, but those of long arrays."""
+    if isinstance(info, np.ndarray | np.generic):
+        info = info.tolist() if info.size <= _MOST_ENTRIES else None
     if isinstance(info, Mapping):
         parts = [(f"{name}.{key}" if name else str(key), value) for key, value in info.items()]
-    elif isinstance(info, np.ndarray | np.generic) and info.dtype.kind in "biuf" and info.size <= _MOST_ENTRIES:
-        if info.ndim == 0:
-            return {name: float(info)}
-        parts = [(f"{name}[{i}]", value) for i, value in enumerate(info.reshape(-1).tolist())]
     elif isinstance(info, list | tuple) and len(info) <= _MOST_ENTRIES:
         parts = [(f"{name}[{i}]", value) for i, value in enumerate(info)]
     else:

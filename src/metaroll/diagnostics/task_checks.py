@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
-from gymnasium.wrappers import TransformObservation
+import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.data_format import iterate_leaves
+from metaroll.data.space_batches import empty_batch, flatten_batch, same_kind, write_element
 from metaroll.data.step_sequence import StepSequence
 from metaroll.diagnostics.identifiability import Identifiability
-from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
-from metaroll.diagnostics.spaces import different_spaces, loose_type, misfit
+from metaroll.diagnostics.report import TaskCheck, TaskEnvReport, one_line
 from metaroll.diagnostics.trials import RandomActions, close_env, difference, distinct, play, play_tasks
 from metaroll.envs.base.task_family import TaskFamily
 from metaroll.envs.lookup.registry import family_of, get_family
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError
+from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, SlotError
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.leak_guard import check_split
@@ -69,7 +69,11 @@ def check_task_env(
     Raises:
         TypeError, ValueError: ``num_steps`` is no whole number of at least 1, or ``env`` makes no family of tasks.
     """
-    family = _family(env, tasks)
+    if isinstance(env, str) and tasks is None:
+        family = get_family(env)
+    else:
+        env = EnvSource.of(env) if is_env_instance(env) else env
+        family = family_of(env) if tasks is None else TaskFamily.from_env(env, tasks)
     steps = (
         min(family.horizon or _MOST_STEPS, _MOST_STEPS) if num_steps is None else check_whole("num_steps", num_steps)
     )
@@ -103,14 +107,6 @@ def tasks_do_not_differ(family: TaskFamily, seed: int = 0) -> str | None:
     )
 
 
-def _family(env: Any, tasks: Any) -> TaskFamily:
-    if isinstance(env, str) and tasks is None:
-        return get_family(env)
-    if is_env_instance(env):
-        env = EnvSource.of(env)
-    return family_of(env) if tasks is None else TaskFamily.from_env(env, tasks)
-
-
 class _SetAfterReset(gymnasium.Wrapper):
     """Sets the task after each reset, where it takes effect even if a reset forgets it."""
 
@@ -122,6 +118,26 @@ class _SetAfterReset(gymnasium.Wrapper):
         result = self.env.reset(seed=seed, options=options)
         self.env = self._update(self.env)
         return result
+
+
+class _Watched(gymnasium.ObservationWrapper):
+    """Looks at each observation as the environment gives it; one that its space has no room for is an error."""
+
+    loose = ""
+    """Where numbers are of a type that loses something in that of the space."""
+
+    def observation(self, observation: Any) -> Any:
+        batch = empty_batch(self.observation_space, 1)
+        write_element(self.observation_space, batch, 0, observation)
+        flatten_batch(self.observation_space, batch)  # refuses choices that there are not
+        given = dict(iterate_leaves(observation))
+        for path, leaf in iterate_leaves(batch):
+            if path in given and not leaf.dtype.hasobject and not self.loose:
+                found = np.asarray(given[path]).dtype
+                name = "observation" + "".join(f"[{key!r}]" for key in path)
+                fits = np.can_cast(found, leaf.dtype)
+                self.loose = "" if fits else f"{name} is of {found}, its space says {leaf.dtype}"
+        return observation
 
 
 class _Checks:
@@ -153,29 +169,67 @@ class _Checks:
             if any(found.status == "fail" and found.name in ("environment", "tasks") for found in checks):
                 checks.append(TaskCheck(name, "skip", "not looked at, since the above failed"))
             else:
-                checks.append(_without_echo(_guarded(name, check), checks))
+                found = _guarded(name, check)
+                said = [c.name for c in checks if found.status == c.status == "fail" and found.value == c.value]
+                echo = TaskCheck(name, "skip", f"fails as {said[0]!r} does") if said else None
+                checks.append(echo or found)
         return TaskEnvReport(self.family.name, tuple(checks))
 
     def environment(self) -> TaskCheck:
-        spec = self._spec
-        different = different_spaces(self._specs_of_tasks())
-        if different is not None:
+        name, horizon, hints = "environment", self.family.horizon, []
+        if different := self._different_spaces():
             hint = "give all tasks the same spaces, by zeros for what some have not, say; or make a family of each kind"
-            return TaskCheck("environment", "fail", different, hint)
-        found = self._observations_that_do_not_fit()
-        if found is not None and found.status == "fail":
-            return found
-        horizon = self.family.horizon
-        length = f"episodes of {_steps(horizon)}" if horizon else "no time limit"
-        value = f"observations {_kind(spec.observation_space)}, actions {_kind(spec.action_space)}, {length}"
-        hints = [] if found is None else [f"{found.value}: {found.hint}"]
+            return TaskCheck(name, "fail", different, hint)
+        if loose := self._loose_type():
+            hints.append(f"{loose}: return np.asarray(observation, dtype=self.observation_space.dtype)")
         if not horizon:
             hints.append("episodes may last for ever: give the family a horizon, or the environment a time limit")
-        return TaskCheck("environment", "warn" if hints else "ok", value, "; ".join(hints))
+        length = f"episodes of {_steps(horizon)}" if horizon else "no time limit"
+        kinds = [_kind(space) for space in (self._spec.observation_space, self._spec.action_space)]
+        value = f"observations {kinds[0]}, actions {kinds[1]}, {length}"
+        return TaskCheck(name, "warn" if hints else "ok", value, "; ".join(hints))
+
+    def _different_spaces(self) -> str:
+        """Which of the tasks that are environments of their own have other spaces than the first; empty: none."""
+        first: tuple[Any, EnvSpec] | None = None
+        for update in (self.family.tasks.updates or [])[:_MOST_SPECS]:
+            if not isinstance(update, NewEnvUpdate):
+                break
+            spec = self._spec_of(update)
+            first = first or (update.task, spec)
+            pairs = {
+                "observation": (first[1].observation_space, spec.observation_space),
+                "action": (first[1].action_space, spec.action_space),
+            }
+            for kind, (left, right) in pairs.items():
+                if not same_kind(left, right):
+                    return f"tasks have different {kind} spaces: {first[0]!r} has {left}, {update.task!r} has {right}"
+        return ""
+
+    def _loose_type(self) -> str:
+        """Where a rollout loses something of what is observed; an error if it cannot hold observations at all."""
+        try:
+            (update, *_), _ = self.family.split(1, 0, self.seed)
+        except Exception:
+            return ""  # reported of the tasks
+        policy = RandomActions(self._spec.action_space, [self._trial_seed], min(self.num_steps, _FITTED_STEPS))
+        with isolated_rng(self.seed):
+            env = update(None)
+            watched = _Watched(env) if isinstance(env, gymnasium.Env) else None
+            try:
+                play(watched or env, policy, self._trial_seed)
+            except Exception:
+                self.alone(update)  # in the words of training, without a wrapper around the environment
+                raise
+            finally:
+                close_env(env)
+        return watched.loose if watched else ""
 
     def tasks(self) -> TaskCheck:
         train, test = self.family.split(seed=self.seed)
-        self.updates += train if self.family.same_tasks else _interleaved(train, test)
+        self.updates += train
+        for i, update in enumerate(() if self.family.same_tasks else test):
+            self.updates.insert(5 * i + 4, update)  # a held-out one after every four
         again = [update.task for tasks in self.family.split(seed=self.seed) for update in tasks]
         if list(map(task_key, again)) != [task_key(update.task) for update in [*train, *test]]:
             hint = "let sample_tasks(num_tasks, generator) draw from the generator that it is given"
@@ -297,8 +351,11 @@ class _Checks:
 
     @functools.cached_property
     def _spec(self) -> EnvSpec:
+        return self._spec_of(self.family.env_constructor)
+
+    def _spec_of(self, make: Callable[[], Any]) -> EnvSpec:
         with isolated_rng(self.seed):
-            env = self.family.env_constructor()
+            env = make()
             spec = EnvSpec.from_env(env)
             close_env(env)
         return spec
@@ -324,92 +381,24 @@ class _Checks:
                     close_env(env)
         return max(1, distinct(rollouts))
 
-    def _specs_of_tasks(self) -> dict[Any, EnvSpec]:
-        """Specs of tasks that are environments of their own."""
-        specs: dict[Any, EnvSpec] = {}
-        for update in (self.family.tasks.updates or [])[:_MOST_SPECS]:
-            if not isinstance(update, NewEnvUpdate):
-                break
-            with isolated_rng(self.seed):
-                env = update(None)
-                specs[update.task] = EnvSpec.from_env(env)
-                close_env(env)
-        return specs
-
-    def _observations_that_do_not_fit(self) -> TaskCheck | None:
-        """A finding about the observations of one rollout, in a task where that can be drawn."""
-        try:
-            (update, *_), _ = self.family.split(1, 0, self.seed)
-        except Exception:
-            return None  # reported of the tasks
-        space = self._spec.observation_space
-        policy = RandomActions(self._spec.action_space, [self._trial_seed], min(self.num_steps, _FITTED_STEPS))
-        observations: list[Any] = []
-
-        def note(observation: Any) -> Any:
-            observations.append(copy.deepcopy(observation))
-            return observation
-
-        failure: Exception | None = None
-        with isolated_rng(self.seed):
-            env = update(None)
-            try:
-                watched = (
-                    TransformObservation(env, note, env.observation_space) if isinstance(env, gymnasium.Env) else env
-                )
-                play(watched, policy, self._trial_seed)
-            except Exception as error:
-                failure = error
-            finally:
-                close_env(env)
-        loose = None
-        for step, observation in enumerate(observations):
-            wrong = misfit(space, observation)
-            if wrong is not None:
-                where = "at the reset" if step == 0 else f"after step {step}"
-                hint = "let observation_space say what reset and step return"
-                return TaskCheck("environment", "fail", f"{wrong} ({where})", hint)
-            loose = loose or loose_type(space, observation)
-        if failure is not None:
-            self.alone(update)  # in the words of training, without a wrapper around the environment
-            raise failure
-        hint = "return np.asarray(observation, dtype=self.observation_space.dtype)"
-        return None if loose is None else TaskCheck("environment", "warn", loose, hint)
-
-
-def _without_echo(found: TaskCheck, before: Sequence[TaskCheck]) -> TaskCheck:
-    """The finding; one that says what an earlier one has said only names that."""
-    same = next(
-        (check for check in before if found.status == check.status == "fail" and check.value == found.value), None
-    )
-    return found if same is None else TaskCheck(found.name, "skip", f"fails as {same.name!r} does")
-
 
 def _guarded(name: str, check: Callable[[], TaskCheck]) -> TaskCheck:
     """What ``check`` finds; an exception in it is a finding, too."""
     try:
         return check()
-    except Exception as error:
-        if isinstance(error, InvalidValueError) and error.what == "reward":
+    except InvalidValueError as error:
+        if error.what == "reward":
             return TaskCheck(name, "skip", "rollouts have NaN or infinite rewards; see reward")
-        if isinstance(error, InvalidValueError):
-            return TaskCheck(name, "fail", f"{error.what} is NaN or infinite", "return finite observations")
-        if isinstance(error, RolloutError) and error.__cause__ is not None:
-            error = error.__cause__
-        message = " ".join(str(error).split())
-        text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        return TaskCheck(name, "fail", text if len(text) <= 400 else f"{text[:397]}...", "the message says why")
-
-
-def _interleaved(train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> list[EnvUpdate]:
-    """Training tasks, with a held-out one after every four of them."""
-    mixed: list[EnvUpdate] = []
-    rest = list(test)
-    for position, update in enumerate(train):
-        mixed.append(update)
-        if position % 4 == 3 and rest:
-            mixed.append(rest.pop(0))
-    return mixed + rest
+        return TaskCheck(name, "fail", f"{error.what} is NaN or infinite", "return finite observations")
+    except Exception as error:
+        cause, where = error, ""
+        while isinstance(cause, RolloutError | SlotError) and cause.__cause__ is not None:
+            if isinstance(cause, RolloutError):
+                where = "at the reset" if cause.step < 0 else f"after step {cause.step + 1}"
+            cause = cause.__cause__
+        if where and str(cause).startswith("observation"):
+            return TaskCheck(name, "fail", f"{cause} ({where})", "let observation_space say what reset and step return")
+        return TaskCheck(name, "fail", one_line(cause), "the message says why")
 
 
 def _kind(space: gymnasium.Space) -> str:

@@ -13,7 +13,7 @@ from metaroll.data.compare import trees_equal
 from metaroll.data.space_batches import action_row, flat_actions, flatten_batch, stack_elements, take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.policies.parameter_free import ParameterFreePolicy
+from metaroll.policies.parameters import ParameterFreePolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import SamplerPool

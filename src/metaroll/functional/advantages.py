@@ -9,7 +9,7 @@ import torch
 
 from metaroll.checks import check_unit_interval
 from metaroll.errors import ShapeError
-from metaroll.functional.arrays import Array, to_flags, to_numpy
+from metaroll.functional.arrays import Array, like, to_flags, to_numpy
 from metaroll.functional.kernels import compiled
 from metaroll.functional.returns import check_bounds, reverse_scan, scan_in_place, segment_bounds
 
@@ -78,7 +78,7 @@ def gae(
             if bounds is not None:
                 raise ValueError("bounds belongs to rewards of shape (T,); give lengths for rollouts in rows (N, T)")
             advantages = _dense(r_t, v_t, flags, _lengths(lengths, r_t.shape), final_values, discount, gae_lambda)
-    return _as_input_kind(advantages, rewards, values)
+    return like(advantages, rewards, values)
 
 
 def _ragged(
@@ -187,14 +187,3 @@ def _lengths(lengths: Any, shape: tuple[int, ...]) -> np.ndarray:
     if array.shape != shape[:1] or array.dtype.kind not in "iu" or array.min() < 1 or array.max() > shape[1]:
         raise ValueError(f"lengths must be {shape[0]} integers from 1 to {shape[1]}, got {lengths!r}")
     return array.astype(np.int64, copy=False)
-
-
-def _as_input_kind(result: np.ndarray, rewards: Any, values: Any) -> Array:
-    if isinstance(rewards, torch.Tensor):
-        other = values.dtype if isinstance(values, torch.Tensor) else rewards.dtype
-        dtype = torch.promote_types(rewards.dtype, other)
-        dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
-        return torch.from_numpy(np.ascontiguousarray(result)).to(dtype=dtype, device=rewards.device)
-    value_type = np.float64 if isinstance(values, torch.Tensor) else np.asarray(values).dtype
-    dtype = np.result_type(np.asarray(rewards).dtype, value_type)
-    return np.ascontiguousarray(result).astype(dtype if dtype.kind == "f" else np.float64, copy=False)

@@ -13,7 +13,7 @@ Array = np.ndarray | torch.Tensor
 
 
 def to_numpy(name: str, data: Any) -> np.ndarray:
-    """Real numbers as an array of the same shape; tensors from any device, without their gradient.
+    """Real numbers as an array of the same shape ``(...)``; tensors from any device, without their gradient.
 
     bfloat16, which NumPy has not, becomes float32.
 
@@ -30,7 +30,7 @@ def to_numpy(name: str, data: Any) -> np.ndarray:
 
 
 def to_flags(name: str, data: Any) -> np.ndarray:
-    """Booleans of the same shape; numbers count where all are 0 or 1.
+    """Booleans of the same shape ``(...)``; numbers count where all are 0 or 1.
 
     Raises:
         TypeError: They are neither booleans nor numbers.
@@ -46,11 +46,21 @@ def to_flags(name: str, data: Any) -> np.ndarray:
     return flags
 
 
-def like(result: np.ndarray, data: Any) -> Array:
-    """``result`` in the floating dtype of ``data`` (for integers the default one), as a tensor if ``data`` is one."""
+def like(result: np.ndarray, data: Any, *others: Any) -> Array:
+    """``result`` in the floating dtype of ``data`` (for integers the default one), as a tensor if ``data`` is one.
+
+    Args:
+        result: Numbers of any shape ``(...)``.
+        data: What they were computed from: array, tensor, list or number.
+        others: More of it; the dtype is then the one that holds all of them.
+    """
     if isinstance(data, torch.Tensor):
-        dtype = data.dtype if data.dtype.is_floating_point else torch.get_default_dtype()
+        dtype = data.dtype
+        for other in others:
+            dtype = torch.promote_types(dtype, other.dtype) if isinstance(other, torch.Tensor) else dtype
+        dtype = dtype if dtype.is_floating_point else torch.get_default_dtype()
         # copy=None and order="C", not ascontiguousarray: that would give a single number an axis.
         return torch.from_numpy(np.array(result, order="C", copy=None)).to(dtype=dtype, device=data.device)
-    dtype = np.asarray(data).dtype
-    return result.astype(dtype if dtype.kind == "f" else np.float64, copy=False)
+    known = [np.float64 if isinstance(x, torch.Tensor) else np.asarray(x).dtype for x in (data, *others)]
+    dtype = np.result_type(*known)
+    return np.array(result, dtype=dtype if dtype.kind == "f" else np.float64, order="C", copy=None)

@@ -49,7 +49,7 @@ def bootstrap_ci(
     studentized: bool = False,
     seed: Generator = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A statistic of the data, and its bootstrap confidence interval (specs/sampling.md 1).
+    """A statistic of the data, and its bootstrap confidence interval.
 
     The basic interval (also called empirical, or reverse percentile): with ``q`` the quantiles of ``stat* - stat`` over
     the resamples, it is ``[stat - q_{1-a}, stat - q_a]``. Studentized (bootstrap-t), with ``q`` those of

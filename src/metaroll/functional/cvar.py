@@ -37,7 +37,8 @@ def check_epsilon(epsilon: Any) -> float:
 def cvar_count(n: int, epsilon: float) -> int:
     """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1.
 
-    specs/sampling.md 2.1.
+    Raises:
+        ValueError: ``n`` is below 1, or ``epsilon`` not in (0, 1].
     """
     return max(1, math.ceil(check_whole("n", n) * check_epsilon(epsilon) - _TOLERANCE))
 
@@ -45,8 +46,11 @@ def cvar_count(n: int, epsilon: float) -> int:
 def least_count(min_count: int, epsilon: float) -> int:
     """How many returns to sample, so that their worst share ``epsilon`` holds at least ``min_count``.
 
-    ``ceil(min_count / epsilon)`` (specs/sampling.md 2.2). With fewer, ``min_count`` may be kept as well (of 11 the
+    ``ceil(min_count / epsilon)``. With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).
+
+    Raises:
+        ValueError: ``min_count`` is below 1, or ``epsilon`` not in (0, 1].
     """
     number = math.ceil(check_whole("min_count", min_count) / check_epsilon(epsilon) - _TOLERANCE)
     while cvar_count(number, epsilon) < min_count:
@@ -72,16 +76,25 @@ def worst_indices(returns: Any, epsilon: float) -> np.ndarray:
 
 
 def conditional_value_at_risk(returns: Any, epsilon: float) -> float:
-    """Mean of the worst share ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all."""
+    """Mean of the worst share ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all.
+
+    Raises:
+        ShapeError: ``returns`` have another shape, or there are none.
+        ValueError: A return is NaN.
+    """
     return float(_checked(returns)[worst_indices(returns, epsilon)].mean())
 
 
 def full_set_metrics(returns: Any, lengths: Any) -> dict[str, float]:
-    """Metrics of all sampled rollouts, for logs of a learner that keeps the worst only (specs/sampling.md 2.2).
+    """Metrics of all sampled rollouts, for logs of a learner that keeps the worst only.
 
     Args:
         returns: Undiscounted returns, shape ``(N,)``.
         lengths: Numbers of steps, shape ``(N,)``.
+
+    Raises:
+        ShapeError: ``returns`` have another shape, or there are none.
+        ValueError: A return is NaN.
     """
     numbers = _checked(returns)
     return {

@@ -29,7 +29,7 @@ def sample_from_hyper_sphere_surface(
     num_samples: int | None = None,
     generator: np.random.Generator | int | Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Points that lie uniformly on the unit sphere (specs/sampling.md 4).
+    """Points that lie uniformly on the unit sphere.
 
     Args:
         num_dim: Number of dimensions d of the space around the sphere, at least 1.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from metaroll.errors import ShapeError
-
-__all__ = ["BLOCK", "block_linear", "block_rows", "matmul_rows"]
+__all__ = ["BLOCK", "block_rows", "matmul_rows"]
 
 BLOCK = 8
 """Rows per matrix product. BLAS picks another kernel for other heights, and rounds differently."""
@@ -52,26 +50,3 @@ def matmul_rows(x: np.ndarray, weight_t: np.ndarray) -> np.ndarray:
         columns = slice(k * num_out // num_chunks, (k + 1) * num_out // num_chunks)
         np.matmul(x, weight_t[..., columns], out=out[..., columns])
     return out
-
-
-def block_linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None, block: int = BLOCK) -> np.ndarray:
-    """Affine map ``y_n = W x_n + b`` of rows, shape ``(N, out)``; every row's bits are independent of the other rows.
-
-    Args:
-        x: Rows, shape ``(N, in)``.
-        weight: ``(out, in)``, or stacked ``(N, out, in)``: another matrix for each row.
-        bias: ``(out,)``, or stacked ``(N, out)``.
-        block: Rows per matrix product of the shared form; N is padded inside.
-
-    Note:
-        The shared and the stacked form differ in the last bits.
-    """
-    if x.ndim != 2 or weight.ndim not in (2, 3) or weight.shape[-1] != x.shape[1]:
-        raise ShapeError(f"x must be (N, in) and weight (out, in) or (N, out, in), got {x.shape} and {weight.shape}")
-    if weight.ndim == 3:
-        if len(weight) != len(x):
-            raise ShapeError(f"stacked weight must have one matrix per row of x ({len(x)}), got shape {weight.shape}")
-        y = matmul_rows(np.ascontiguousarray(x)[:, None], weight.swapaxes(1, 2))[:, 0]
-    else:
-        y = matmul_rows(block_rows(x, block), weight.T).reshape(-1, len(weight))[: len(x)]
-    return y if bias is None else np.add(y, bias, out=y)

@@ -25,7 +25,7 @@ Generator = np.random.Generator | int | Sequence[int] | None
 
 
 def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Generator = None) -> Iterator[list[int]]:
-    """Positions of all samples in random order, batch by batch (specs/sampling.md 5).
+    """Positions of all samples in random order, batch by batch.
 
     Args:
         batch_size: Number of positions in each batch; the last one may hold fewer.
@@ -34,6 +34,10 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
 
     Returns:
         Iterator of lists, e.g. ``[0, 3], [2, 1], [4]`` for 2 of 5.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
     order = as_generator(generator).permutation(total).tolist()
@@ -43,7 +47,7 @@ def gen_shuffled_batch_idcs(batch_size: int, data_size: int, *, generator: Gener
 def gen_ordered_batch_idcs(
     batch_size: int, data_size: int, sorted: bool = True, *, generator: Generator = None
 ) -> Iterator[list[int]]:
-    """Positions of all samples in batches of neighbors (specs/sampling.md 5).
+    """Positions of all samples in batches of neighbors.
 
     Args:
         batch_size: Number of positions in each batch; the last stretch of the data may be shorter.
@@ -53,6 +57,10 @@ def gen_ordered_batch_idcs(
 
     Returns:
         Iterator of lists: ``[0, 1], [2, 3], [4]`` for 2 of 5, and e.g. ``[2, 3], [0, 1], [4]`` if not ``sorted``.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     size, total = check_whole("batch_size", batch_size), check_whole("data_size", data_size, low=0)
     starts = np.arange(0, total, size)
@@ -62,7 +70,7 @@ def gen_ordered_batch_idcs(
 
 
 def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[Any]]:
-    """The samples in their order, cut into lists (specs/sampling.md 5).
+    """The samples in their order, cut into lists.
 
     Args:
         inp: Samples; taken from as batches are asked for, so it may be endless.
@@ -70,6 +78,10 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
 
     Returns:
         Iterator of lists.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     size = check_whole("batch_size", batch_size)
     samples = iter(inp)
@@ -77,7 +89,7 @@ def gen_ordered_batches(inp: Iterable[Any], batch_size: int) -> Iterator[list[An
 
 
 def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: Generator = None) -> list[list[Any]]:
-    """The samples cut into lists of neighbors, these in random order (specs/sampling.md 5).
+    """The samples cut into lists of neighbors, these in random order.
 
     Args:
         inp: Samples.
@@ -86,6 +98,10 @@ def shuffled_ordered_batches(inp: Iterable[Any], batch_size: int, *, generator: 
 
     Returns:
         List of lists.
+
+    Raises:
+        TypeError: A number is no integer.
+        ValueError: ``batch_size`` is below 1.
     """
     batches = list(gen_ordered_batches(inp, batch_size))
     return [batches[i] for i in as_generator(generator).permutation(len(batches)).tolist()]

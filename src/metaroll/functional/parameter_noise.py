@@ -1,4 +1,4 @@
-"""Sets of policy parameters around a mean, and how far they reach (for hill climbing, specs/sampling.md 18.1)."""
+"""Sets of policy parameters around a mean, and how far they reach (for hill climbing)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ NOISES = ("normal", "sphere")
 
 
 def default_population(num_params: int) -> int:
-    """``4 + int(3 ln P)``, the usual size of a population in P dimensions."""
+    """``4 + int(3 ln P)``, the usual size of a population in P dimensions.
+
+    Raises:
+        ValueError: ``num_params`` is below 1.
+    """
     return 4 + int(3.0 * math.log(check_whole("num_params", num_params)))
 
 
@@ -40,6 +44,10 @@ def noisy_sets(
         noise: ``"normal"``: independent normal noise on each parameter. ``"sphere"``: uniform on the surface of a
             hypersphere around the mean.
         generator: Source of randomness; ``None`` means fresh entropy.
+
+    Raises:
+        ShapeError: ``mean`` has another shape.
+        UnknownNameError: There is no such noise.
     """
     center = np.asarray(mean, dtype=np.float64)
     if center.ndim != 1 or not center.size:
@@ -66,7 +74,7 @@ def adapted_spread(
         bounds: Least and most spread. Normal noise stays within them; a radius that leaves them begins anew with
             ``initial``.
         noise: See ``noisy_sets``.
-        initial: RandomizationRange of the beginning.
+        initial: Spread of the beginning.
     """
     changed = spread / factor**2 if improved else spread * factor
     low, high = bounds

@@ -31,6 +31,11 @@ def interquartile_mean(scores: Any) -> float:
     """Mean of the middle half of all ``scores``, of any shape: a quarter is left out at either end.
 
     Of n scores, ``n // 4`` are left out at either end, as by ``scipy.stats.trim_mean(scores, 0.25, axis=None)``.
+
+    Raises:
+        ShapeError: There is no score.
+        TypeError: They are no numbers.
+        ValueError: One is not finite.
     """
     flat = _finite("scores", scores).reshape(1, -1)
     if not flat.size:
@@ -58,6 +63,11 @@ def interval_of_iqm(
 
     Returns:
         Bounds; NaN for a single run.
+
+    Raises:
+        ShapeError: ``scores`` have another shape.
+        TypeError: They are no numbers.
+        ValueError: One is not finite, or ``confidence`` not in (0, 1).
     """
     runs = _runs("scores", scores)
     tail, num_reps = (1.0 - check_fraction("confidence", confidence)) / 2.0, check_whole("num_reps", num_reps)
@@ -75,6 +85,11 @@ def probability_of_improvement(x: Any, y: Any) -> float:
     Args:
         x: Scores of X, one row per run, one column per task, shape ``(N_x, M)``; ``(N_x,)`` is a single task.
         y: Scores of Y in the same tasks, shape ``(N_y, M)`` or ``(N_y,)``.
+
+    Raises:
+        ShapeError: ``x`` and ``y`` have different tasks.
+        TypeError: They are no numbers.
+        ValueError: One is not finite.
     """
     runs_x, runs_y = _pair(x, y)
     return float(_improvement(runs_x[None], runs_y[None])[0])
@@ -92,6 +107,11 @@ def interval_of_improvement(
     """Stratified bootstrap interval of ``probability_of_improvement``: runs of X and of Y are drawn anew in each task.
 
     Arguments as of ``interval_of_iqm``; NaN where X or Y has a single run.
+
+    Raises:
+        ShapeError: ``x`` and ``y`` have different tasks.
+        TypeError: They are no numbers.
+        ValueError: One is not finite, or ``confidence`` not in (0, 1).
     """
     runs_x, runs_y = _pair(x, y)
     tail, num_reps = (1.0 - check_fraction("confidence", confidence)) / 2.0, check_whole("num_reps", num_reps)
@@ -118,6 +138,10 @@ def wilson_interval(successes: Any, trials: Any, *, confidence: float = 0.95) ->
 
     Returns:
         Lower and upper bounds: two numbers, or two arrays.
+
+    Raises:
+        TypeError: They are no numbers.
+        ValueError: They are no whole numbers, there are more successes than trials, or ``confidence`` is not in (0, 1).
     """
     k, n = np.broadcast_arrays(_finite("successes", successes), _finite("trials", trials))
     wrong = (k < 0) | (k > n) | (k != np.round(k)) | (n != np.round(n))

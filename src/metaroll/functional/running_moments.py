@@ -34,7 +34,11 @@ class Moments(NamedTuple):
 
     @classmethod
     def from_dict(cls, tree: Any, width: int) -> Moments:
-        """What ``to_dict`` gave, of rows of ``width`` entries."""
+        """What ``to_dict`` gave, of rows of ``width`` entries.
+
+        Raises:
+            ShapeError: They are of another width.
+        """
         mean, squares = (np.array(tree[name], dtype=np.float64) for name in ("mean", "squares"))
         if mean.shape != (width,) or squares.shape != (width,):
             raise ShapeError(f"moments must have shape ({width},), got {mean.shape} and {squares.shape}")

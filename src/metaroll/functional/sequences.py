@@ -32,7 +32,7 @@ Rule = Callable[[np.ndarray, int, np.ndarray], Any]
 
 
 def sequence(x_init: Start, iterations: int, iterator_function: Rule, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """Last element, and all elements, of the sequence that ``iterator_function`` makes (specs/sampling.md 6).
+    """Last element, and all elements, of the sequence that ``iterator_function`` makes.
 
     Args:
         x_init: First element: a number, or shape ``(d,)`` for d sequences side by side.
@@ -55,7 +55,7 @@ def sequence(x_init: Start, iterations: int, iterator_function: Rule, dtype: typ
 
 
 def sequence_const(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = x_0``: 2, 2, 2, 2, 2 (specs/sampling.md 6).
+    """``x_i = x_0``: 2, 2, 2, 2, 2.
 
     Args:
         x_init: First element, a number or shape ``(d,)``.
@@ -73,41 +73,32 @@ def sequence_const(x_init: Start, iter: int, dtype: type = int) -> tuple[Element
 
 
 def sequence_plus_one(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = x_0 + i``: 2, 3, 4, 5, 6; otherwise as ``sequence_const`` (specs/sampling.md 6)."""
+    """``x_i = x_0 + i``: 2, 3, 4, 5, 6; otherwise as ``sequence_const``."""
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_0 + i, dtype)
 
 
 def sequence_add_init(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = x_0 (i + 1)``: 2, 4, 6, 8, 10; otherwise as ``sequence_const`` (specs/sampling.md 6)."""
+    """``x_i = x_0 (i + 1)``: 2, 4, 6, 8, 10; otherwise as ``sequence_const``."""
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_0 * (i + 1), dtype)
 
 
 def sequence_rec_double(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = 2 x_{i-1}``: 2, 4, 8, 16, 32; otherwise as ``sequence_const`` (specs/sampling.md 6)."""
+    """``x_i = 2 x_{i-1}``: 2, 4, 8, 16, 32; otherwise as ``sequence_const``."""
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_seq[i - 1] * 2.0, dtype)
 
 
 def sequence_sqrt(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = x_0 sqrt(i + 1)``: 2, 2.83, 3.46, 4, 4.47; otherwise as ``sequence_const``.
-
-    specs/sampling.md 6.
-    """
+    """``x_i = x_0 sqrt(i + 1)``: 2, 2.83, 3.46, 4, 4.47; otherwise as ``sequence_const``."""
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_0 * math.sqrt(i + 1), dtype)
 
 
 def sequence_rec_sqrt(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = x_{i-1} sqrt(i + 1)``: 2, 2.83, 4.90, 9.80, 21.91; otherwise as ``sequence_const``.
-
-    specs/sampling.md 6.
-    """
+    """``x_i = x_{i-1} sqrt(i + 1)``: 2, 2.83, 4.90, 9.80, 21.91; otherwise as ``sequence_const``."""
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_seq[i - 1] * math.sqrt(i + 1), dtype)
 
 
 def sequence_nlog2(x_init: Start, iter: int, dtype: type = int) -> tuple[Element, np.ndarray]:
-    """``x_i = x_0 i log2(i + 2)`` after ``x_0``: 2, 3.17, 8, 13.93, 20.68; otherwise as ``sequence_const``.
-
-    specs/sampling.md 6.
-    """
+    """``x_i = x_0 i log2(i + 2)`` after ``x_0``: 2, 3.17, 8, 13.93, 20.68; otherwise as ``sequence_const``."""
     return _numbered(x_init, iter, lambda x_seq, i, x_0: x_0 * i * math.log2(i + 2), dtype)
 
 

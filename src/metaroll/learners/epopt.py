@@ -1,4 +1,4 @@
-"""EPOpt: learns from the worst rollouts of a randomized ensemble (specs/sampling.md 18.2)."""
+"""EPOpt: learns from the worst rollouts of a randomized ensemble."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["EPOpt"]
 class EPOpt(RLAlgorithm):
     """Maximizes the mean of the worst share of returns, their conditional value at risk, with PPO.
 
-    Rajeswaran et al. 2017, arXiv:1610.01283; specs/sampling.md 18.2. Every epoch collects ``rollouts_per_epoch``
+    Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch``
     rollouts, each under constants of its own: from the ``task_sampler`` of the learner (a ``DomainRandomizer``, say),
     or from an environment that draws them itself (``DomainRandWrapperLive``). The learner is updated with the worst
     of them, as ``CVaRSampler`` selects them. In the first epochs it is with all of them, since the worst rollouts of a

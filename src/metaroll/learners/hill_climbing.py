@@ -1,4 +1,4 @@
-"""Hill climbing in the space of policy parameters (specs/sampling.md 18.1)."""
+"""Hill climbing in the space of policy parameters."""
 
 from __future__ import annotations
 

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.functional.adam import FlatAdam, clip_norm
 from metaroll.functional.mlp_gradients import (
     HIDDEN_ACTIVATIONS,
+    FlatAdam,
     Layer,
+    clip_norm,
     count_weights,
     layer_views,
     mlp_backward,

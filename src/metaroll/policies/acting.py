@@ -164,7 +164,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         deterministic: bool = False,
         generator: np.random.Generator | None = None,
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Actions and infos for observations ``(N, obs_dim)``."""
+        """Actions and infos for observations ``(N, obs_dim)``.
+
+        Raises:
+            TypeError: The policy remembers: call ``act``.
+        """
         if self.info.recurrent:
             raise TypeError(f"{type(self).__name__} remembers: call act, which takes and returns its state")
         obs = np.asarray(observations).reshape(len(observations), -1)
@@ -253,6 +257,10 @@ def per_row(values: np.ndarray, num_rows: int) -> np.ndarray:
 
 
 def check_box(env_spec: EnvSpec, policy: str) -> None:
-    """Raise unless actions are a Box."""
+    """Raise unless actions are a Box.
+
+    Raises:
+        TypeError: They are something else.
+    """
     if not isinstance(env_spec.action_space, gymnasium.spaces.Box):
         raise TypeError(f"{policy} needs a Box action space, got {env_spec.action_space}; see CategoricalMLPPolicy")

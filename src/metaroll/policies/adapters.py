@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from typing import Any
 
 import gymnasium
@@ -14,13 +13,12 @@ import torch
 from torch import nn
 
 from metaroll.data.data_format import map_leaves
-from metaroll.data.space_batches import action_row, check_elements, element_at, flat_actions
-from metaroll.policies.parameter_free import ParameterFreePolicy
-from metaroll.policies.parameters import ParameterLayout
+from metaroll.data.space_batches import action_row, check_elements, flat_actions, take_rows
+from metaroll.policies.parameters import ParameterFreePolicy, ParameterLayout
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
-__all__ = ["INFO_ROWS", "DuckTypedPolicy", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
+__all__ = ["INFO_ROWS", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
 
 INFO_ROWS = "rows"
 """Name of the infos of a foreign policy: an object array of dicts."""
@@ -30,80 +28,24 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     """``policy`` as ``types.Policy``: itself if it is one, else wrapped in one. Nothing else asks what objects can do.
 
     Args:
-        policy: A ``Policy``; an object that has ``noise_dim``, ``noise_kind``, ``width_independent``,
-            ``initial_state``, ``act`` and ``acting_parameters`` without being one; an object with
-            ``get_action(obs) -> (action, infos)``; a torch module or callable ``obs -> action``.
+        policy: A ``Policy``; an object with ``get_action(obs) -> (action, infos)``; a torch module or callable
+            ``obs -> action``.
         env_spec: Spaces of the environment.
+
+    Raises:
+        TypeError: It is none of these.
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an instance, got the class {policy.__name__}; construct it first")
     if isinstance(policy, Policy):
         return policy
-    if all(hasattr(policy, name) for name in _DUCK_MEMBERS):
-        return DuckTypedPolicy(policy)
+    if hasattr(policy, "initial_state") and hasattr(policy, "act"):
+        raise TypeError(f"policy acts as a metaroll.types.Policy: derive {type(policy).__name__} from that class")
     if hasattr(policy, "get_action") or callable(policy):
         return ForeignPolicy(policy, env_spec)
     raise TypeError(
-        f"policy must have act (metaroll.types.Policy) or get_action, or be callable, got {type(policy).__name__}"
+        f"policy must be a metaroll.types.Policy, have get_action, or be callable, got {type(policy).__name__}"
     )
-
-
-_DUCK_MEMBERS = ("noise_dim", "noise_kind", "width_independent", "initial_state", "act", "acting_parameters")
-
-
-class DuckTypedPolicy(Policy):
-    """An object with the members of a policy that does not say that it is one.
-
-    Args:
-        policy: The object. What ``PolicyInfo`` holds may be attributes of it, too.
-    """
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-        known = {field.name: getattr(policy, field.name) for field in fields(PolicyInfo) if hasattr(policy, field.name)}
-        self._info = PolicyInfo(**known)
-
-    @property
-    def info(self) -> PolicyInfo:
-        """What the object's attributes say."""
-        return self._info
-
-    def initial_state(
-        self,
-        contexts: Sequence[Context | None],
-        generators: Sequence[np.random.Generator],
-        domain_params: Sequence[Mapping[str, Any] | None] | None = None,
-    ) -> PolicyState:
-        """What the object's own method returns; it gets ``domain_params`` only if it takes them."""
-        told = (domain_params,) if self._info.takes_domain_params else ()
-        return self.policy.initial_state(contexts, generators, *told)
-
-    def act(
-        self,
-        obs: Any,
-        state: PolicyState,
-        noise: np.ndarray,
-        deterministic: bool | np.ndarray = False,
-        parameters: np.ndarray | None = None,
-    ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
-        """What the object's own method returns."""
-        return self.policy.act(obs, state, noise, deterministic, parameters)
-
-    def acting_parameters(self) -> np.ndarray:
-        """What the object's own method returns."""
-        return self.policy.acting_parameters()
-
-    def plan_context(self) -> Context | None:
-        """What the object's own method returns, if it has one."""
-        own: Any = getattr(self.policy, "plan_context", None)
-        told: Any = own() if callable(own) else None
-        return told
-
-    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
-        """What the object's own method returns, if it has one."""
-        own: Any = getattr(self.policy, "with_actions_taken", None)
-        told: Any = own(state, actions) if callable(own) else state
-        return told
 
 
 class ForeignPolicy(Policy):
@@ -123,9 +65,10 @@ class ForeignPolicy(Policy):
         self.policy = policy
         self.env_spec = EnvSpec.from_env(env_spec)
         call = policy.get_action if hasattr(policy, "get_action") else policy
-        self._takes_deterministic = _has_parameter(call, "deterministic")
+        self._takes_deterministic = "deterministic" in _parameters(call)
         reset = getattr(policy, "reset", None)
         self._remembers = callable(reset)
+        told = _parameters(reset).values() if self._remembers else ()
         # Two numbers, since one float32 holds 24 random bits, too few to seed each of a million steps differently.
         self._info = PolicyInfo(
             2,
@@ -133,8 +76,8 @@ class ForeignPolicy(Policy):
             structured=True,
             row_by_row=True,
             slow=True,
-            takes_domain_params=callable(reset) and _takes_by_name(reset, "domain_param"),
-            draws=callable(reset),
+            takes_domain_params=any(p.name == "domain_param" or p.kind is p.VAR_KEYWORD for p in told),
+            draws=self._remembers,
         )
         self._layout = ParameterLayout.of(policy) if isinstance(policy, nn.Module) else None
         self._twin: tuple[np.ndarray | None, Any] = (None, None)
@@ -234,7 +177,8 @@ class ForeignPolicy(Policy):
             result = agent(batch, **extra)
         else:
             result = agent(obs, **extra)
-        action, info = result if _is_pair(result) else (result, {})
+        is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
+        action, info = result if is_pair else (result, {})
         if action is None:
             raise TypeError(f"{type(agent).__name__} must return an action, got None; is a return missing?")
         if isinstance(action, torch.distributions.Distribution):
@@ -250,7 +194,7 @@ class ForeignPolicy(Policy):
             return obs[row].astype(space.dtype).reshape(space.shape)
         if isinstance(obs, np.ndarray) and obs.ndim == 2 and obs.shape[1:] != space.shape:
             return gymnasium.spaces.unflatten(space, obs[row])
-        return element_at(space, obs, row)
+        return take_rows(obs, row)
 
     def _action(self, action: Any) -> Any:
         """The row of a batch of actions (see ``Policy.act``) for what the object returned."""
@@ -302,7 +246,11 @@ class ScriptedPolicy(ParameterFreePolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """The contexts, stacked by name."""
+        """The contexts, stacked by name.
+
+        Raises:
+            ValueError: Contexts have different names.
+        """
         names = set(contexts[0] or {})
         if any(set(context or {}) != names for context in contexts):
             raise ValueError(
@@ -318,7 +266,12 @@ class ScriptedPolicy(ParameterFreePolicy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[Any, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; without infos."""
+        """See ``types.Policy.act``; without infos.
+
+        Raises:
+            ShapeError: Actions do not fit the space.
+            TypeError: The function returned nothing.
+        """
         actions = self.function(obs, dict(state))
         if actions is None:
             raise TypeError("the function of a ScriptedPolicy must return actions, got None; is a return missing?")
@@ -339,31 +292,17 @@ def _seed_from(noise: np.ndarray) -> int:
     return high << 16 | low
 
 
-def _has_parameter(function: Any, name: str) -> bool:
+def _parameters(function: Any) -> Mapping[str, inspect.Parameter]:
     try:
-        function = function.forward if isinstance(function, nn.Module) else function
-        return name in inspect.signature(function).parameters
+        return inspect.signature(function.forward if isinstance(function, nn.Module) else function).parameters
     except (TypeError, ValueError):  # built-ins have no signature
-        return False
-
-
-def _takes_by_name(function: Any, name: str) -> bool:
-    """Whether a call ``function(name=...)`` is understood."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(p.name == name or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+        return {}
 
 
 def _likely(distribution: torch.distributions.Distribution) -> torch.Tensor:
     if isinstance(distribution, torch.distributions.Categorical):
         return distribution.probs.argmax(dim=-1)
     return distribution.mean
-
-
-def _is_pair(result: Any) -> bool:
-    return isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Mapping)
 
 
 def _as_rows(infos: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-from abc import ABC
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,16 +21,28 @@ from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
-__all__ = ["ContextConditionedPolicy", "TaskBelief"]
+__all__ = ["ContextConditionedPolicy"]
 
 _BELIEF = ("z", "z_means", "z_vars")
+_INNER = "policy/"
 
 
-class TaskBelief(FlatParameters, nn.Module, ABC):
-    """What is known about one or more tasks: a Gaussian per task, the product of one per transition.
+class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
+    """Inner policy that sees ``(obs, z)``; ``z`` is drawn from a belief, which an encoder infers from context rows.
 
-    Source: Rakelly et al. 2019, arXiv:1903.08254, eq. 4. Base of ``ContextConditionedPolicy``, which documents the
-    arguments.
+    A context row is ``[obs, action, reward(, next_obs)]``, C numbers. The belief is a product of one Gaussian per row
+    (Rakelly et al. 2019, arXiv:1903.08254). For training, use the torch methods; for acting, the engine keeps each
+    slot's z in the state rows (``types.Policy``), so that many beliefs act in one batched call.
+
+    Args:
+        latent_dim: Length L of z.
+        context_encoder: Module ``(X, N, C) -> (X, N, 2 L)``, or ``(X, N, L)`` without bottleneck; may have ``reset()``.
+        policy: ``types.Policy`` and torch module on observations ``(obs, z)``, O + L numbers.
+        use_information_bottleneck: Whether z is random with a variance of its own; otherwise z is the mean embedding.
+        use_next_obs: Whether context rows end with the next observation.
+        seed: Seed of the generator that draws where a method gets none; ``None`` means fresh entropy.
+        action_space: Space of the environment's actions, for an inner policy that acts in [-1, 1]: ``act`` and
+            ``get_action`` bring its actions to the bounds of the space. ``None`` leaves them as they are.
 
     Attributes:
         z, z_means, z_vars: The belief of ``num_tasks`` tasks, ``(num_tasks, L)`` (buffers, saved with the weights).
@@ -46,20 +56,51 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
         self,
         latent_dim: int,
         context_encoder: nn.Module,
+        policy: Any,
         use_information_bottleneck: bool,
         use_next_obs: bool,
-        seed: int | None,
+        *,
+        seed: int | None = None,
+        action_space: gymnasium.Space | None = None,
     ) -> None:
         super().__init__()
         self.latent_dim = check_whole("latent_dim", latent_dim)
         self.use_information_bottleneck = bool(use_information_bottleneck)
         self.use_next_obs = bool(use_next_obs)
-        self.context_encoder = context_encoder
+        self.context_encoder, self.policy = context_encoder, policy
+        self.env_spec = policy.env_spec
+        self.obs_dim = self.env_spec.obs_dim - self.latent_dim
+        self._scaling = ActionScaling.of_squashed(action_space)
+        self.action_bounds = None if self._scaling is None else self._scaling.bounds
+        if self._scaling is not None and isinstance(policy, TanhGaussianMLPPolicy) and policy.action_bounds is not None:
+            raise ValueError(
+                f"policy must act in [-1, 1] where an action_space is given, got {policy.env_spec.action_space}; build "
+                "it from the spec that the algorithm's augment_env_spec returns"
+            )
+        if self.obs_dim < 0:
+            raise ValueError(
+                f"latent_dim must be part of the inner policy's observation of "
+                f"{self.env_spec.obs_dim} numbers (obs and z), got {self.latent_dim}"
+            )
+        width = getattr(self.context_encoder, "output_dim", None)
+        expected = self.latent_dim * (2 if self.use_information_bottleneck else 1)
+        if width is not None and width != expected:
+            raise ValueError(
+                f"context_encoder must put out {expected} numbers (latent_dim={self.latent_dim}, "
+                f"use_information_bottleneck={self.use_information_bottleneck}), got {width}"
+            )
         self._generator = torch_generator(fresh_seed() if seed is None else seed)
         self._context: list[torch.Tensor] = []
         for name in _BELIEF:
             self.register_buffer(name, torch.zeros(1, self.latent_dim))
         self.reset_belief()
+
+    @property
+    def networks(self) -> list[nn.Module]:
+        """Context encoder and inner policy."""
+        return [self.context_encoder, self.policy]
+
+    # -- belief ------------------------------------------------------------------------------------------------------
 
     @property
     def context(self) -> torch.Tensor | None:
@@ -70,7 +111,11 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
         return self._context[0]
 
     def reset_belief(self, num_tasks: int = 1, generator: torch.Generator | None = None) -> None:
-        """Back to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); forget the context."""
+        """Back to the prior for ``num_tasks`` tasks: mean 0, variance 1 (0 without bottleneck); forget the context.
+
+        Raises:
+            ValueError: ``num_tasks`` is below 1.
+        """
         shape = (check_whole("num_tasks", num_tasks), self.latent_dim)
         self.z_means = self.z_means.new_zeros(shape)
         self.z_vars = self.z_vars.new_full(shape, 1.0 if self.use_information_bottleneck else 0.0)
@@ -82,53 +127,43 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
 
     def sample_from_belief(self, generator: torch.Generator | None = None) -> None:
         """Draw ``z = mean + sqrt(var) * eps`` for every task (the mean without bottleneck); gradients pass."""
-        if self.use_information_bottleneck:
-            self.z = self.z_means + self.z_vars.sqrt() * self._normal(self.z_means.shape, generator)
-        else:
+        if not self.use_information_bottleneck:
             self.z = self.z_means
+            return
+        generator = self._generator if generator is None else generator
+        # Drawn on the generator's device: the same numbers wherever the policy lives.
+        noise = torch.randn(self.z_means.shape, generator=generator, device=generator.device).to(self.z_means)
+        self.z = self.z_means + self.z_vars.sqrt() * noise
 
     def posterior(self, context: torch.Tensor | np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Without bottleneck var 0."""
-        context = self._as_context(context)
-        encoded = self.context_encoder(context)
+        """Mean and variance ``(X, L)`` given rows ``context (X, N, C)``; changes nothing. Without bottleneck var 0.
+
+        Raises:
+            ShapeError: There is no row, or rows have another width.
+        """
+        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
+        rows = rows[None] if rows.ndim == 2 else rows
+        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
+        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
+            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
+        encoded = self.context_encoder(rows)
         if not self.use_information_bottleneck:
             mean = encoded.mean(dim=1)
             return mean, torch.zeros_like(mean)
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 
-    def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
-
-        Each task's numbers are those that ``posterior`` gives for it alone; without rows they are the prior.
-        """
-        prior_var = 1.0 if self.use_information_bottleneck else 0.0
-        pairs = []
-        for rows in contexts:
-            if len(rows):
-                pairs.append(self.posterior(rows))
-            else:
-                zeros = self.z_means.new_zeros(1, self.latent_dim)
-                pairs.append((zeros, torch.full_like(zeros, prior_var)))
-        if not pairs:
-            raise ValueError("contexts must hold the rows of at least one task, got none")
-        return torch.cat([mean for mean, _ in pairs]), torch.cat([var for _, var in pairs])
-
     def infer_posterior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> None:
         """Set the belief to ``posterior(context (X, N, C))`` and draw z from it."""
         self.z_means, self.z_vars = self.posterior(context)
         self.sample_from_belief(generator)
 
-    def adapt_from_prior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> Self:
-        """Forget the belief, infer it anew from one task's rows ``(n, C)`` (n = 0: the prior); returns this policy."""
-        self.reset_belief(generator=generator)
-        if np.size(context) if isinstance(context, np.ndarray) else context.numel():
-            with torch.no_grad():
-                self.infer_posterior(context, generator)
-        return self
-
     def update_context(self, timestep: Any) -> None:
-        """Append one transition: a ``TimeStep``, or a tuple ``(obs, action, reward[, next_obs])``."""
+        """Append one transition: a ``TimeStep``, or a tuple ``(obs, action, reward[, next_obs])``.
+
+        Raises:
+            ValueError: The tuple has too few parts.
+        """
         if hasattr(timestep, "observation"):
             parts = [timestep.observation, timestep.action, timestep.reward]
             if self.use_next_obs:
@@ -142,33 +177,16 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
         self._context.append(torch.as_tensor(row, device=self.z_means.device)[None, None])
 
     def compute_kl_div(self) -> torch.Tensor:
-        """``KL(belief || N(0, 1))``, summed over tasks and entries of z; differentiable after ``infer_posterior``."""
+        """``KL(belief || N(0, 1))``, a scalar, summed over tasks and entries; differentiable after ``infer_posterior``.
+
+        Raises:
+            ValueError: There is no bottleneck.
+        """
         if not self.use_information_bottleneck:
             raise ValueError("there is no KL divergence with use_information_bottleneck=False: z is not random")
         return gaussian_kl_to_standard(self.z_means, self.z_vars)
 
     # -- copies ------------------------------------------------------------------------------------------------------
-
-    def fresh_copy(self, seed: int | None = None) -> Self:
-        """A policy at the prior that shares the networks of this one but has belief, context and generator of its own.
-
-        Cheap (no network is copied): it sees later training of the shared networks, and nothing done to it changes this
-        policy. A copy that shall not see it is ``copy.deepcopy``.
-
-        Args:
-            seed: Seed of the copy's generator; ``None`` means fresh entropy.
-        """
-        twin = copy.copy(self)
-        # nn.Module keeps these in dicts, which a shallow copy would share.
-        vars(twin).update(
-            _modules=dict(self._modules),
-            _parameters=dict(self._parameters),
-            _buffers=dict(self._buffers),
-            _context=[],
-            _generator=torch_generator(fresh_seed() if seed is None else seed),
-        )
-        twin.reset_belief()
-        return twin
 
     def get_extra_state(self) -> torch.Tensor:
         """State of the policy's generator: saved with ``state_dict``, so that a resumed run draws the same numbers."""
@@ -192,89 +210,6 @@ class TaskBelief(FlatParameters, nn.Module, ABC):
         state["_buffers"] = {name: getattr(self, name).detach() for name in self._buffers}
         return state
 
-    # -- helpers -----------------------------------------------------------------------------------------------------
-
-    def _normal(self, shape: torch.Size, generator: torch.Generator | None) -> torch.Tensor:
-        generator = self._generator if generator is None else generator
-        # Drawn on the generator's device: the same numbers wherever the policy lives.
-        return torch.randn(shape, generator=generator, device=generator.device).to(self.z_means)
-
-    def _as_context(self, context: torch.Tensor | np.ndarray) -> torch.Tensor:
-        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
-        rows = rows[None] if rows.ndim == 2 else rows
-        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
-        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
-            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
-        return rows
-
-
-_INNER = "policy/"
-
-
-class ContextConditionedPolicy(TaskBelief, Policy):
-    """Inner policy that sees ``(obs, z)``; ``z`` is drawn from a belief, which an encoder infers from context rows.
-
-    A context row is ``[obs, action, reward(, next_obs)]``, C numbers. The belief is a product of one Gaussian per row
-    (Rakelly et al. 2019, arXiv:1903.08254). For training, use the torch methods; for acting, the engine keeps each
-    slot's z in the state rows (``types.Policy``), so that many beliefs act in one batched call.
-
-    Args:
-        latent_dim: Length L of z.
-        context_encoder: Module ``(X, N, C) -> (X, N, 2 L)``, or ``(X, N, L)`` without bottleneck; may have ``reset()``.
-        policy: ``types.Policy`` and torch module on observations ``(obs, z)``, O + L numbers.
-        use_information_bottleneck: Whether z is random with a variance of its own; otherwise z is the mean embedding.
-        use_next_obs: Whether context rows end with the next observation.
-        seed: Seed of the generator that draws where a method gets none; ``None`` means fresh entropy.
-        action_space: Space of the environment's actions, for an inner policy that acts in [-1, 1]: ``act`` and
-            ``get_action`` bring its actions to the bounds of the space. ``None`` leaves them as they are.
-
-    Attributes:
-        z, z_means, z_vars: The belief of ``num_tasks`` tasks, ``(num_tasks, L)`` (buffers, saved with the weights).
-    """
-
-    def __init__(
-        self,
-        latent_dim: int,
-        context_encoder: nn.Module,
-        policy: Any,
-        use_information_bottleneck: bool,
-        use_next_obs: bool,
-        *,
-        seed: int | None = None,
-        action_space: gymnasium.Space | None = None,
-    ) -> None:
-        super().__init__(latent_dim, context_encoder, use_information_bottleneck, use_next_obs, seed)
-        self.policy = policy
-        self.env_spec = policy.env_spec
-        self.obs_dim = self.env_spec.obs_dim - self.latent_dim
-        self._scaling = ActionScaling.of_squashed(action_space)
-        self.action_bounds = None if self._scaling is None else self._scaling.bounds
-        if self._scaling is not None and isinstance(policy, TanhGaussianMLPPolicy) and policy.action_bounds is not None:
-            raise ValueError(
-                f"policy must act in [-1, 1] where an action_space is given, got {policy.env_spec.action_space}; build "
-                "it from the spec that the algorithm's augment_env_spec returns"
-            )
-        self._check_widths()
-
-    def _check_widths(self) -> None:
-        if self.obs_dim < 0:
-            raise ValueError(
-                f"latent_dim must be part of the inner policy's observation of "
-                f"{self.env_spec.obs_dim} numbers (obs and z), got {self.latent_dim}"
-            )
-        width = getattr(self.context_encoder, "output_dim", None)
-        expected = self.latent_dim * (2 if self.use_information_bottleneck else 1)
-        if width is not None and width != expected:
-            raise ValueError(
-                f"context_encoder must put out {expected} numbers (latent_dim={self.latent_dim}, "
-                f"use_information_bottleneck={self.use_information_bottleneck}), got {width}"
-            )
-
-    @property
-    def networks(self) -> list[nn.Module]:
-        """Context encoder and inner policy."""
-        return [self.context_encoder, self.policy]
-
     # -- training ----------------------------------------------------------------------------------------------------
 
     def forward(
@@ -285,6 +220,9 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         Returns:
             The inner policy's sample ``(action, mean, log_std, log_prob, pre_tanh)`` with X * b rows, which sees z
             without gradient, and the z of each row ``(X * b, L)`` with gradient to the encoder.
+
+        Raises:
+            ShapeError: Observations and context are not of the same X tasks.
         """
         if obs.ndim != 3 or len(obs) != len(context):
             raise ShapeError(
@@ -328,7 +266,11 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``; parameters and infos are its own."""
+        """See ``types.Policy.act``; the inner policy acts on ``(obs, z)``; parameters and infos are its own.
+
+        Raises:
+            ShapeError: Observations have another width.
+        """
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             raise ShapeError(f"obs must have shape (N, {self.obs_dim}), got {obs.shape}")
         rows = np.empty((len(obs), self.obs_dim + self.latent_dim), dtype=np.float32)
@@ -342,7 +284,7 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         return self._within_bounds(action), _joined(state["z"], inner), infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """As the inner policy, in its units."""
+        """As the inner policy, in its units; ``actions (N, act_dim)``."""
         raw = actions if self._scaling is None else self._scaling.unscaled(actions)
         return _joined(state["z"], self.policy.with_actions_taken(self._inner_state(state), raw))
 
@@ -362,7 +304,11 @@ class ContextConditionedPolicy(TaskBelief, Policy):
         return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
 
     def plan_context(self) -> dict[str, np.ndarray] | None:
-        """The belief of a one-task policy as a plan's context; ``None`` (the prior) if nothing was inferred."""
+        """The belief about one task as a plan's context, ``z_mean (L,)`` and ``z_var (L,)``; ``None`` is the prior.
+
+        Raises:
+            ValueError: It holds the belief of several tasks.
+        """
         if len(self.z_means) != 1:
             raise ValueError(f"a plan holds the belief of one task, this policy holds {len(self.z_means)}")
         mean = self.z_means.detach()[0].cpu().numpy().copy()
@@ -374,7 +320,12 @@ class ContextConditionedPolicy(TaskBelief, Policy):
     def get_action(
         self, obs: np.ndarray, deterministic: bool = False, generator: torch.Generator | None = None
     ) -> tuple[Any, dict[str, np.ndarray]]:
-        """Action and infos for one observation under the current z (one task); deterministic: no action noise."""
+        """Action ``(act_dim,)`` and infos for ``obs (obs_dim,)`` under the current z; deterministic: without noise.
+
+        Raises:
+            TypeError: The inner policy remembers.
+            ValueError: It holds the belief of several tasks.
+        """
         if len(self.z) != 1:
             raise ValueError(
                 f"get_action needs the belief of one task, this policy holds {len(self.z)}: reset_belief()"

@@ -1,4 +1,4 @@
-"""Scripted controllers of the laboratory systems: experts that know the physics (specs/sampling.md 16.5)."""
+"""Scripted controllers of the laboratory systems: experts that know the physics."""
 
 from __future__ import annotations
 
@@ -51,7 +51,11 @@ class Controller(Policy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """The domain parameters that are believed in, ``{"domain_param": (N, D)}``."""
+        """The domain parameters that are believed in, ``{"domain_param": (N, D)}``.
+
+        Raises:
+            DataError: A rollout does not tell a domain parameter that the formula needs.
+        """
         if self._believed is not None:
             return {"domain_param": np.tile(self._believed, (len(contexts), 1))}
         told = [None] * len(contexts) if domain_params is None else domain_params
@@ -65,7 +69,11 @@ class Controller(Policy):
         deterministic: bool | np.ndarray = False,
         parameters: np.ndarray | None = None,
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
-        """See ``types.Policy.act``; without infos."""
+        """See ``types.Policy.act``; without infos.
+
+        Raises:
+            ShapeError: Observations have another width.
+        """
         obs = np.asarray(obs, dtype=np.float64)
         if obs.ndim != 2 or obs.shape[1] != self.obs_dim:
             kind = type(self).__name__
@@ -90,7 +98,7 @@ class Controller(Policy):
 class QubeController(Controller):
     """Swings the Qube's pendulum up by its energy, and holds it upright.
 
-    The gains of specs/sampling.md 16.5 solve the system with the corrected integrator, too. The energy counts the
+    The gains of Pyrado's controller solve the system with the corrected integrator, too. The energy counts the
     pendulum's rotation about its middle alone, and the desired value is set accordingly.
     """
 
@@ -129,7 +137,7 @@ class QubeController(Controller):
 class BallBalancerController(Controller):
     """Tilts the plate toward its middle, in proportion to the ball's place and velocity.
 
-    Gains of 20 rad/m and 5 rad s/m: those of specs/sampling.md 16.5 (3.45 and 2.11) fit a ball that rolls without
+    Gains of 20 rad/m and 5 rad s/m: Pyrado's (3.45 and 2.11) fit a ball that rolls without
     friction. With ``ball_damping`` it creeps to the middle and is still 2 cm away after 5 s. The offsets of the servos'
     angles are taken into account.
     """
@@ -147,8 +155,8 @@ class BallBalancerController(Controller):
 class CartPoleController(Controller):
     """Swings the pole of the cart-pole up by its energy, and holds it upright in the middle of the rail.
 
-    Near upright it is the linear law of specs/sampling.md 16.5, with its gains for the short pole and those of a linear
-    quadratic regulator for a pole of more than 25 cm from hinge to middle. The swing-up is another: the law of 16.5
+    Near upright it is Pyrado's linear law, with its gains for the short pole and those of a linear
+    quadratic regulator for a pole of more than 25 cm from hinge to middle. The swing-up is another: Pyrado's law
     chooses the cart's acceleration by the sign of ``theta_dot * cos(theta)``, but within 45 ms the motor's braking and
     ``combined_damping`` turn a voltage into a speed of the cart, after which the pole is given nothing more, and it
     stays at half of the energy that it needs. So the speed is chosen, by the sign that the time derivative of

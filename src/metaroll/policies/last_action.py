@@ -10,7 +10,6 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from metaroll.policies.acting import ActingPolicy
-from metaroll.policies.parameters import ParameterLayout
 from metaroll.types import Context, EnvSpec, PolicyState
 
 __all__ = ["LastActionPolicy"]
@@ -55,7 +54,7 @@ class LastActionPolicy(ActingPolicy):
         return torch.cat([obs, before], dim=-1)
 
     def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
-        """``policy`` along whole rollouts, see ``with_last_actions``."""
+        """``policy`` along whole rollouts ``obs (N, T, obs_dim)``; see ``with_last_actions``."""
         return self.policy(self.with_last_actions(obs, taken))
 
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,16 +98,6 @@ class LastActionPolicy(ActingPolicy):
         if self._discrete:
             return np.eye(self.act_dim, dtype=np.float32)[np.asarray(actions)]
         return np.clip(np.asarray(actions, dtype=np.float32), np.float32(-1.0), np.float32(1.0))
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """Names of the parameters of ``policy`` within this module."""
-        return tuple(f"policy.{name}" for name in self.policy.acting_parameter_names())
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return arrays

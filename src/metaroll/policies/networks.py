@@ -38,7 +38,11 @@ _INITS = ("xavier_uniform", "oyster", "orthogonal")
 
 
 def activation_name(activation: str | Callable[..., Any] | None) -> str:
-    """Our name of an activation given as a name, a torch function, an ``nn`` class or instance, or ``None``."""
+    """Our name of an activation given as a name, a torch function, an ``nn`` class or instance, or ``None``.
+
+    Raises:
+        UnknownNameError: We have no such activation.
+    """
     if activation is None:
         return "identity"
     if isinstance(activation, str):
@@ -81,6 +85,9 @@ def initialize_linear(
 
     Note:
         oyster calls its hidden bound fan-in but reads the first axis of torch's ``(out, in)`` weights; so do we.
+
+    Raises:
+        UnknownNameError: There is no such ``init``.
     """
     if init not in _INITS:
         raise unknown_name("init", init, _INITS)
@@ -180,7 +187,11 @@ class MLP(FlatParameters, nn.Module):
             )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Outputs ``(..., output_dim)``."""
+        """Outputs ``(..., output_dim)``.
+
+        Raises:
+            ShapeError: Inputs have another width.
+        """
         if x.shape[-1] != self.input_dim:
             raise ShapeError(f"input must have {self.input_dim} numbers in its last axis, got shape {tuple(x.shape)}")
         hidden = _ACTIVATIONS[self.hidden_nonlinearity]

@@ -15,7 +15,6 @@ from metaroll.checks import check_number
 from metaroll.errors import DataError
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
-from metaroll.policies.parameters import ParameterLayout
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -136,6 +135,9 @@ class NormalizedPolicy(ActingPolicy):
             contexts: See ``types.Policy``.
             generators: See ``types.Policy``.
             domain_params: Those of each rollout, if they are known.
+
+        Raises:
+            DataError: A domain parameter that ``policy`` must be told is not known.
         """
         state = self.policy.initial_state(contexts, generators)
         if not self.domain_params:
@@ -174,19 +176,8 @@ class NormalizedPolicy(ActingPolicy):
         return self._scaling.scaled(action), state, {**infos, "raw_action": action}
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
-        """As ``policy``, in its units."""
+        """As ``policy``, in its units; ``actions (N, act_dim)``."""
         return self.policy.with_actions_taken(state, actions if self._scaling is None else self.unscaled(actions))
-
-    def acting_parameter_names(self) -> tuple[str, ...]:
-        """Own parameters first, then those of ``policy``."""
-        own = ("obs_mean", "obs_scale") if self.normalize_observations else ()
-        return (*own, *(f"policy.{name}" for name in self.policy.acting_parameter_names()))
-
-    def parameter_layout(self) -> ParameterLayout:
-        """Layout of ``acting_parameter_names``."""
-        if self._layout is None:
-            self._layout = ParameterLayout.of(self, self.acting_parameter_names())
-        return self._layout
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return arrays[:2] if self.normalize_observations else [None, None]

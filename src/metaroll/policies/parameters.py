@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from abc import ABC
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from metaroll.errors import ShapeError
+from metaroll.types import Policy, PolicyInfo
 
-__all__ = ["FlatParameters", "ParameterLayout", "get_flat", "set_flat"]
+__all__ = ["FlatParameters", "ParameterFreePolicy", "ParameterLayout"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,11 @@ class ParameterLayout:
 
     @classmethod
     def of(cls, module: nn.Module, names: Iterable[str] | None = None) -> ParameterLayout:
-        """Layout of all parameters of ``module``, or of those that are named, in the given order."""
+        """Layout of all parameters of ``module``, or of those that are named, in the given order.
+
+        Raises:
+            ValueError: A name is no parameter of the module.
+        """
         parameters = dict(module.named_parameters())
         chosen = tuple(parameters) if names is None else tuple(names)
         unknown = [name for name in chosen if name not in parameters]
@@ -70,7 +77,11 @@ class ParameterLayout:
         return flat
 
     def assign(self, module: nn.Module, flat: np.ndarray | torch.Tensor) -> None:
-        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimizers stay attached)."""
+        """Write ``flat (P,)`` into these parameters of ``module``, in place (optimizers stay attached).
+
+        Raises:
+            ShapeError: ``flat`` has another length.
+        """
         values = torch.as_tensor(np.array(flat) if isinstance(flat, np.ndarray) else flat).detach()
         if values.ndim != 1:
             raise ShapeError(f"flat must have shape ({self.size},), got {tuple(values.shape)}")
@@ -85,28 +96,30 @@ class ParameterLayout:
             raise ShapeError(f"parameters must have shape ({self.size},) or (N, {self.size}), got {tuple(shape)}")
 
 
-def get_flat(module: nn.Module) -> np.ndarray:
-    """All parameters of ``module`` as one float32 vector ``(P,)``, a copy on the CPU."""
-    return ParameterLayout.of(module).flatten(module)
-
-
-def set_flat(module: nn.Module, flat: np.ndarray | torch.Tensor) -> None:
-    """Write a vector from ``get_flat`` into ``module``, in place."""
-    ParameterLayout.of(module).assign(module, flat)
-
-
 class FlatParameters:
-    """Mixin for modules: all parameters as one flat vector."""
+    """Mixin for torch modules: all parameters as one flat vector."""
 
-    def get_param_values(self) -> np.ndarray:
-        """All parameters of the module, float32 ``(P,)``, a copy."""
-        return get_flat(self._module())
+    def get_param_values(self: Any) -> np.ndarray:
+        """All parameters of the module, float32 ``(P,)``, a copy on the CPU."""
+        return ParameterLayout.of(self).flatten(self)
 
-    def set_param_values(self, flat: np.ndarray | torch.Tensor) -> None:
-        """Write ``flat (P,)`` into the parameters, in place."""
-        set_flat(self._module(), flat)
+    def set_param_values(self: Any, flat: np.ndarray | torch.Tensor) -> None:
+        """Write ``flat (P,)`` into the parameters, in place.
 
-    def _module(self) -> nn.Module:
-        if not isinstance(self, nn.Module):
-            raise TypeError(f"FlatParameters is a mixin for torch modules, got {type(self).__name__}")
-        return self
+        Raises:
+            ShapeError: There are not so many parameters.
+        """
+        ParameterLayout.of(self).assign(self, flat)
+
+
+class ParameterFreePolicy(Policy, ABC):
+    """A policy without parameters, noise and draws, whose rows do not depend on one another."""
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws."""
+        return PolicyInfo(draws=False)
+
+    def acting_parameters(self) -> np.ndarray:
+        """None: ``(0,)``."""
+        return np.zeros(0, dtype=np.float32)

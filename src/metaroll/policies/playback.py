@@ -1,4 +1,4 @@
-"""Policies that do not look: recordings, functions of time, nothing, noise (specs/sampling.md 16.5)."""
+"""Policies that do not look: recordings, functions of time, nothing, noise."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from metaroll.checks import check_number
+from metaroll.checks import check_number, check_whole
 from metaroll.errors import DataError, ShapeError, unknown_name
-from metaroll.policies.parameter_free import ParameterFreePolicy
+from metaroll.policies.parameters import ParameterFreePolicy
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
 __all__ = ["DummyPolicy", "IdlePolicy", "PlaybackPolicy", "TimePolicy"]
@@ -19,7 +19,7 @@ _CONTEXT = ("recording", "start")
 
 
 class PlaybackPolicy(ParameterFreePolicy):
-    """Repeats recorded actions, and zeros where a recording is over (specs/sampling.md 16.5).
+    """Repeats recorded actions, and zeros where a recording is over.
 
     A context ``{"recording": k, "start": t}`` of a plan (``start`` may be left out) chooses what its rollout plays.
     Without one, as in ``rollout(env, policy)``, every rollout plays the next recording from its first action, in turns;
@@ -38,7 +38,9 @@ class PlaybackPolicy(ParameterFreePolicy):
             raise TypeError(f"no_reset must be a bool, got {no_reset!r}")
         self.no_reset = no_reset
         blank = _blank_action(self.env_spec)
-        self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(_listed(act_recordings))]
+        self._recordings = [_checked_recording(i, rec, blank) for i, rec in enumerate(act_recordings)]
+        if not self._recordings:
+            raise ValueError("act_recordings must hold at least one recording, got none")
         self._lengths = np.array([len(recording) for recording in self._recordings])
         longest = int(self._lengths.max())
         # One more row of zeros: what all that lies beyond an end is looked up in.
@@ -50,7 +52,7 @@ class PlaybackPolicy(ParameterFreePolicy):
 
     @property
     def act_recordings(self) -> list[np.ndarray]:
-        """The recordings (copies)."""
+        """The recordings ``(T, act_dim)``, or ``(T,)`` of choices (copies)."""
         return [recording.copy() for recording in self._recordings]
 
     @property
@@ -82,7 +84,12 @@ class PlaybackPolicy(ParameterFreePolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """Where rollouts begin, ``recording`` and ``step (N,)``, and whether ``curr_step`` follows: ``own (N,)``."""
+        """Where rollouts begin, ``recording`` and ``step (N,)``, and whether ``curr_step`` follows: ``own (N,)``.
+
+        Raises:
+            DataError: A context does not say which recording.
+            ValueError: Rollouts at once need contexts and have none, or there is no such recording or step.
+        """
         if len(contexts) > 1 and (self.no_reset or len(self._recordings) > 1) and not all(contexts):
             raise ValueError(
                 "rollouts that run at once have no order in which recordings could be played; say with each plan "
@@ -122,11 +129,11 @@ class PlaybackPolicy(ParameterFreePolicy):
         return recording, self._checked_step("context['start']", context.get("start", 0), recording)
 
     def _checked_rec(self, name: str, value: Any) -> int:
-        return _checked_index(name, value, len(self._recordings) - 1, f"of the {len(self._recordings)} recordings")
+        return check_whole(name, np.asarray(value).item(), 0, len(self._recordings) - 1)
 
     def _checked_step(self, name: str, value: Any, recording: int) -> int:
-        length = int(self._lengths[recording])
-        return _checked_index(name, value, length, f"of recording {recording}, which has {length} actions")
+        high = int(self._lengths[recording])
+        return check_whole(f"{name} (of recording {recording})", np.asarray(value).item(), 0, high)
 
 
 class IdlePolicy(ParameterFreePolicy):
@@ -246,13 +253,6 @@ def _blank_action(env_spec: EnvSpec) -> np.ndarray:
     raise TypeError(f"env_spec must have a Box or Discrete space of actions, got {space}")
 
 
-def _listed(act_recordings: Any) -> list[Any]:
-    recordings = list(act_recordings)
-    if not recordings:
-        raise ValueError("act_recordings must hold at least one recording, got none")
-    return recordings
-
-
 def _checked_recording(index: int, recording: Any, blank: np.ndarray) -> np.ndarray:
     is_tensor = hasattr(recording, "detach")
     array = np.array(recording.detach().cpu().numpy() if is_tensor else recording)
@@ -265,13 +265,3 @@ def _checked_recording(index: int, recording: Any, blank: np.ndarray) -> np.ndar
     if not np.isfinite(array).all():
         raise ValueError(f"act_recordings[{index}] must be finite")
     return array if array.dtype.kind == "f" or blank.ndim == 0 else array.astype(np.float64)
-
-
-def _checked_index(name: str, value: Any, highest: int, what: str) -> int:
-    array = np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    index = int(array.reshape(()))
-    if not 0 <= index <= highest:
-        raise ValueError(f"{name} must be an index from 0 to {highest} {what}, got {index}")
-    return index

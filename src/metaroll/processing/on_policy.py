@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_FIELDS = ("observations", "actions", "rewards", "policy_infos")
+
+
 @dataclass(frozen=True)
 class OnPolicyData:
     """T steps of R rollouts.
@@ -87,65 +90,48 @@ class OnPolicyData:
 def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
     """Arrays of ``rollouts``, which hold the observation after their last step.
 
+    Args:
+        rollouts: At least one.
+        env_spec: Spaces of their environment.
+
     Raises:
         DataError: A rollout holds NaN or Inf.
-        ShapeError: Rollouts come from another kind of environment than ``env_spec``.
+        ShapeError: Rollouts come from another kind of environment than ``env_spec``, or lack their last observation.
+        ValueError: There is none.
     """
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
-    if isinstance(rollouts, Rollouts) and _has_columns(rollouts):
-        data = _from_columns(rollouts, env_spec)
-    else:
-        data = _from_each(rollouts, env_spec)
+    parts: list[tuple[np.ndarray, ...]] = []
+    for fields, terminated, lengths in _blocks(rollouts):
+        count = int(lengths.sum())
+        known = min(len(leaf) for _, leaf in iterate_leaves(fields["observations"]))
+        if known != count + len(lengths):
+            raise ShapeError(
+                f"a rollout must hold the observation after its last step, got {known} observations and {count} rewards"
+            )
+        rows = _flat_observations(fields["observations"], known, env_spec)
+        is_last = np.zeros(known, dtype=bool)
+        is_last[np.cumsum(lengths) + np.arange(len(lengths))] = True
+        actions = _actions(fields.get("policy_infos", {}), fields["actions"], count, env_spec)
+        rewards = np.asarray(fields["rewards"], dtype=np.float64).reshape(count)
+        parts.append((rows[~is_last], rows[is_last], actions, rewards, np.asarray(terminated, dtype=bool), lengths))
+    *columns, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
+    data = OnPolicyData(*columns, bounds=np.concatenate([[0], np.cumsum(lengths)]))
     for name in ("observations", "last_observations", "actions", "rewards"):
         _refuse_non_finite(name, getattr(data, name), data)
     return data
 
 
-def _has_columns(rollouts: Rollouts) -> bool:
-    """Whether all that is asked for lies side by side already."""
-    return all(map(rollouts.has_column, ("observations", "actions", "rewards"))) and (
-        rollouts.has_column("policy_infos") or rollouts.has_none("policy_infos")
-    )
-
-
-def _from_columns(rollouts: Rollouts, env_spec: EnvSpec) -> OnPolicyData:
-    """What ``_from_each`` gives, without making a ``StepSequence`` of each rollout."""
-    bounds, count = rollouts.bounds, int(rollouts.bounds[-1])
-    rows = _flat_observations(rollouts.column("observations"), count + len(rollouts), env_spec)
-    is_last = np.zeros(len(rows), dtype=bool)
-    is_last[bounds[1:] + np.arange(len(rollouts))] = True
-    infos = {} if rollouts.has_none("policy_infos") else rollouts.column("policy_infos")
-    return OnPolicyData(
-        observations=rows[~is_last],
-        last_observations=rows[is_last],
-        actions=_actions(infos, rollouts.column("actions"), count, env_spec).copy(),
-        rewards=np.array(rollouts.rewards, dtype=np.float64).reshape(count),
-        terminated=np.array(rollouts.terminated, dtype=bool),
-        bounds=bounds.copy(),
-    )
-
-
-def _from_each(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> OnPolicyData:
-    flat, actions = [], []
-    for rollout in rollouts:
-        known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
-        if known != len(rollout) + 1:
-            raise ShapeError(
-                f"a rollout must hold the observation after its last step, got {known} observations and "
-                f"{len(rollout)} rewards"
-            )
-        flat.append(_flat_observations(rollout.observations, known, env_spec))
-        infos = rollout.policy_infos if "policy_infos" in rollout.data_names else {}
-        actions.append(_actions(infos, rollout.actions, len(rollout), env_spec))
-    return OnPolicyData(
-        observations=np.concatenate([rows[:-1] for rows in flat]),
-        last_observations=np.stack([rows[-1] for rows in flat]),
-        actions=np.concatenate(actions),
-        rewards=np.concatenate([np.asarray(r.rewards, dtype=np.float64).reshape(len(r)) for r in rollouts]),
-        terminated=np.concatenate([np.asarray(rollout.terminated, dtype=bool) for rollout in rollouts]),
-        bounds=np.concatenate([[0], np.cumsum([len(rollout) for rollout in rollouts])]),
-    )
+def _blocks(rollouts: Sequence[StepSequence]) -> list[tuple[dict[str, Any], np.ndarray, np.ndarray]]:
+    """Fields, ``terminated`` and lengths: of all rollouts if their fields lie side by side already, else of each."""
+    if isinstance(rollouts, Rollouts):
+        wanted = [name for name in _FIELDS if not rollouts.has_none(name)]
+        if all(map(rollouts.has_column, wanted)):
+            return [({name: rollouts.column(name) for name in wanted}, rollouts.terminated, rollouts.lengths)]
+    return [
+        ({name: getattr(r, name) for name in _FIELDS if name in r.data_names}, r.terminated, np.array([len(r)]))
+        for r in rollouts
+    ]
 
 
 def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
@@ -231,7 +217,7 @@ def with_domains(data: OnPolicyData, rows: np.ndarray) -> OnPolicyData:
 
 
 def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iterator[list[int]]:
-    """The rollouts of ``order`` in groups of at most ``steps`` steps together, or of one rollout."""
+    """The rollouts ``order`` in groups of at most ``steps`` steps, or of one rollout; ``bounds (R + 1,)`` of all."""
     group: list[int] = []
     size = 0
     for i in order:

@@ -1,4 +1,4 @@
-"""How single domain parameters vary: distributions that can be adapted (specs/sampling.md 16.4)."""
+"""How single domain parameters vary: distributions that can be adapted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass
 class DomainParam(ABC):
-    """A domain parameter (or several that vary together) as a random variable (specs/sampling.md 16.4).
+    """A domain parameter (or several that vary together) as a random variable.
 
     Draws are clipped to [clip_lo, clip_up], then rounded to whole numbers if ``roundint``.
 

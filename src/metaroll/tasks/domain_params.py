@@ -1,4 +1,4 @@
-"""Physical constants of a simulation (domain parameters) as a change to an environment (specs/sampling.md 11, 16.2)."""
+"""Physical constants of a simulation (domain parameters) as a change to an environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random domain parameters: a task sampler over the constants of a simulation (specs/sampling.md 16.4)."""
+"""Random domain parameters: a task sampler over the constants of a simulation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["DomainRandomizer", "RandomizationRange", "are_distributions", "as_ra
 
 
 class DomainRandomizer(TaskSampler):
-    """Draws sets of domain parameters, each parameter by its own distribution (specs/sampling.md 16.4).
+    """Draws sets of domain parameters, each parameter by its own distribution.
 
     As a task sampler it hands them out as updates of environments; around an environment (``DomainRandWrapperLive``,
     ``DomainRandWrapperBuffer``) it changes its constants from rollout to rollout.

@@ -1,4 +1,4 @@
-"""Samplers of a given number of tasks: constructors, or environments that exist (specs/meta.md 3.0, 3.2, 3.4)."""
+"""Samplers of a given number of tasks: constructors, or environments that exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sample_indices(
     """``(count,)`` indices below ``size``: independent ones, or whole permutations one after the other, cut to length.
 
     Without replacement every index comes up ``count // size`` times or once more, and none again before all others
-    have (specs/meta.md 3.0).
+    have.
 
     Args:
         count: How many.
@@ -45,7 +45,7 @@ def sample_indices(
 
 
 class ConstructEnvsSampler(TaskSampler):
-    """Tasks that are environments of their own, each made by a constructor (specs/meta.md 3.2).
+    """Tasks that are environments of their own, each made by a constructor.
 
     The sampler itself builds no environment.
 
@@ -78,7 +78,7 @@ class ConstructEnvsSampler(TaskSampler):
         return [NewEnvUpdate(constructor) for constructor in self._env_constructors]
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
-        """Updates that close the old environment and build one of the constructors' (specs/meta.md 3.2).
+        """Updates that close the old environment and build one of the constructors'.
 
         Args:
             n_tasks: How many.
@@ -89,7 +89,7 @@ class ConstructEnvsSampler(TaskSampler):
 
 
 class EnvPoolSampler(TaskSampler):
-    """Tasks that are environments which exist (specs/meta.md 3.4).
+    """Tasks that are environments which exist.
 
     The updates return the very environments, so one environment is in use in one place at a time.
 
@@ -118,7 +118,7 @@ class EnvPoolSampler(TaskSampler):
         return [ExistingEnvUpdate(env) for env in self._envs]
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
-        """Updates that return environments of the pool, each at most once, in random order (specs/meta.md 3.4).
+        """Updates that return environments of the pool, each at most once, in random order.
 
         Args:
             n_tasks: How many, at most ``self.n_tasks``.
@@ -137,7 +137,7 @@ class EnvPoolSampler(TaskSampler):
         return [ExistingEnvUpdate(self._envs[i]) for i in chosen]
 
     def grow_pool(self, new_size: int) -> None:
-        """Add copies of random environments of the pool until there are ``new_size`` (specs/meta.md 3.4).
+        """Add copies of random environments of the pool until there are ``new_size``.
 
         A pool of that size, or a larger one, stays as it is. No environment is copied again before all others have
         been. Each copy is given generators of its own, seeded from the sampler's, or it would repeat its original.

@@ -1,4 +1,4 @@
-"""Samplers of tasks: each sample is a list of ``EnvUpdate`` (specs/meta.md 3)."""
+"""Samplers of tasks: each sample is a list of ``EnvUpdate``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Draw = Callable[[int, np.random.Generator], list[EnvUpdate]]
 
 
 class TaskSampler(ABC):
-    """Says where tasks come from: draws updates that turn an environment into one of a task (specs/meta.md 3.1).
+    """Says where tasks come from: draws updates that turn an environment into one of a task.
 
     ``sample`` is all that a sampler must have. One that has a list of all its tasks gives it as ``updates``; one that
     draws them from other generators than its own overrides ``drawing``. Splits (``SplitTaskSampler``) use both.
@@ -64,7 +64,7 @@ class TaskSampler(ABC):
 
 
 class SetTaskSampler(TaskSampler):
-    """Draws tasks with the environment's own ``sample_tasks``, set with its ``set_task`` (specs/meta.md 3.3).
+    """Draws tasks with the environment's own ``sample_tasks``, set with its ``set_task``.
 
     Args:
         env_constructor: Class or callable that makes the environment.

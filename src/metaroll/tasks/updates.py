@@ -1,4 +1,4 @@
-"""Changes to environments: build a new one, set a task, or use one that exists (specs/meta.md 3.6)."""
+"""Changes to environments: build a new one, set a task, or use one that exists."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class NewEnvUpdate(EnvUpdate):
 class ExistingEnvUpdate(EnvUpdate):
     """Returns an environment that exists; the old one is left as it is, and never closed.
 
-    A copy of the update refers to the same environment (specs/meta.md Q-55); pickling it copies the environment, and
+    A copy of the update refers to the same environment; pickling it copies the environment, and
     warns, since changes made in another process do not come back.
 
     Args:
@@ -120,7 +120,7 @@ class SetTaskUpdate(EnvUpdate):
 
     - Without an old environment: ``env_type()``, ``set_task(task)``, then ``wrapper_constructor(env, task)``.
     - An old environment of exactly this type (a subclass is another type) is re-used: it gets the task, and the wrapper
-      is made anew around it, so that no wrapper keeps data of the task before (Q-32). Without a wrapper of our own the
+      is made anew around it, so that no wrapper keeps data of the task before. Without a wrapper of our own the
       old environment's wrappers stay, except those that an earlier update had put on.
     - Any other old environment is closed, with a warning, and a new one is built.
 
@@ -132,7 +132,7 @@ class SetTaskUpdate(EnvUpdate):
         made_by: Internal: the mark shared by updates of one sampler whose ``env_type`` is not a class.
 
     Note:
-        garage refuses functions and lambdas; they are accepted here (specs/meta.md 3.3).
+        garage refuses functions and lambdas; they are accepted here.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +16,9 @@ from rich.text import Text
 
 import metaroll
 from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import Output, UsageError, flags_of, parse_options, take_positionals, unset
+from metaroll.cli.options import Output, UsageError, parse_command, unset
 from metaroll.errors import unknown_name
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset_names
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.types import Policy
 
 __all__ = ["list_command"]
@@ -27,12 +27,14 @@ _STATES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "sto
 _WIDE = 110
 """Columns of a terminal that has room for what an environment is beside its name."""
 _TYPED = ("name", "algorithm", "environment")
-_Runs = Annotated[str | None, unset("DIR", "runs")]
+_NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
+
+Entries = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _ListArguments:
-    runs: _Runs = None
+    runs: Annotated[str | None, unset("DIR", "runs")] = None
     """Folder of the runs; those in its folders are found, too."""
     output: Output = field(default_factory=Output)
 
@@ -40,13 +42,14 @@ class _ListArguments:
 def list_command(arguments: Sequence[str]) -> None:
     """List what there is."""
     usage = f"metaroll list [{'|'.join(_SECTIONS)}]"
-    names, rest = take_positionals(arguments, 1, flags_of(_ListArguments, valued_only=True))
+    names, given = parse_command(_ListArguments, arguments, usage, "Without a name everything is listed.", "")
     if names and names[0] not in _SECTIONS:
         raise unknown_name("topic", names[0], _SECTIONS)
-    given = parse_options(_ListArguments, rest, "metaroll list", f"{usage}\n\nWithout a name everything is listed.")
-    folder = _folder(given.runs)
+    folder = Path("runs" if given.runs is None else given.runs).expanduser()
+    if given.runs is not None and not (given.runs and folder.is_dir()):
+        raise UsageError(f"--runs must name an existing folder, got {given.runs!r}")
     console = given.output.console()
-    listed: dict[str, Any] = {}
+    listed: dict[str, Entries] = {}
     for name in names or _SECTIONS:
         title, entries_of, show = _SECTIONS[name]
         with console.status(f"looking for {title}", spinner="line"):
@@ -55,28 +58,18 @@ def list_command(arguments: Sequence[str]) -> None:
             console.print(f"[bold]{title}[/]")
             show(console, listed[name])
     if given.output.json:
-        from metaroll.cli.display.summary import print_json  # only now: it loads torch, for which --help need not wait
+        from metaroll.cli.display.results import print_json  # only now: it loads torch, for which --help need not wait
 
         print_json(listed)
 
 
-def _folder(text: str | None) -> Path:
-    folder = Path("runs" if text is None else text).expanduser()
-    if text is not None and not (text and folder.is_dir()):
-        raise UsageError(f"--runs must name an existing folder, got {text!r}")
-    return folder
-
-
 # ---------------------------------------------------------------------------------------------------------- entries
-def _algorithms(folder: Path) -> list[dict[str, Any]]:
-    entries = []
-    for name in ALGORITHM_NAMES:
-        documented = get_algorithm(name).learner()
-        entries.append({"name": name, "class": documented.__name__, "summary": _first_line(documented)})
-    return entries
+def _algorithms(folder: Path) -> Entries:
+    classes = {name: get_algorithm(name).learner for name in ALGORITHM_NAMES}
+    return [{"name": name, "class": c.__name__, "summary": _first_line(c)} for name, c in classes.items()]
 
 
-def _environments(folder: Path) -> list[dict[str, Any]]:
+def _environments(folder: Path) -> Entries:
     from metaroll.envs.lookup.registry import family_names, get_family
 
     entries = []
@@ -100,34 +93,30 @@ def _dimensions(constructor: Callable[[], Any]) -> dict[str, Any]:
     """Sizes of observations and actions; why they are not known where the environment cannot be made."""
     from gymnasium.spaces import flatdim
 
-    from metaroll.types import EnvSpec
+    from metaroll.envs.lookup.source import EnvSource
 
     try:
-        environment = constructor()
-        try:
-            spec = EnvSpec.from_env(environment)
-        finally:
-            environment.close()
+        spec = EnvSource.of(constructor).spec
         return {"obs_dim": flatdim(spec.observation_space), "act_dim": flatdim(spec.action_space), "problem": ""}
     except Exception as error:  # most of all: a package is missing
         return {"obs_dim": None, "act_dim": None, "problem": " ".join(str(error).split()) or type(error).__name__}
 
 
-def _presets(folder: Path) -> list[dict[str, Any]]:
+def _presets(folder: Path) -> Entries:
     return [
-        {"algo": algo, "env": env, "values": get_algorithm(algo).preset(env)}
+        {"algo": algo, "env": env, "values": preset(algo, env)}
         for algo in ALGORITHM_NAMES
         for env in preset_names(algo)
     ]
 
 
-def _policies(folder: Path) -> list[dict[str, Any]]:
+def _policies(folder: Path) -> Entries:
     public = [getattr(metaroll, name) for name in metaroll.__all__ if name != "__version__"]
     classes = [item for item in public if inspect.isclass(item) and item.__module__.startswith("metaroll.policies.")]
     return [{"name": c.__name__, "summary": _first_line(c)} for c in classes if issubclass(c, Policy)]
 
 
-def _runs(folder: Path) -> list[dict[str, Any]]:
+def _runs(folder: Path) -> Entries:
     from metaroll.cli.runs.run_reports import find_runs, read_run
 
     found = find_runs(folder) if folder.is_dir() else []
@@ -141,37 +130,37 @@ def _first_line(documented: Any) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ tables
-def _table(*columns: str, right: Sequence[str] = ()) -> Table:
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
     """A table; names that are to be typed stay whole in narrow terminals, too."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
-        justify = "right" if column in right else "left"
-        style = "cyan" if position == 0 else ""
+        justify = "right" if column in _NUMBERS else "left"
+        style = "" if position else "cyan"
         table.add_column(column, justify=justify, style=style, overflow="fold", no_wrap=column in _TYPED)
+    for row in rows:
+        table.add_row(*(escape(cell) if isinstance(cell, str) else cell for cell in row))
     return table
 
 
-def _show_algorithms(console: Console, entries: Sequence[dict[str, Any]]) -> None:
-    table = _table("name", "class", "what it is")
-    for entry in entries:
-        table.add_row(entry["name"], entry["class"], escape(entry["summary"]))
-    console.print(table)
+def _show_algorithms(console: Console, entries: Entries) -> None:
+    console.print(_table(("name", "class", "what it is"), ([e["name"], e["class"], e["summary"]] for e in entries)))
 
 
-def _show_environments(console: Console, entries: Sequence[dict[str, Any]]) -> None:
+def _show_environments(console: Console, entries: Entries) -> None:
     wide = console.width >= _WIDE
-    columns = ["name", *(["what it is"] if wide else []), "obs", "act", "steps", "tasks", "presets"]
-    table = _table(*columns, right=("obs", "act", "steps"))
+    rows = []
+    for entry in entries:
+        name, summary = Text(entry["name"]), Text(entry["summary"], style="default")
+        if entry["problem"]:
+            summary.append(f"\n{entry['problem']}", style="yellow")
+        sizes = ["?" if entry[size] is None else str(entry[size]) for size in ("obs_dim", "act_dim")]
+        tasks = f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
+        head = [name, summary] if wide else [Text("\n").join([name, summary])]
+        rows.append([*head, *sizes, str(entry["horizon"]), tasks, ", ".join(entry["presets"]) or "-"])
+    table = _table(["name", *["what it is"] * wide, "obs", "act", "steps", "tasks", "presets"], rows)
     if not wide:  # what it is stands below the name, which stays whole
         table.columns[0].no_wrap = False
         table.columns[0].min_width = max(len(entry["name"]) for entry in entries)
-    for entry in entries:
-        sizes = ["?" if entry[name] is None else str(entry[name]) for name in ("obs_dim", "act_dim")]
-        tasks = f"{entry['num_train_tasks']} + {entry['num_test_tasks']}"
-        summary = escape(entry["summary"]) + (f"\n[yellow]{escape(entry['problem'])}[/]" if entry["problem"] else "")
-        presets = ", ".join(entry["presets"]) or "-"
-        head = [entry["name"], summary] if wide else [f"{entry['name']}\n[default]{summary}[/]"]
-        table.add_row(*head, *sizes, str(entry["horizon"]), tasks, presets)
     console.print(table)
     console.print(
         "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
@@ -182,38 +171,30 @@ def _show_environments(console: Console, entries: Sequence[dict[str, Any]]) -> N
     )
 
 
-def _show_presets(console: Console, entries: Sequence[dict[str, Any]]) -> None:
-    table = _table("algorithm", "environment", "epochs", "sets", "try it", right=("epochs", "sets"))
-    for entry in entries:
-        epochs = str(entry["values"].get("epochs", "-"))
-        command = f"metaroll train {entry['algo']} {entry['env']}"
-        table.add_row(entry["algo"], entry["env"], epochs, f"{len(entry['values'])} values", command)
-    console.print(table)
+def _show_presets(console: Console, entries: Entries) -> None:
+    rows = []
+    for algo, env, values in (entry.values() for entry in entries):
+        epochs, command = str(values.get("epochs", "-")), f"metaroll train {algo} {env}"
+        rows.append([algo, env, epochs, f"{len(values)} values", command])
+    console.print(_table(("algorithm", "environment", "epochs", "sets", "try it"), rows))
 
 
-def _show_policies(console: Console, entries: Sequence[dict[str, Any]]) -> None:
-    table = _table("class", "what it is")
-    for entry in entries:
-        table.add_row(entry["name"], escape(entry["summary"]))
-    console.print(table)
+def _show_policies(console: Console, entries: Entries) -> None:
+    console.print(_table(("class", "what it is"), (list(entry.values()) for entry in entries)))
 
 
-def _show_runs(console: Console, entries: Sequence[dict[str, Any]]) -> None:
+def _show_runs(console: Console, entries: Entries) -> None:
     if not entries:
         console.print("\nnone here yet; start one with metaroll demo\n")
         return
-    table = _table("folder", "algorithm", "environment", "epochs", "state", "return", right=("epochs", "return"))
+    rows = []
     for entry in entries:
-        total, value = entry["epochs_total"], entry["newest_return"]
-        table.add_row(
-            escape(entry["folder"]),
-            escape(entry["algo"] or "?"),
-            escape(entry["env"] or "-"),
-            f"{entry['epochs_done']}/{'?' if total is None else total}",
-            Text(entry["state"] + " early" * entry["ended_early"], style=_STATES[entry["state"]]),
-            "-" if value is None else f"{value:.1f}",
-        )
-    console.print(table)
+        total, value, state = entry["epochs_total"], entry["newest_return"], entry["state"]
+        epochs = f"{entry['epochs_done']}/{'?' if total is None else total}"
+        shown = Text(state + " early" * entry["ended_early"], style=_STATES[state])
+        names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
+        rows.append([*names, epochs, shown, "-" if value is None else f"{value:.1f}"])
+    console.print(_table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
     for entry in entries:
         if entry["problem"]:
             where, what = escape(entry["folder"]), escape(entry["problem"])
@@ -222,7 +203,7 @@ def _show_runs(console: Console, entries: Sequence[dict[str, Any]]) -> None:
     console.print(f"{note}\n", style="dim")
 
 
-_SECTIONS: dict[str, tuple[str, Callable[[Path], list[dict[str, Any]]], Callable[..., None]]] = {
+_SECTIONS: dict[str, tuple[str, Callable[[Path], Entries], Callable[[Console, Entries], None]]] = {
     "algos": ("algorithms", _algorithms, _show_algorithms),
     "envs": ("environments (families of tasks)", _environments, _show_environments),
     "presets": ("presets", _presets, _show_presets),

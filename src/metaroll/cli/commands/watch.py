@@ -1,4 +1,4 @@
-"""The command ``watch``: a video of the agent in held-out tasks, before and after adaptation side by side."""
+"""The commands ``watch`` and ``report``: a video of a run's agent in held-out tasks, and one page about the run."""
 
 from __future__ import annotations
 
@@ -9,67 +9,65 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import (
-    Output,
-    UsageError,
-    asks_for_help,
-    blame_input,
-    file_to_write,
-    flags_of,
-    parse_options,
-    take_positionals,
-    unset,
-)
+from metaroll.cli.options import Newest, Output, Switch, UsageError, blame_input, file_to_write, parse_command, unset
+from metaroll.errors import MetarollError
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
     from metaroll.training.figures.video import Panel
 
-__all__ = ["film_run", "watch"]
+__all__ = ["report", "watch"]
 
-_Video = Annotated[str | None, unset("FILE", "watch.mp4 in the folder of the run, or watch.gif without imageio-ffmpeg")]
-_Newest = Annotated[int | None, unset("INT", "that of the newest snapshot")]
-_AsMade = Annotated[float | None, unset("FLOAT", "as fast as the environment says")]
+_MOMENTS = 6
+_VIDEO = unset("FILE", "watch.mp4 in the folder of the run, or watch.gif without imageio-ffmpeg")
+_MISSING = "the folder of the run is missing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _WatchArguments:
-    out: _Video = None
+    out: Annotated[str | None, _VIDEO] = None
     """Video to write; its ending says as what: .mp4 or .gif."""
     first_task: int = 0
     """The first held-out task to show (counted from 0)."""
     num_tasks: int = 1
     """Number of held-out tasks, one below the other."""
-    fps: _AsMade = None
+    fps: Annotated[float | None, unset("FLOAT", "as fast as the environment says")] = None
     """Steps of the environment per second."""
-    from_epoch: _Newest = None
+    from_epoch: Newest = None
     """Show the agent as it was after this epoch."""
+    output: Output = field(default_factory=Output)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ReportArguments:
+    out: Annotated[str | None, unset("FILE", "report.html in the folder of the run")] = None
+    """Page to write."""
+    num_tasks: int = 1
+    """Number of held-out tasks in the pictures."""
+    no_pictures: Switch = False
+    """Only read what the run has left, and do not let the agent act."""
     output: Output = field(default_factory=Output)
 
 
 def watch(arguments: Sequence[str]) -> None:
     """Film the newest snapshot of a run in held-out tasks."""
-    usage = "metaroll watch RUN [options]"
-    names, rest = take_positionals(arguments, 1, flags_of(_WatchArguments, valued_only=True))
-    if not names and not asks_for_help(rest):
-        raise UsageError(f"{usage}: the folder of the run is missing")
     about = (
-        f"{usage}\n\nWrites a video of held-out tasks: before and after adaptation side by side, or the policy of an "
+        "Writes a video of held-out tasks: before and after adaptation side by side, or the policy of an "
         "algorithm that does not adapt. No screen is needed. Nothing of the run itself is changed."
     )
-    given = parse_options(_WatchArguments, rest, "metaroll watch", about)
-    from metaroll.cli.display.summary import print_json
+    names, given = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
+    from metaroll.cli.display.results import print_json
+    from metaroll.cli.experiment.experiments import require_at_least
     from metaroll.training.figures.video import KINDS, default_kind, write_video
 
     with blame_input():
         folder = run_folder.find_run(names[0])
         out = str(folder / f"watch.{default_kind()}") if given.out is None else given.out
         path = file_to_write("--out", out, [f".{kind}" for kind in KINDS])
-        if given.num_tasks < 1:
-            raise UsageError(f"--num-tasks must be at least 1, got {given.num_tasks}")
+        require_at_least({"--num-tasks": given.num_tasks}, 1)
     console = given.output.console()
     with console.status("acting, and drawing it", spinner="line"), blame_input():
-        rows, epoch = film_run(folder, given.num_tasks, given.first_task, given.from_epoch)
+        rows, epoch = _film_run(folder, given.num_tasks, given.first_task, given.from_epoch)
         write_video(path, rows, given.fps)
     shown = [{"title": panel.title, "return": float(panel.rewards.sum())} for row in rows for panel in row]
     for panel in shown:
@@ -79,13 +77,73 @@ def watch(arguments: Sequence[str]) -> None:
         print_json({"file": str(path), "epoch": epoch, "panels": shown})
 
 
-def film_run(
+def report(arguments: Sequence[str]) -> None:
+    """Write the report of a run."""
+    about = (
+        "Writes one page (HTML) that needs no network and no file beside it: curves with intervals, each "
+        "held-out task, pictures of the agent, configuration, provenance. Nothing of the run itself is changed."
+    )
+    names, given = parse_command(_ReportArguments, arguments, "metaroll report RUN [options]", about, _MISSING)
+    from metaroll.cli.display.results import print_json
+    from metaroll.cli.experiment.experiments import require_at_least
+    from metaroll.training.report.report import FILE_NAME, write_report
+    from metaroll.training.report.report_facts import read_facts
+
+    with blame_input():
+        folder = Path(names[0]).expanduser()
+        require_at_least({"--num-tasks": given.num_tasks}, 1)
+        try:
+            read_facts(folder)
+        except FileNotFoundError:
+            run_folder.find_run(folder)  # names the runs nearby
+            raise
+        path = file_to_write("--out", str(folder / FILE_NAME) if given.out is None else given.out, (".html", ".htm"))
+    console = given.output.console()
+    with console.status("writing the report", spinner="line"), blame_input():
+        pictures, notes = ([], []) if given.no_pictures else _pictures(folder, given.num_tasks)
+        write_report(folder, path, head=_head(folder), pictures=pictures, notes=notes)
+    for note in notes:
+        console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
+    console.print(f"report {escape(str(path))}", soft_wrap=True)
+    if given.output.json:
+        print_json({"file": str(path), "pictures": len(pictures), "notes": notes})
+
+
+def _pictures(folder: Path, num_tasks: int) -> tuple[list[Any], list[str]]:
+    """Pictures of the agent, or why there are none: the page is written all the same."""
+    if not (folder / run_folder.CONFIG_FILE).is_file():
+        return [], []  # a run from Python: only its script can build it
+    from metaroll.training.figures.video import moments
+
+    try:
+        return moments(_film_run(folder, num_tasks)[0], _MOMENTS), []
+    except (MetarollError, ValueError, TypeError, OSError, ImportError) as error:
+        return [], [f"There are no pictures of the agent: {' '.join(str(error).split())}"]
+
+
+def _head(folder: Path) -> dict[str, Any]:
+    """What stands below the title."""
+    from metaroll.cli.runs.run_reports import read_run
+
+    known = read_run(folder)
+    total = "" if known.epochs_total is None else f" of {known.epochs_total}"
+    head: dict[str, Any] = {
+        "run": folder.resolve().name,
+        "seed": known.seed,
+        "epoch": f"{known.epochs_done}{total} ({known.state})",
+        "environment steps": None if known.env_steps is None else f"{known.env_steps:,}",
+        "problem:": known.problem or None,
+    }
+    return {name: value for name, value in head.items() if value is not None}
+
+
+def _film_run(
     folder: Path, num_tasks: int, first_task: int = 0, from_epoch: int | None = None
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
-    from metaroll.cli.probes import without_screen
+    from metaroll.cli.machine import without_screen
     from metaroll.cli.runs.sessions import restored_run
-    from metaroll.training.figures.record_video import record_video, tasks_to_film
+    from metaroll.training.figures.video import record_video, tasks_to_film
 
     config = run_folder.read_config(folder)
     with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):

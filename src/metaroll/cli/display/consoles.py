@@ -1,11 +1,20 @@
-"""Where messages of the command line go: consoles, and names made safe for terminals."""
+"""Where messages of the command line go: consoles, names made safe for terminals, and the table of findings."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from rich import markup
 from rich.console import Console
+from rich.table import Table
 
-__all__ = ["HelpShown", "escape", "make_console", "printable"]
+if TYPE_CHECKING:
+    from metaroll.diagnostics.report import TaskCheck
+
+__all__ = ["HelpShown", "escape", "make_console", "printable", "show_findings"]
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
 class HelpShown(Exception):
@@ -30,3 +39,15 @@ def printable(text: str) -> str:
 def escape(text: str) -> str:
     """``text`` for a console, without markup and control characters."""
     return markup.escape(printable(text))
+
+
+def show_findings(console: Console, findings: Sequence[TaskCheck]) -> None:
+    """Print one line for each finding, and its hint below."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for found in findings:
+        hint = f"\n[cyan]-> {escape(found.hint)}[/]" if found.hint else ""
+        table.add_row(f"[{_STYLES[found.status]}]{found.status}[/]", found.name, f"{escape(found.value)}{hint}")
+    console.print(table)

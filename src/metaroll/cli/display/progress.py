@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -15,7 +14,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["EpochRow", "TrainingDisplay", "duration"]
+__all__ = ["TrainingDisplay", "duration"]
 
 _ROWS_SHOWN = 12
 _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
@@ -23,50 +22,6 @@ _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "befo
 _NEEDS_WIDTH = {"steps/s": 76, "updates/s": 76, "env steps": 52}
 _WITHOUT_ADAPTATION = {"before": "in training", "after adaptation": "evaluation"}
 _STYLES = {"before": "yellow", "after adaptation": "bold green"}
-
-
-@dataclass(frozen=True)
-class EpochRow:
-    """One line of the table; rates are over the seconds of this epoch."""
-
-    epoch: int
-    num_epochs: int
-    env_steps: int
-    steps_per_second: float
-    updates_per_second: float
-    before: float | None
-    after: float | None
-    interval: tuple[float, float] | None
-    elapsed: float
-    left: float
-    adapts: bool = True
-
-    def cells(self) -> tuple[str, ...]:
-        """Texts in the order of the table's columns."""
-        interval = f" [{self.interval[0]:.1f}, {self.interval[1]:.1f}]" if self.interval else ""
-        return (
-            str(self.epoch),
-            f"{self.env_steps:,}",
-            f"{self.steps_per_second:,.0f}",
-            f"{self.updates_per_second:,.0f}",
-            "" if self.before is None else f"{self.before:.1f}",
-            "" if self.after is None else f"{self.after:.1f}{interval}",
-        )
-
-    def times(self) -> str:
-        """How long the run has taken, and about how long it will."""
-        return f"{duration(self.elapsed)} elapsed, {duration(self.left)} left"
-
-    def line(self) -> str:
-        """The row as one plain line for logs."""
-        epoch, steps, steps_rate, updates_rate, before, after = self.cells()
-        returns = f"  return {before} -> {after}" if after else ""
-        if not self.adapts:
-            returns = f"  return {before}" + (f", evaluation {after}" if after else "")
-        return (
-            f"epoch {epoch}/{self.num_epochs}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
-            f"{returns}  {self.times()}"
-        )
 
 
 def duration(seconds: float) -> str:
@@ -106,8 +61,8 @@ class TrainingDisplay:
         self._num_epochs = num_epochs
         self._updates_per_epoch = updates_per_epoch
         self._clock = clock
-        self._first_epoch = 0
-        self._rows: deque[EpochRow] = deque(maxlen=_ROWS_SHOWN)
+        self._done, self._times = 0, ""
+        self._rows: deque[tuple[str, ...]] = deque(maxlen=_ROWS_SHOWN)
         self._started = self._epoch_started = clock()
         self._epoch_seconds: list[float] = []
         self._earlier_seconds = self._reported_seconds = 0.0
@@ -134,7 +89,7 @@ class TrainingDisplay:
 
     def start_from(self, epoch: int, env_steps: int, seconds: float = 0.0) -> None:
         """Tell where a resumed run stands, so that rates, epochs and seconds count from there."""
-        self._first_epoch, self._env_steps, self._earlier_seconds = epoch, env_steps, seconds
+        self._done, self._env_steps, self._earlier_seconds = epoch, env_steps, seconds
 
     def result_of(self, epoch: int) -> Any:
         """The evaluation after ``epoch`` finished epochs, if there was one in this session."""
@@ -160,22 +115,32 @@ class TrainingDisplay:
             self._evaluated_epoch = done
         # The first epoch holds the warm-up: it says nothing about those to come once there are others.
         typical = self._epoch_seconds[1:] or self._epoch_seconds
-        row = EpochRow(
-            epoch=done,
-            num_epochs=self._num_epochs,
-            env_steps=env_steps,
-            steps_per_second=new_steps / seconds,
-            updates_per_second=metrics.get("gradient_steps", self._updates_per_epoch) / seconds,
-            before=(result.return_before if result else None) if self._adapts else metrics.get("return"),
-            after=result.score if result else None,
-            interval=result.score_interval if result else None,
-            adapts=self._adapts,
-            elapsed=self.seconds,
-            left=(self._num_epochs - done) * sum(typical) / len(typical),
+        left = (self._num_epochs - done) * sum(typical) / len(typical)
+        updates = metrics.get("gradient_steps", self._updates_per_epoch)
+        before = (result.return_before if result else None) if self._adapts else metrics.get("return")
+        interval = " [{:.1f}, {:.1f}]".format(*result.score_interval) if result and result.score_interval else ""
+        row = (
+            str(done),
+            f"{env_steps:,}",
+            f"{new_steps / seconds:,.0f}",
+            f"{updates / seconds:,.0f}",
+            "" if before is None else f"{before:.1f}",
+            f"{result.score:.1f}{interval}" if result else "",
         )
+        self._done, self._times = done, f"{duration(self.seconds)} elapsed, {duration(left)} left"
         self._rows.append(row)
         if self._live is None:
-            self._console.print(row.line(), highlight=False, soft_wrap=True)
+            self._console.print(self._line(*row), highlight=False, soft_wrap=True)
+
+    def _line(self, epoch: str, steps: str, steps_rate: str, updates_rate: str, before: str, after: str) -> str:
+        """The row as one plain line for logs."""
+        returns = f"  return {before} -> {after}" if after else ""
+        if not self._adapts:
+            returns = f"  return {before}" + (f", evaluation {after}" if after else "")
+        return (
+            f"epoch {epoch}/{self._num_epochs}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
+            f"{returns}  {self._times}"
+        )
 
     def _table(self) -> Group:
         table = Table(title=self._title, title_style="bold", title_justify="left", box=SIMPLE_HEAD)
@@ -184,12 +149,10 @@ class TrainingDisplay:
             title = name if self._adapts else _WITHOUT_ADAPTATION.get(name, name)
             table.add_column(title, justify="right", style=_STYLES.get(name, ""), no_wrap=True)
         for row in tuple(self._rows):  # this runs in the thread of the live display
-            cells = dict(zip(_COLUMNS, row.cells(), strict=True))
+            cells = dict(zip(_COLUMNS, row, strict=True))
             table.add_row(*(cells[name] for name in shown))
-        newest = self._rows[-1] if self._rows else None
-        done = newest.epoch if newest else self._first_epoch
-        if self._live is None or done >= self._num_epochs:
+        if self._live is None or self._done >= self._num_epochs:
             return Group(table)
-        waiting = f"epoch {done + 1} of {self._num_epochs}: {duration(self._clock() - self._epoch_started)}"
-        self._spinner.update(text=Text(f"{waiting}   {newest.times() if newest else ''}", style="dim"))
+        waiting = f"epoch {self._done + 1} of {self._num_epochs}: {duration(self._clock() - self._epoch_started)}"
+        self._spinner.update(text=Text(f"{waiting}   {self._times}", style="dim"))
         return Group(table, self._spinner)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,9 +14,8 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from metaroll.cli.resources import memory
-from metaroll.envs.lookup.entry_points import is_entry_point
-from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_varied
+from metaroll.cli.machine import memory
+from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
@@ -24,16 +24,21 @@ from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.ray_session import check_cluster, require_ray
 from metaroll.seeding import derive_seed
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.registry import get_algorithm, preset
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.store.loggers import MetricLogger
+from metaroll.training.store.loggers import (
+    MetricLogger,
+    TensorBoardLogger,
+    WandbLogger,
+    require_tensorboard,
+    require_wandb,
+)
 from metaroll.training.store.snapshots import SnapshotConfig, SnapshotMode
-from metaroll.training.store.tensorboard_logger import TensorBoardLogger, require_tensorboard
-from metaroll.training.store.wandb_logger import WandbLogger, require_wandb
 from metaroll.types import EnvUpdate
 
 __all__ = [
@@ -145,15 +150,12 @@ def _check_device(name: str) -> None:
     """Error unless networks and generators can be made on the device."""
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(f"device must be one that torch knows, as cpu or cuda, got {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {name!r} is not there: torch sees no CUDA device; use --device cpu")
-    try:
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise RuntimeError("torch sees no CUDA device")
         torch.Generator(device)
         torch.zeros(1, device=device).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = textwrap.shorten(str(error).strip() or type(error).__name__, 100, placeholder=" ...")
         raise ValueError(f"device {name!r} cannot be used here ({reason}); use --device cpu") from error
 
 
@@ -189,7 +191,7 @@ def run_options(algo: str) -> list[Option]:
     taken = {option.name for option in own} | set(_FILLED_FOR_ALGORITHM)
     algorithm = get_algorithm(algo).options(taken)
     taken |= {option.name for option in algorithm} | set(_FILLED_FOR_EVALUATOR)
-    return own + algorithm + constructor_options(get_algorithm(algo).evaluator(), "evaluation", skip=taken)
+    return own + algorithm + constructor_options(get_algorithm(algo).evaluator, "evaluation", skip=taken)
 
 
 def resolve(
@@ -202,11 +204,11 @@ def resolve(
     check_names(algo, env)
     description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
     known = {option.name for option in options}
-    sizes, preset = description.sizes(env), description.preset(env)
+    sizes, tuned = description.sizes(env), preset(algo, env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
-    values = merge_layers(options, [("the environment", own), ("the preset", preset), *layers])
+    values = merge_layers(options, [("the environment", own), ("the preset", tuned), *layers])
     for name in description.follows_epochs:
-        if name in preset and not any(name in layer for _, layer in layers):
+        if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
@@ -247,6 +249,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
     run = config["run"]
     if run["transport"] == "ray":
         check_cluster(run["ray_address"])
+    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
+    loggers += [] if run["wandb"] is None else [WandbLogger(run["wandb"], config)]
     runner = LocalRunner(
         SnapshotConfig(run_dir, run["snapshot_mode"], run["snapshot_gap"]) if run_dir else None,
         seed=run["seed"],
@@ -258,7 +262,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks=tuple(callbacks),
         config=config,
         timeouts=PoolTimeouts(step_s=run["step_timeout"], reset_s=run["reset_timeout"]),
-        loggers=_loggers(config) if run_dir else (),
+        loggers=loggers if run_dir else (),
     )
     runner.setup(algo, env)
     return Experiment(runner, algo, env, evaluator)
@@ -279,12 +283,6 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
             raise
         raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
-
-
-def _loggers(config: Mapping[str, Any]) -> list[MetricLogger]:
-    run = config["run"]
-    loggers: list[MetricLogger] = [TensorBoardLogger()] if run["tensorboard"] else []
-    return loggers if run["wandb"] is None else [*loggers, WandbLogger(run["wandb"], config)]
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -337,5 +335,5 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
     description = get_algorithm(config["algo"])
     if not description.adapts:
         arguments["env"] = test_tasks[0] if test_tasks and is_varied(config["env"]) else config["env"]
-    evaluator: Any = description.evaluator()
+    evaluator: Any = description.evaluator
     return evaluator(**{**arguments, **changes})

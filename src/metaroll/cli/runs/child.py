@@ -41,17 +41,10 @@ class Child:
         # -P: modules are found as in this process, and not in the current folder first.
         command = (sys.executable, "-P", "-m", "metaroll.cli.runs.child", *arguments)
         variables = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
-        watched, self._held = os.pipe()
-        try:
-            with open(log, "ab") as file:
-                self._process = subprocess.Popen(
-                    command, stdin=watched, stdout=file, stderr=subprocess.STDOUT, env=variables
-                )
-        except BaseException:
-            os.close(self._held)
-            raise
-        finally:
-            os.close(watched)
+        with open(log, "ab") as file:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, env=variables
+            )
 
     @property
     def returncode(self) -> int | None:
@@ -83,13 +76,11 @@ class Child:
 
     def close(self) -> None:
         """Wait until it has ended, and see to it after some time."""
-        try:
-            self._process.wait(timeout=_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        finally:
-            os.close(self._held)
+        with self._process:  # which closes the pipe at its end
+            try:
+                self._process.wait(timeout=_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
 
 
 def _end_with_parent() -> None:

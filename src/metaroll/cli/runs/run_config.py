@@ -10,7 +10,7 @@ from metaroll.errors import SnapshotError
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS
 from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["check_same_run", "default_group_dir", "default_run_dir", "file_values", "flat_values"]
+__all__ = ["check_same_run", "default_run_dir", "file_values", "flat_values"]
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
@@ -18,15 +18,13 @@ _CHANGEABLE = ("evaluate_every", "memory_limit")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
 
 
-def default_run_dir(algo: str, env: str, seed: int) -> Path:
-    """``runs/<algo>-<env>-<seed>``, in the current folder; ``metaroll/Pendulum-v0`` or ``module:name`` get dashes."""
-    return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seed}"
+def default_run_dir(algo: str, env: str, seed: int, last_seed: int | None = None) -> Path:
+    """``runs/<algo>-<env>-<seed>``, or ``runs/<algo>-<env>-seeds-<first>-<last>`` for a group, in the current folder.
 
-
-def default_group_dir(algo: str, env: str, first_seed: int, last_seed: int) -> Path:
-    """``runs/<algo>-<env>-seeds-<first>-<last>``, in the current folder."""
-    folder = default_run_dir(algo, env, last_seed)
-    return folder.with_name(f"{folder.name.removesuffix(f'-{last_seed}')}-seeds-{first_seed}-{last_seed}")
+    ``metaroll/Pendulum-v0`` and ``module:name`` get dashes.
+    """
+    seeds = f"{seed}" if last_seed is None else f"seeds-{seed}-{last_seed}"
+    return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seeds}"
 
 
 def flat_values(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,9 +58,7 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:
     """Error if the configuration differs from that of the snapshot in what may not change within a run."""
-    if saved is None:
-        return
-    here, there = _lasting(config), _lasting(saved)
+    here, there = _lasting(config), _lasting(saved or {})
     for name, value in here.items():
         if name in there and there[name] != value:
             raise SnapshotError(
@@ -74,7 +70,7 @@ def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, f
 def _lasting(config: Mapping[str, Any]) -> dict[str, Any]:
     from metaroll.training.store.files import to_plain  # it loads torch
 
-    values = {name: config.get(name) for name in ("algo", "env", "seeds", "jobs")}
+    values = {name: config[name] for name in ("algo", "env") if name in config}
     values |= {name: value for name, value in config.get("algorithm", {}).items() if name not in _CHANGEABLE}
     values |= {name: value for name, value in config.get("run", {}).items() if name in _LASTING_RUN_OPTIONS}
     return to_plain(values)

@@ -17,15 +17,7 @@ from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import read_metrics
 
-__all__ = [
-    "RunGroup",
-    "RunScores",
-    "group_runs",
-    "notes_on_merged",
-    "refuse_different",
-    "scores_of",
-    "unfinished_runs",
-]
+__all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 
 # What belongs to one run, or to where it was run.
 _OF_ONE_RUN = (
@@ -51,6 +43,7 @@ class RunScores:
         per_task: Scores in its held-out tasks; empty for the environment as it is.
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
         unfinished: How far the run is, if it has not finished; empty otherwise.
+        provenance: How the evaluation at its end was made, as far as that is known.
     """
 
     folder: Path
@@ -61,12 +54,25 @@ class RunScores:
     mean: float
     per_task: tuple[float, ...]
     curve: np.ndarray
-    unfinished: str = ""
+    unfinished: str
+    provenance: Mapping[str, Any]
 
     @property
     def seed(self) -> int:
         """Seed of the run."""
         return self.config["run"]["seed"]
+
+    @property
+    def task_seed(self) -> int | str:
+        """Seed of the tasks, if one of their own was given."""
+        given = self.config["run"].get("task_seed")
+        return "not given" if given is None else given
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options but those of a single run."""
+        flat = {**run_config.flat_values(self.config), "algo": self.config["algo"], "env": self.config["env"]}
+        return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN}
 
     @property
     def tasks_key(self) -> tuple[Any, ...]:
@@ -95,47 +101,67 @@ class RunGroup:
         return [run.seed for run in self.runs]
 
 
-def group_runs(arguments: Sequence[str]) -> list[RunGroup]:
-    """Groups of the runs that ``arguments`` name: folders of runs, or folders that hold some."""
+def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str], list[str]]:
+    """Groups of runs, those of their runs that are not complete, and what to say of them.
+
+    Args:
+        arguments: Folders of runs, or folders that hold some.
+
+    Raises:
+        UsageError: Two runs were measured in different ways, are the same one, or one has no evaluation.
+    """
     from metaroll.cli.runs.run_reports import find_runs
+    from metaroll.cli.runs.seed_group import read_group
 
     sources: dict[Path, Path] = {}
+    unfinished: list[str] = []
     for argument in arguments:
         path = Path(argument).expanduser()
         found = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
         for folder in found or [run_folder.find_run(path)]:
             sources.setdefault(folder, path)
+        if (asked_for := read_group(path)) is not None:
+            unfinished += [f"{folder} (not begun)" for folder in asked_for.missing]
+    groups = _groups_of([_read(folder, source) for folder, source in sources.items()])
+    _refuse_different([run for group in groups for run in group.runs])
+    begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
+    return groups, begun + unfinished, _notes_on_merged(groups)
+
+
+def _groups_of(runs: Sequence[RunScores]) -> list[RunGroup]:
     groups: dict[str, list[RunScores]] = {}
-    for folder, source in sources.items():
-        run = _read(folder, source)
-        groups.setdefault(json.dumps(_options(run), sort_keys=True), []).append(run)
+    for run in runs:
+        groups.setdefault(json.dumps(run.options, sort_keys=True), []).append(run)
     options = [json.loads(key) for key in groups]
-    labels = [_label(own, options) for own in options]
     result = []
-    for label, runs in zip(labels, groups.values(), strict=True):
-        runs.sort(key=lambda run: run.seed)
-        for run, other in itertools.pairwise(runs):
+    for own, members in zip(options, groups.values(), strict=True):
+        alike = [other for other in options if other["algo"] == own["algo"] and other["env"] == own["env"]]
+        names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
+        label = " ".join([own["algo"], own["env"], *(f"{name}={own[name]}" for name in names)])
+        members.sort(key=lambda run: run.seed)
+        for run, other in itertools.pairwise(members):
             if run.seed == other.seed:
                 raise UsageError(_same_seed(label, run, other))
-        result.append(RunGroup(label, tuple(runs)))
+        result.append(RunGroup(label, tuple(members)))
     return result
 
 
-def unfinished_runs(arguments: Sequence[str], groups: Sequence[RunGroup]) -> list[str]:
-    """The runs of ``groups`` that have not finished, and those that belong to them and have not begun."""
-    from metaroll.cli.runs.seed_group import read_group
+def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
+    message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
+    if run.task_seed == other.task_seed:
+        return f"{message}: they are one run, leave one out"
+    return (
+        f"{message}, and differ in their held-out tasks only (--task-seed {run.task_seed} and {other.task_seed}): "
+        "train them on tasks of the same --task-seed, or leave one out"
+    )
 
-    asked_for = [group for argument in arguments if (group := read_group(Path(argument).expanduser())) is not None]
-    begun = [run.unfinished for group in groups for run in group.runs if run.unfinished]
-    return begun + [f"{folder} (not begun)" for group in asked_for for folder in group.missing]
 
-
-def notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
+def _notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
     """What to say of groups whose runs come from several folders that were given, which may be meant as several."""
     notes = []
     for group in groups:
         sources = list(dict.fromkeys(str(run.source) for run in group.runs))
-        task_seeds = list(dict.fromkeys(str(_task_seed(run)) for run in group.runs))
+        task_seeds = list(dict.fromkeys(str(run.task_seed) for run in group.runs))
         holds_runs = any(run.source != run.folder for run in group.runs)
         if len(sources) == 1 or not (holds_runs or len(task_seeds) > 1):
             continue
@@ -150,46 +176,30 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _task_seed(run: RunScores) -> int | str:
-    given = run.config["run"].get("task_seed")
-    return "not given" if given is None else given
-
-
-def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
-    message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
-    seeds = [_task_seed(run), _task_seed(other)]
-    if seeds[0] == seeds[1]:
-        return f"{message}: they are one run, leave one out"
-    return (
-        f"{message}, and differ in their held-out tasks only (--task-seed {seeds[0]} and {seeds[1]}): train them on "
-        "tasks of the same --task-seed, or leave one out"
-    )
-
-
-def refuse_different(groups: Sequence[RunGroup]) -> None:
+def _refuse_different(runs: Sequence[RunScores]) -> None:
     """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions."""
-    runs = [run for group in groups for run in group.runs]
-    first = _provenance(runs[0])
     for run in runs[1:]:
-        other = _provenance(run)
-        for name in first.keys() & other.keys():
-            if first[name] != other[name]:
-                raise UsageError(
-                    f"{name} is {first[name]!r} in {runs[0].folder} and {other[name]!r} in {run.folder}: {_HINT}"
-                )
+        for name in runs[0].provenance.keys() & run.provenance.keys():
+            first, other = runs[0].provenance[name], run.provenance[name]
+            if first != other:
+                raise UsageError(f"{name} is {first!r} in {runs[0].folder} and {other!r} in {run.folder}: {_HINT}")
 
 
-def scores_of(*groups: RunGroup) -> list[np.ndarray]:
-    """Scores ``(runs, tasks)`` of each group if all runs have the same held-out tasks, else ``(runs, 1)``."""
-    runs = [run for group in groups for run in group.runs]
-    shared = len({run.tasks_key for run in runs}) == 1 and len(runs[0].per_task) > 0
+def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
+    """Scores ``(runs, tasks)`` of each group if all runs have the same held-out tasks, else ``(runs, 1)``.
+
+    Of pairs of runs it is enough that the two of a pair have the same tasks.
+    """
+    keys = [[run.tasks_key for run in group.runs] for group in groups]
+    same = all(own == keys[0] for own in keys) if paired else len({key for own in keys for key in own}) == 1
+    shared = same and len(groups[0].runs[0].per_task) > 0
     return [np.array([run.per_task if shared else (run.mean,) for run in group.runs]) for group in groups]
 
 
 def _read(folder: Path, source: Path) -> RunScores:
-    from metaroll.cli.runs.run_reports import evaluation_at_the_end, read_run
+    from metaroll.cli.runs.run_reports import ends_with_evaluation, read_run, read_summary
 
-    config, known = run_folder.read_config(folder), read_run(folder)
+    config, known, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
     if known.problem:
         raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
     algorithm = get_algorithm(config["algo"])
@@ -201,11 +211,13 @@ def _read(folder: Path, source: Path) -> RunScores:
     whole = [row for row in rows if row["task"] is None]
     curve = [(row["env_steps"], row["value"]) for row in whole]
     tasks = [row["value"] for row in rows if row["task"] is not None and row["iteration"] == whole[-1]["iteration"]]
-    on_the_way = whole[-1]["iteration"] + 1 if whole else 0
-    last = evaluation_at_the_end(folder, known.epochs_done, on_the_way, metric)
-    if last is not None:
-        curve.append((last["env_steps"], last[metric]))
-        tasks = _scores_of_tasks(last, metric)
+    if ends_with_evaluation(summary, known.epochs_done, whole[-1]["iteration"] + 1 if whole else 0, metric):
+        curve.append((summary["env_steps"], summary[metric]))
+        if "per_task" in summary:
+            tasks = [row[metric] for row in summary["per_task"]]
+        else:  # no tasks in the environment as it is
+            returns = summary.get("returns", ())
+            tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:
         every = config["algorithm"].get("evaluate_every")
         raise UsageError(
@@ -215,39 +227,14 @@ def _read(folder: Path, source: Path) -> RunScores:
     unfinished = ""
     if known.state not in ("finished", "stopped"):
         unfinished = f"{folder} ({known.state}, {known.epochs_done} of {known.epochs_total} epochs)"
-    steps, value = curve[-1]
-    return RunScores(
-        folder, source, config, metric, steps, value, tuple(tasks), np.array(curve, dtype=float), unfinished
-    )
-
-
-def _scores_of_tasks(evaluation: Mapping[str, Any], metric: str) -> list[float]:
-    """The score of each held-out task; none in the environment as it is."""
-    if metric == "return_after":
-        return [row[metric] for row in evaluation["per_task"]]
-    returns = evaluation["returns"]
-    return [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
-
-
-def _options(run: RunScores) -> dict[str, Any]:
-    """All options but those of a single run."""
-    flat = {**run_config.flat_values(run.config), "algo": run.config["algo"], "env": run.config["env"]}
-    return {name: value for name, value in flat.items() if name not in _OF_ONE_RUN}
-
-
-def _label(own: Mapping[str, Any], everything: Sequence[Mapping[str, Any]]) -> str:
-    alike = [other for other in everything if other["algo"] == own["algo"] and other["env"] == own["env"]]
-    names = [name for name in own if any(other.get(name) != own[name] for other in alike)]
-    return " ".join([own["algo"], own["env"], *(f"{name}={own[name]}" for name in names)])
-
-
-def _provenance(run: RunScores) -> dict[str, Any]:
-    config = run.config
-    known: dict[str, Any] = {"environment": config["env"], "max_path_length": config["algorithm"]["max_path_length"]}
-    known["num_test_tasks"] = len(run.per_task)
-    known |= config["evaluation"]
     versions = config.get("versions") or {}
-    known |= {f"version of {name}": versions[name] for name in _PACKAGES if name in versions}
-    summary = run.folder / "summary.json"
-    found = json.loads(summary.read_text(encoding="utf-8")).get("provenance") if summary.is_file() else None
-    return {**known, **(found or {})}
+    provenance = {
+        "environment": config["env"],
+        "max_path_length": config["algorithm"]["max_path_length"],
+        "num_test_tasks": len(tasks),
+        **config["evaluation"],
+        **{f"version of {name}": versions[name] for name in _PACKAGES if name in versions},
+        **(summary.get("provenance") or {}),
+    }
+    points = np.array(curve, dtype=float)
+    return RunScores(folder, source, config, metric, *curve[-1], tuple(tasks), points, unfinished, provenance)

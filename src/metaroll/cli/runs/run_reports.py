@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from metaroll.errors import SnapshotError
+from metaroll.training.report.report_facts import STANDS_FOR_EVALUATION
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import FILE_NAME
-from metaroll.training.store.run_folder import CONFIG_FILE, LOCK_FILE, is_locked, read_config
+from metaroll.training.store.run_folder import CONFIG_FILE, LOCK_FILE, SUMMARY_FILE, is_locked, read_config
 from metaroll.training.store.run_store import check_metrics
 from metaroll.training.store.snapshots import latest, load_snapshot
 from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["RunReport", "evaluation_at_the_end", "find_runs", "read_run"]
+__all__ = ["RunReport", "ends_with_evaluation", "find_runs", "read_run", "read_summary"]
 
 _DEPTH = 3
 _SNAPSHOTS = "snapshots"
 _HEAD = "metaroll_run"
-_RETURNS = ("return_after", "return_mean")
-"""What stands for an evaluation: of an algorithm that adapts, and of others."""
 
 State = Literal["running", "finished", "interrupted", "stopped", "damaged"]
 
@@ -99,58 +97,43 @@ def read_run(folder: Path) -> RunReport:
             continue
         found["epochs_done"] = max(facts.get("epochs_done", 0), found.get("epochs_done", 0))
         facts = {**found, **facts, "epochs_done": found["epochs_done"]}
-    facts |= _newer_return(folder, facts)
-    state = _state(facts, running, problems)
-    ended_early = state == "interrupted" and _ended_early(folder, facts["epochs_done"])
-    state = "finished" if ended_early else state
+    done, ended_early = facts.get("epochs_done", 0), False
+    try:
+        summary = read_summary(folder)
+    except (SnapshotError, OSError):
+        summary = {}
+    for metric in STANDS_FOR_EVALUATION:
+        if ends_with_evaluation(summary, done, facts.get("newest_return_epoch") or 0, metric):
+            facts |= {"newest_return": summary[metric], "newest_return_epoch": summary["epochs"]}
+    total = facts.get("epochs_total")
+    state: State = "stopped" if total is None else "finished" if done >= total else "interrupted"
+    if problems or running:
+        state = "damaged" if problems else "running"
+    elif state == "interrupted" and summary.get("ended_early") is True and summary.get("epochs") == done:
+        state, ended_early = "finished", True  # as it says of itself, and not of an earlier time
     return RunReport(folder=folder, state=state, problem="; ".join(problems[:1]), ended_early=ended_early, **facts)
 
 
-def evaluation_at_the_end(folder: Path, epochs_done: int, evaluated: int, metric: str) -> dict[str, Any] | None:
-    """What ``summary.json`` says, with which a run ends, if it is newer than the evaluations on the way.
+def read_summary(folder: Path) -> dict[str, Any]:
+    """``summary.json``, with which a run ends; empty without it."""
+    path = folder / SUMMARY_FILE
+    found = read_json(path) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def ends_with_evaluation(summary: Mapping[str, Any], epochs_done: int, evaluated: int, metric: str) -> bool:
+    """Whether ``summary`` holds an evaluation that is newer than those on the way.
 
     Args:
-        folder: Folder of the run.
-        epochs_done: Its finished epochs; a summary of more than these is of an earlier time.
+        summary: From ``read_summary``.
+        epochs_done: Finished epochs of the run; a summary of more than these is of an earlier time.
         evaluated: Finished epochs at the newest evaluation on the way.
         metric: The number that evaluations are compared by.
     """
-    path = folder / "summary.json"
-    found = read_json(path) if path.is_file() else {}
     wanted = {"epochs": int, "env_steps": int, metric: int | float}
-    if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in wanted.items()):
-        return None
-    return found if evaluated < found["epochs"] <= epochs_done else None
-
-
-def _newer_return(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The return at the end of the run, where it is newer than what the metrics say."""
-    for metric in _RETURNS:
-        with contextlib.suppress(SnapshotError, OSError):
-            evaluated = facts.get("newest_return_epoch") or 0
-            if last := evaluation_at_the_end(folder, facts.get("epochs_done", 0), evaluated, metric):
-                return {"newest_return": last[metric], "newest_return_epoch": last["epochs"]}
-    return {}
-
-
-def _ended_early(folder: Path, epochs_done: int) -> bool:
-    """Whether the run says of itself that it ended after these epochs, and not that of an earlier time."""
-    try:
-        summary = json.loads((folder / "summary.json").read_bytes())
-    except (OSError, ValueError):
+    if not all(isinstance(summary.get(name), kind) for name, kind in wanted.items()):
         return False
-    return isinstance(summary, dict) and summary.get("ended_early") is True and summary.get("epochs") == epochs_done
-
-
-def _state(facts: Mapping[str, Any], running: bool, problems: Sequence[str]) -> State:
-    if problems:
-        return "damaged"
-    if running:
-        return "running"
-    total = facts.get("epochs_total")
-    if total is None:
-        return "stopped"
-    return "finished" if facts["epochs_done"] >= total else "interrupted"
+    return evaluated < summary["epochs"] <= epochs_done
 
 
 def _facts_of_config(folder: Path) -> dict[str, Any]:
@@ -206,36 +189,28 @@ def _facts_of_metrics(folder: Path) -> dict[str, Any]:
     path = folder / FILE_NAME
     if not os.path.lexists(path):
         return {}
-    content = path.read_bytes()
-    content = content[: content.rfind(b"\n") + 1]  # a run that was killed while it wrote leaves half a line
-    if not content:
+    # A run that was killed while it wrote leaves half a line.
+    lines = list(enumerate(path.read_bytes().split(b"\n")[:-1], start=1))
+    if not lines:
         return {}
-    last = _row(content, len(content) - 1, path)
+    last = _row(path, *lines[-1])
     facts: dict[str, Any] = {"epochs_done": last["iteration"] + 1, "env_steps": last["env_steps"]}
-    position = _last_return(content, len(content))
-    while position >= 0:
-        row = _row(content, position, path)
-        if row["metric"] in _RETURNS and row["task"] is None:
-            value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
-            return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
-        position = _last_return(content, position)
+    names = [f'"{name}"'.encode() for name in STANDS_FOR_EVALUATION]
+    for number, line in reversed(lines):
+        if any(name in line for name in names):
+            row = _row(path, number, line)
+            if row["metric"] in STANDS_FOR_EVALUATION and row["task"] is None:
+                value = row["value"] if isinstance(row["value"], int | float) else None  # NaN is written as null
+                return {**facts, "newest_return": value, "newest_return_epoch": row["iteration"] + 1}
     return facts
 
 
-def _last_return(content: bytes, end: int) -> int:
-    return max(content.rfind(f'"{name}"'.encode(), 0, end) for name in _RETURNS)
-
-
-def _row(content: bytes, position: int, path: Path) -> dict[str, Any]:
-    """The line around ``position``."""
-    start, end = content.rfind(b"\n", 0, position) + 1, content.find(b"\n", position)
-    line = content[start:end]
+def _row(path: Path, number: int, line: bytes) -> dict[str, Any]:
     try:
         row = json.loads(line)
         counts = [row["iteration"], row["env_steps"]]
         if not all(isinstance(count, int) for count in counts) or not {"metric", "task", "value"} <= row.keys():
             raise ValueError
     except (ValueError, KeyError, TypeError) as error:
-        number = content.count(b"\n", 0, start) + 1
         raise ValueError(f"line {number} of {path} is damaged: {line[:60]!r}; restore it from a copy") from error
     return row

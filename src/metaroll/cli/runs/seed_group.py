@@ -7,7 +7,7 @@ import dataclasses
 import json
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,20 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from metaroll.cli.display.consoles import escape, printable
-from metaroll.cli.resources import processors
+from metaroll.cli.machine import processors
 from metaroll.cli.runs.child import Child
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, GROUP_FILE
 
-__all__ = [
-    "SeedGroup",
-    "SeedsFailedError",
-    "read_group",
-    "refuse_existing_group",
-    "resume_group",
-    "train_group",
-]
+__all__ = ["SeedGroup", "SeedsFailedError", "read_group", "refuse_existing_group", "resume_group", "train_group"]
 
 _POLL_SECONDS = 0.2
 _FLAGS = {"epochs": "--epochs", "num_workers": "--num-workers", "transport": "--engine", "ray_address": "--ray-address"}
@@ -71,11 +64,6 @@ class SeedGroup:
     def resume_command(self) -> str:
         """What continues all of them."""
         return f"metaroll resume {shlex.quote(str(self.folder))}"
-
-    def config_of(self, folder: Path) -> dict[str, Any]:
-        """Configuration of the run that is to lie in ``folder``."""
-        seed = self.seeds[self.folders.index(folder)]
-        return {**self.config, "run": {**self.config["run"], "seed": seed}}
 
     def write(self) -> None:
         """Write down what belongs to the group, so that it can go on from its folder alone."""
@@ -140,106 +128,41 @@ def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console)
 def _carry_out(
     group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console
 ) -> list[dict[str, Any]]:
-    with _resumable(group):
+    try:
         if group.jobs == 1:
             for folder in todo:
                 _train_here(group, folder, changes, console)
         else:
             _train_in_processes(group, todo, changes, console)
-    return [json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in group.folders]
-
-
-@contextlib.contextmanager
-def _resumable(group: SeedGroup) -> Iterator[None]:
-    """Tell who handles errors and Ctrl-C how the whole group can be continued, rather than one of its runs."""
-    try:
-        yield
     except SnapshotError:
         raise  # it says itself what can be done
     except BaseException as error:
+        # Tell who handles errors and Ctrl-C how the whole group can be continued, rather than one of its runs.
         if isinstance(error, KeyboardInterrupt) or len(group.missing) < len(group.seeds):
             error.resume_command = group.resume_command  # type: ignore[attr-defined]
         raise
+    return [json.loads((folder / run_folder.SUMMARY_FILE).read_text(encoding="utf-8")) for folder in group.folders]
 
 
-def _changed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Configuration of a run with what is to change in it, and these changes."""
-    if folder in group.missing:
-        config = group.config_of(folder)
-    else:
-        config = run_folder.read_config(folder)
-        changes = {"epochs": max(config["run"]["epochs"], group.config["run"]["epochs"]), **changes}
-    return {**config, "run": {**config["run"], **changes}}, dict(changes)
+def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Configuration of a run that has begun, and what is to change in it."""
+    config = run_folder.read_config(folder)
+    epochs = max(config["run"]["epochs"], group.config["run"]["epochs"])
+    return config, {"epochs": epochs, **changes}
 
 
 def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
     from metaroll.cli.runs.sessions import continue_run, start
 
-    go_on = start if folder in group.missing else continue_run
-    go_on(_changed(group, folder, changes)[0], folder, console, as_json=False)
-
-
-def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
-    waiting, failed = list(todo), []
-    running: list[Child] = []
-    with _Progress(console) as progress:
-        try:
-            while waiting or running:
-                while waiting and len(running) < group.jobs:
-                    folder = waiting.pop(0)
-                    running.append(_begin(group, folder, changes))
-                    progress.say(f"training {escape(str(folder))}")
-                time.sleep(_POLL_SECONDS)
-                ended = [child for child in running if child.returncode is not None]
-                progress.show(running)
-                for child in ended:
-                    running.remove(child)
-                    child.close()
-                    if child.returncode:
-                        failed.append(child.folder)
-                        progress.say(f"{escape(str(child.folder))} [bold red]failed[/]: {escape(child.last_words())}")
-                    else:
-                        progress.say(f"{escape(str(child.folder))} done")
-        finally:
-            for child in running:
-                child.terminate()
-            for child in running:
-                child.close()
-    if failed:
-        names = ", ".join(str(folder) for folder in failed)
-        raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {names}")
-
-
-class _Progress:
-    """Shows the newest epoch of each run: one line per run in a terminal, one line per epoch elsewhere."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, transient=True) if console.is_terminal and not console.quiet else None
-
-    def __enter__(self) -> _Progress:
-        if self._live is not None:
-            self._live.__enter__()
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        if self._live is not None:
-            self._live.__exit__(*exception)
-
-    def say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
-
-    def show(self, running: Sequence[Child]) -> None:
-        new = [f"{child.folder.name}: {line}" for child in running for line in child.progress()]
-        if self._live is None:
-            for line in new:
-                self._console.print(escape(line), soft_wrap=True)
-        else:
-            lines = [printable(f"{child.folder.name}: {child.newest or 'starting'}") for child in running]
-            self._live.update(Group(*(Text(line, overflow="ellipsis") for line in lines)))
+    if folder in group.missing:
+        go_on, config, changes = start, group.config, {**changes, "seed": group.seeds[group.folders.index(folder)]}
+    else:
+        go_on, (config, changes) = continue_run, _resumed(group, folder, changes)
+    go_on({**config, "run": {**config["run"], **changes}}, folder, console)
 
 
 def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
+    """A process that does the same."""
     begins = folder in group.missing
     if begins:
         seed = str(group.seeds[group.folders.index(folder)])
@@ -248,8 +171,45 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
         if group.config["run"]["torch_threads"] is None:
             arguments += ["--torch-threads", str(max(1, processors().usable // group.jobs))]
     else:
-        _, changes = _changed(group, folder, changes)
-        arguments = ["resume", str(folder)]
+        arguments, changes = ["resume", str(folder)], _resumed(group, folder, changes)[1]
     # Where a run goes on, an engine without a cluster leaves out the address by itself.
     pairs = [(_FLAGS[name], str(value)) for name, value in changes.items() if begins or value is not None]
     return Child([*arguments, *(text for pair in pairs for text in pair)], folder, folder / run_folder.LOG_FILE)
+
+
+def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
+    waiting, running, failed = list(todo), [], []
+    live = Live(console=console, transient=True) if console.is_terminal and not console.quiet else None
+    with live or contextlib.nullcontext():
+        try:
+            while waiting or running:
+                while waiting and len(running) < group.jobs:
+                    running.append(_begin(group, waiting.pop(0), changes))
+                    console.print(f"training {escape(str(running[-1].folder))}", soft_wrap=True)
+                time.sleep(_POLL_SECONDS)
+                ended = [child for child in running if child.returncode is not None]
+                _show_progress(running, console, live)
+                for child in ended:
+                    running.remove(child)
+                    child.close()
+                    end = f"[bold red]failed[/]: {escape(child.last_words())}" if child.returncode else "done"
+                    console.print(f"{escape(str(child.folder))} {end}", soft_wrap=True)
+                    failed += [str(child.folder)] if child.returncode else []
+        finally:
+            for child in running:
+                child.terminate()
+            for child in running:
+                child.close()
+    if failed:
+        raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {', '.join(failed)}")
+
+
+def _show_progress(running: Sequence[Child], console: Console, live: Live | None) -> None:
+    """Show the newest epoch of each run: one line per run in a terminal, one line per epoch elsewhere."""
+    new = [f"{child.folder.name}: {line}" for child in running for line in child.progress()]
+    if live is not None:
+        lines = [printable(f"{child.folder.name}: {child.newest or 'starting'}") for child in running]
+        live.update(Group(*(Text(line, overflow="ellipsis") for line in lines)))
+        return
+    for line in new:
+        console.print(escape(line), soft_wrap=True)

@@ -16,10 +16,12 @@ def without_checks(env: Any) -> Any:
     return env
 
 
-def unwrapped_and_limit(env: Any) -> tuple[Any, int | None]:
+def unwrapped_and_limit(
+    env: Any, wrappers: tuple[type, ...] = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+) -> tuple[Any, int | None]:
     """The environment inside wrappers that only count and check, and the time limit that is counted."""
     limit: int | None = None
-    while type(env) in (OrderEnforcing, PassiveEnvChecker, TimeLimit):
+    while type(env) in wrappers:
         if type(env) is TimeLimit:
             own = int(env._max_episode_steps)
             limit = own if limit is None else min(limit, own)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import gymnasium
 import numpy as np
 
+from metaroll.data.compare import trees_equal
 from metaroll.data.data_format import iterate_leaves
-from metaroll.data.space_batches import action_row, element_at, empty_batch, flat_actions
+from metaroll.data.space_batches import action_row, empty_batch, flat_actions, take_rows
 from metaroll.types import RolloutPlan, Slots, SlotStep
 
 __all__ = ["ConformanceError", "check_slots"]
@@ -90,23 +90,28 @@ class _Record:
         return bool(self.endings) and any(self.endings[-1])
 
 
+@dataclass
 class _Kit:
-    def __init__(
-        self,
-        make: Callable[[int], Slots],
-        plans: list[RolloutPlan],
-        num_steps: int | None,
-        time_limit: int | None,
-        seed: int,
-    ) -> None:
-        self.make, self.plans = make, plans
-        slots = make(1)
+    """The arguments of ``check_slots``, and the checks."""
+
+    make: Callable[[int], Slots]
+    plans: list[RolloutPlan]
+    num_steps: int | None
+    time_limit: int | None
+    seed: int
+
+    def __post_init__(self) -> None:
+        slots = self.make(1)
         self.spec = slots.env_spec
         slots.close()
-        self.time_limit = self.spec.max_episode_length if time_limit is None else time_limit
-        self.num_steps = (self.time_limit or 50) if num_steps is None else num_steps
-        self.generator = np.random.default_rng(seed)
-        self.actions = [_random_actions(self.spec.action_space, self.num_steps, self.generator) for _ in plans]
+        if self.time_limit is None:
+            self.time_limit = self.spec.max_episode_length
+        self.longest = (self.time_limit or 50) if self.num_steps is None else self.num_steps
+        self.everyone = list(range(len(self.plans)))
+        self.generator = np.random.default_rng(self.seed)
+        space = copy.deepcopy(self.spec.action_space)  # its generator is not to be moved
+        space.seed(self.seed)
+        self.actions = [[action_row(space, space.sample()) for _ in range(self.longest)] for _ in self.plans]
 
     def check_seed(self) -> None:
         slots = self.make(1)
@@ -119,47 +124,38 @@ class _Kit:
         raise ConformanceError("seed", "reset must refuse a plan whose seed is None with a ValueError")
 
     def check_determinism(self) -> list[_Record]:
-        first, again = ([self._roll(1, {0: i})[0] for i in range(len(self.plans))] for _ in range(2))
+        first, again = ([self._roll([i])[0] for i in self.everyone] for _ in range(2))
         _compare(first, again, "determinism", "the same plan gives another rollout in new slots")
         return first
 
     def check_memory(self) -> None:
-        everyone = {i: i for i in range(len(self.plans))}
         kept: list[tuple[Any, Any]] = []
-        plain = self._roll(len(self.plans), everyone, on_return=lambda what: kept.append((what, copy.deepcopy(what))))
-        for what, as_it_was in kept:
-            if not _same(what, as_it_was):
-                raise ConformanceError(
-                    "memory", "an observation, reward or info that was returned changed later; return copies"
-                )
-        scribbled = self._roll(len(self.plans), everyone, on_return=_scribble)
+        plain = self._roll(self.everyone, on_return=lambda what: kept.append((what, copy.deepcopy(what))))
+        if not all(trees_equal(what, as_it_was) for what, as_it_was in kept):
+            raise ConformanceError(
+                "memory", "an observation, reward or info that was returned changed later; return copies"
+            )
+        scribbled = self._roll(self.everyone, on_return=_scribble)
         message = "changing a returned array changes what the slots do later; return copies"
-        _compare([plain[i] for i in everyone], [scribbled[i] for i in everyone], "memory", message)
+        _compare(plain, scribbled, "memory", message)
 
     def check_history(self, reference: list[_Record]) -> None:
         slots = self.make(1)
-        order = [*range(len(self.plans)), *reversed(range(len(self.plans)))]
+        order = [*self.everyone, *reversed(self.everyone)]
         try:
-            found = [self._roll(1, {0: i}, slots=slots)[0] for i in order]
+            found = [self._roll([i], slots=slots)[0] for i in order]
         finally:
             slots.close()
         _compare([reference[i] for i in order], found, "history", "a rollout depends on what its slot did before")
 
     def check_neighbors(self, reference: list[_Record]) -> None:
-        num = len(self.plans)
-        for assignment in ({i: i for i in range(num)}, {num - 1 - i: i for i in range(num)}):
-            found = self._roll(num, assignment)
-            _compare(
-                [reference[i] for i in assignment.values()],
-                [found[slot] for slot in assignment],
-                "neighbors",
-                "a rollout depends on the other slots, or on which slot it is in (a shared generator?)",
-            )
+        message = "a rollout depends on the other slots, or on which slot it is in (a shared generator?)"
+        for order in (self.everyone, self.everyone[::-1]):
+            _compare([reference[i] for i in order], self._roll(order), "neighbors", message)
 
     def check_mask(self, reference: list[_Record]) -> None:
-        num = len(self.plans)
-        found = self._roll(num, {i: i for i in range(num)}, pause=True)
-        _compare(reference, [found[i] for i in range(num)], "mask", "a slot that is not active was stepped")
+        found = self._roll(self.everyone, pause=True)
+        _compare(reference, found, "mask", "a slot that is not active was stepped")
 
     def check_time_limit(self, reference: list[_Record]) -> None:
         for record in reference:
@@ -178,81 +174,66 @@ class _Kit:
         resumes = slots.info.resumes
         slots.close()
         if resumes == "state":
-            num = len(self.plans)
-            found = self._roll(num, {i: i for i in range(num)}, move_at=max(1, self.num_steps // 3))
-            message = "other slots that go on from running_state do something else"
-            _compare(reference, [found[i] for i in range(num)], "resume", message)
+            found = self._roll(self.everyone, move_at=max(1, self.longest // 3))
+            _compare(reference, found, "resume", "other slots that go on from running_state do something else")
 
     def _roll(
         self,
-        num_slots: int,
-        assignment: Mapping[int, int],
+        plan_of: Sequence[int],
         *,
         slots: Slots | None = None,
         pause: bool = False,
         move_at: int | None = None,
         on_return: Callable[[Any], None] = lambda what: None,
-    ) -> dict[int, _Record]:
-        """Run plan ``assignment[slot]`` in each slot; ``pause`` freezes slots now and then.
+    ) -> list[_Record]:
+        """Run plan ``plan_of[slot]`` in each slot, reset from last to first; ``pause`` freezes some now and then.
 
         After ``move_at`` steps the rollouts go on in new slots, from their states.
         """
-        env = self.make(num_slots) if slots is None else slots
-        order = list(assignment)
+        env = self.make(len(plan_of)) if slots is None else slots
+        order = list(range(len(plan_of)))[::-1]
         try:
-            first = env.reset(order, [self.plans[i] for i in assignment.values()])
+            first = env.reset(order, [self.plans[plan_of[slot]] for slot in order])
             self._check_observations("reset", first, len(order))
-            space = self.spec.observation_space
-            records = {slot: _Record([element_at(space, first, row)]) for row, slot in enumerate(order)}
+            records = [_Record([take_rows(first, row)]) for row in order]
             on_return(first)
-            watched, steps = records, 0
+            steps = 0
             while True:
-                open_slots = [s for s, r in records.items() if not r.ended and len(r.rewards) < self.num_steps]
-                if not open_slots:
+                active = np.array([not r.ended and len(r.rewards) < self.longest for r in records])
+                if not active.any():
                     return records
                 if steps == move_at:
-                    env = self._moved(env, assignment, open_slots)
-                    watched = {slot: records[slot] for slot in open_slots}
+                    state = copy.deepcopy(env.running_state(np.array(order)))
+                    env.close()
+                    env = self.make(len(plan_of))
+                    env.reset(order, [self.plans[plan_of[slot]] for slot in order])
+                    env.resume(np.array(order), state)
                 steps += 1
-                active = np.zeros(num_slots, dtype=bool)
-                active[open_slots] = True
                 if pause:
-                    active &= self.generator.random(num_slots) < 0.6
-                self._step(env, assignment, watched, active, on_return)
+                    active &= self.generator.random(len(active)) < 0.6
+                self._step(env, plan_of, records, active, on_return)
         finally:
             if slots is None:
                 env.close()
 
-    def _moved(self, env: Slots, assignment: Mapping[int, int], slots: list[int]) -> Slots:
-        """New slots that go on with the rollouts in ``slots``."""
-        rows = np.array(slots)
-        state = copy.deepcopy(env.running_state(rows))
-        new = self.make(env.num_slots)
-        env.close()
-        new.reset(slots, [self.plans[assignment[slot]] for slot in slots])
-        new.resume(rows, state)
-        return new
-
     def _step(
         self,
         env: Slots,
-        assignment: Mapping[int, int],
-        records: Mapping[int, _Record],
+        plan_of: Sequence[int],
+        records: list[_Record],
         active: np.ndarray,
         on_return: Callable[[Any], None],
     ) -> None:
-        rows = [self.actions[0][0]] * len(active)
-        for slot, record in records.items():
-            if active[slot]:
-                rows[slot] = self.actions[assignment[slot]][len(record.rewards)]
+        done = [min(len(record.rewards), self.longest - 1) for record in records]
+        rows = [self.actions[plan][step] for plan, step in zip(plan_of, done, strict=True)]
         actions = flat_actions(self.spec.action_space, rows)
         handed, mask = copy.deepcopy(actions), active.copy()
         result = env.step(handed, mask)
-        if not (_same(handed, actions) and np.array_equal(mask, active)):
+        if not (trees_equal(handed, actions) and np.array_equal(mask, active)):
             raise ConformanceError("actions", "step changed the actions or the mask that it was given")
         self._check_form(result, len(active))
-        for slot, record in records.items():
-            observation = element_at(self.spec.observation_space, result.observations, slot)
+        for slot, record in enumerate(records):
+            observation = take_rows(result.observations, slot)
             reward = float(result.rewards[slot])
             ending = bool(result.terminated[slot]), bool(result.truncated[slot])
             if active[slot]:
@@ -260,7 +241,7 @@ class _Kit:
                 record.rewards.append(reward)
                 record.endings.append(ending)
                 record.infos.append(_info_row(result.infos, slot))
-            elif not _same(observation, record.observations[-1]) or reward != 0 or any(ending):
+            elif not trees_equal(observation, record.observations[-1]) or reward != 0 or any(ending):
                 raise ConformanceError(
                     "mask",
                     f"slot {slot} was not active, but its observation, reward ({reward}) or ending {ending} moved",
@@ -275,10 +256,8 @@ class _Kit:
                 raise ConformanceError(
                     "form", f"{name} must be an array of {kind.__name__} of shape ({num_slots},), got {array!r}"
                 )
-        infos = result.infos
-        sizes = (
-            [len(values) for values in infos.values()] if isinstance(infos, Mapping) else [len(infos)]  # type: ignore
-        )
+        infos: Any = result.infos
+        sizes = [len(values) for values in (infos.values() if isinstance(infos, Mapping) else [infos])]
         if any(size != num_slots for size in sizes):
             raise ConformanceError("form", f"infos must have a row for each of the {num_slots} slots, got {sizes}")
 
@@ -298,19 +277,6 @@ class _Kit:
                 )
 
 
-def _random_actions(space: gymnasium.Space, num_steps: int, generator: np.random.Generator) -> list[Any]:
-    """Actions as a policy gives them, row by row."""
-    if isinstance(space, gymnasium.spaces.Box):
-        low, high = np.maximum(space.low, -1e3), np.minimum(space.high, 1e3)
-        low, high = low.reshape(-1).astype(np.float64), high.reshape(-1).astype(np.float64)
-        return list(generator.uniform(low, high, size=(num_steps, low.size)).astype(space.dtype))
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return list(generator.integers(int(space.n), size=num_steps))
-    own = copy.deepcopy(space)  # its generator is not to be moved
-    own.seed(int(generator.integers(2**31)))
-    return [action_row(own, own.sample()) for _ in range(num_steps)]
-
-
 def _info_row(infos: Any, slot: int) -> dict[str, Any]:
     if isinstance(infos, Mapping):
         return {name: np.array(values[slot]) for name, values in infos.items()}
@@ -324,25 +290,11 @@ def _scribble(what: Any) -> None:
             array.fill(77)
 
 
-def _same(first: Any, second: Any) -> bool:
-    """Whether nested values are equal bit for bit (NaN equals NaN)."""
-    if isinstance(first, Mapping):
-        return first.keys() == second.keys() and all(_same(first[name], second[name]) for name in first)
-    if isinstance(first, list | tuple):
-        return len(first) == len(second) and all(_same(a, b) for a, b in zip(first, second, strict=True))
-    if isinstance(first, np.ndarray | np.generic | float | int):
-        a, b = np.asarray(first), np.asarray(second)
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    try:
-        return bool(first == second)
-    except (TypeError, ValueError):
-        return True  # not comparable: nothing can be said
-
-
 def _compare(expected: Sequence[_Record], found: Sequence[_Record], rule: str, message: str) -> None:
     for number, (a, b) in enumerate(zip(expected, found, strict=True)):
         for name in ("observations", "rewards", "endings", "infos"):
             first, second = getattr(a, name), getattr(b, name)
-            if not _same(first, second):
-                at = next((t for t, pair in enumerate(zip(first, second, strict=False)) if not _same(*pair)), "the end")
+            if not trees_equal(first, second):
+                pairs = enumerate(zip(first, second, strict=False))
+                at = next((t for t, pair in pairs if not trees_equal(*pair)), "the end")
                 raise ConformanceError(rule, f"{message}: {name} of rollout {number} differ from step {at} on")

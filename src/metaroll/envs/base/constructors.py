@@ -12,7 +12,6 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from metaroll.envs.base.reset_task import ResetTaskMaker
 from metaroll.errors import UnknownNameError, unknown_name
 from metaroll.tasks.env_copies import copy_env
 
@@ -20,8 +19,10 @@ __all__ = [
     "Constructor",
     "CopiedEnv",
     "NamedEnv",
+    "ResetTaskMaker",
     "SharedEnv",
     "check_no_arguments",
+    "close_env",
     "constructor_of",
     "env_names",
     "is_env_instance",
@@ -103,6 +104,12 @@ def make_env(source: Any) -> Any:
     return env
 
 
+def close_env(env: Any) -> None:
+    """Close ``env``, if it can be closed."""
+    if hasattr(env, "close"):
+        env.close()
+
+
 class NamedEnv:
     """Makes the environment of a name: a registered one, then what is found under it, then Gymnasium's.
 
@@ -138,16 +145,14 @@ class NamedEnv:
             except gymnasium.error.Error as error:
                 if self.name.rpartition(":")[2] in gymnasium.registry:  # known, but for instance a package is missing
                     raise
-                raise self._unknown() from error
+                near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
+                unknown = unknown_name("environment", self.name, {*_NAMED, *near})
+                raise UnknownNameError(f"{unknown}, or any id of Gymnasium") from error
             except ModuleNotFoundError as error:
                 module = self.name.partition(":")[0]
                 if getattr(error.__cause__, "name", None) != module:
                     raise
                 raise UnknownNameError(f"unknown environment {self.name!r}: there is no module {module!r}") from error
-
-    def _unknown(self) -> UnknownNameError:
-        near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
-        return UnknownNameError(f"{unknown_name('environment', self.name, {*_NAMED, *near})}, or any id of Gymnasium")
 
     def __repr__(self) -> str:
         return repr(self.name)
@@ -177,6 +182,54 @@ class SharedEnv:
 
     def __repr__(self) -> str:
         return repr(self.env)
+
+
+class ResetTaskWrapper(gymnasium.Wrapper):
+    """Keeps a task, and hands it to the environment at every reset.
+
+    Args:
+        env: Environment that reads its task from the options of ``reset``.
+        option: Name of the option.
+    """
+
+    def __init__(self, env: Any, option: str = "task") -> None:
+        super().__init__(env)
+        self._option = option
+        self._task: Any = None
+
+    def set_task(self, task: Any) -> None:
+        """The task of all episodes that are started from now on."""
+        self._task = task
+
+    def get_task(self) -> Any:
+        """The task that was set last, or ``None``."""
+        return self._task
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode of the task; one in ``options`` goes before ours."""
+        if self._task is not None:
+            options = {self._option: self._task, **(options or {})}
+        return self.env.reset(seed=seed, options=options)
+
+
+class ResetTaskMaker:
+    """Makes environments with a ``ResetTaskWrapper``: a picklable constructor.
+
+    Args:
+        make_env: Makes the environment inside.
+        option: Name of the option.
+    """
+
+    def __init__(self, make_env: Constructor, option: str = "task") -> None:
+        if not isinstance(option, str) or not option:
+            raise ValueError(f"option must be the name of an option of reset, got {option!r}")
+        self.make_env, self.option = make_env, option
+
+    def __call__(self) -> ResetTaskWrapper:
+        return ResetTaskWrapper(self.make_env(), self.option)
+
+    def __repr__(self) -> str:
+        return f"{self.make_env!r} told its task by options[{self.option!r}] of reset"
 
 
 def with_render_mode(constructor: Constructor, mode: str) -> Constructor:

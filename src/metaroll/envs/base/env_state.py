@@ -1,18 +1,43 @@
-"""What environments tell about themselves besides observations: their state, and what they would show of it now."""
+"""What environments tell beside observations (their state, what they would show of it), and what they hear of plans.
+
+A wrapper with an attribute ``plan_options`` gets the entries that it names there in the ``options`` of its ``reset``:
+
+- ``"eval"``: whether the rollout is an evaluation;
+- ``"rollout"``: ``(sub_seed, sub_sub_seed)``, which batch it belongs to and its place there;
+- ``"max_steps"``: after how many steps the rollout is cut off, or ``None``.
+
+Whoever resets an environment by hand may give the same options. Environments that name nothing get nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from metaroll.tasks.updates import env_layers, layer_with
+from metaroll.types import RolloutPlan
 
-__all__ = ["ResumedEnv", "check_init_state", "current_observation", "read_state", "state_owner", "time_step_of"]
+__all__ = [
+    "PLAN_OPTIONS",
+    "ResumedEnv",
+    "check_init_state",
+    "current_observation",
+    "inner_options",
+    "plan_options",
+    "read_state",
+    "state_owner",
+    "time_step_of",
+    "wanted_options",
+]
 
 _WITH_EARLIER = (gymnasium.wrappers.DelayObservation, gymnasium.wrappers.MaxAndSkipObservation)
 """Wrappers whose observation is made of earlier ones, though its space does not tell."""
+
+
+PLAN_OPTIONS = ("eval", "rollout", "max_steps")
 
 
 def read_state(owner: Any) -> np.ndarray | None:
@@ -96,7 +121,11 @@ def current_observation(env: Any) -> Any:
         )
     for layer in reversed(outside):
         if isinstance(layer, gymnasium.wrappers.NormalizeObservation):
-            observation = _normalized(layer, observation)
+            updates, layer.update_running_mean = layer.update_running_mean, False  # it has gone into the statistics
+            try:
+                observation = layer.observation(observation)
+            finally:
+                layer.update_running_mean = updates
         elif isinstance(layer, gymnasium.ObservationWrapper) and not isinstance(layer, _WITH_EARLIER):
             observation = layer.observation(observation)
         elif isinstance(layer, _WITH_EARLIER) or (
@@ -109,14 +138,24 @@ def current_observation(env: Any) -> Any:
     return observation
 
 
-def _normalized(layer: gymnasium.wrappers.NormalizeObservation, observation: Any) -> Any:
-    """What ``layer`` makes of an observation that has gone into its statistics already."""
-    updates = layer.update_running_mean
-    layer.update_running_mean = False
-    try:
-        return layer.observation(observation)
-    finally:
-        layer.update_running_mean = updates
+def wanted_options(env: Any) -> frozenset[str]:
+    """Names of the options that some layer of ``env`` wants to hear."""
+    return frozenset(name for layer in env_layers(env) for name in getattr(layer, "plan_options", ()))
+
+
+def plan_options(plan: RolloutPlan, wanted: frozenset[str]) -> dict[str, Any]:
+    """The entries of ``plan`` that are ``wanted``."""
+    if not wanted or plan.seed is None:
+        return {}
+    told = {"eval": plan.eval, "rollout": (plan.seed[1] or 0, plan.seed[2] or 0), "max_steps": plan.max_steps}
+    return {name: told[name] for name in PLAN_OPTIONS if name in wanted}
+
+
+def inner_options(options: Mapping[str, Any], env: Any) -> dict[str, Any] | None:
+    """``options`` for ``env``, the inside of a wrapper: without entries of plans that nothing in it wants."""
+    wanted = wanted_options(env)
+    rest = {name: value for name, value in options.items() if name not in PLAN_OPTIONS or name in wanted}
+    return rest or None
 
 
 class ResumedEnv:

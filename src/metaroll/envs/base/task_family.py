@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.envs.base.constructors import Constructor, NamedEnv, check_no_arguments, register_env
-from metaroll.envs.base.reset_task import ResetTaskMaker
+from metaroll.envs.base.constructors import (
+    Constructor,
+    NamedEnv,
+    ResetTaskMaker,
+    check_no_arguments,
+    close_env,
+    register_env,
+)
 from metaroll.errors import DataError
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_domain_params
@@ -107,7 +113,7 @@ class TaskFamily:
             _try_params(maker, env, source)
             limit = EnvSpec.from_env(env).max_episode_length
         finally:
-            _close(env)
+            close_env(env)
         return cls(
             _name_of(maker) if name is None else name,
             maker,
@@ -166,16 +172,15 @@ class TaskFamily:
             if not told_by_reset:
                 _try_task(maker, env, source, tasks)
         finally:
-            _close(env)
+            close_env(env)
         name = _name_of(maker) if name is None else name
         if told_by_reset:
             maker = ResetTaskMaker(maker, "task" if option is None else option)
             source = _sampler(maker, tasks)
         share = check_test_share(test_share)
-        held_out = _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
-        sizes = _sizes(source, share, held_out, num_train_tasks, num_test_tasks)
+        held_out, train, test = _sides(source, share, test_tasks, num_train_tasks, num_test_tasks)
         limit = limit if horizon is None else horizon
-        return cls(name, maker, *sizes, limit, description, source, share, test_tasks=held_out)
+        return cls(name, maker, train, test, limit, description, source, share, test_tasks=held_out)
 
     @classmethod
     def from_constructors(
@@ -212,10 +217,9 @@ class TaskFamily:
         if horizon is None:
             env = first()
             horizon = EnvSpec.from_env(env).max_episode_length
-            _close(env)
-        held_out = _hold_out(source, share, test_tasks, num_train_tasks, num_test_tasks)
-        sizes = _sizes(source, share, held_out, num_train_tasks, num_test_tasks)
-        return cls(name, first, *sizes, horizon, description, source, share, test_tasks=held_out)
+            close_env(env)
+        held_out, train, test = _sides(source, share, test_tasks, num_train_tasks, num_test_tasks)
+        return cls(name, first, train, test, horizon, description, source, share, test_tasks=held_out)
 
     @property
     def tasks(self) -> TaskSampler:
@@ -358,36 +362,26 @@ def _name_of(maker: Any) -> str:
     return str(getattr(maker, "__name__", None) or type(maker).__name__)
 
 
-def _hold_out(
+def _sides(
     source: TaskSampler, share: float, test_tasks: Sequence[Any] | None, num_train: int | None, num_test: int | None
-) -> tuple[Any, ...] | None:
-    """What is held out as said; where no held-out task is wanted, none is made one that the hash does not hold out."""
-    if test_tasks is not None:
-        return tuple(check_test_tasks(source, test_tasks))
-    if source.updates is None:
-        return None
-    listed = [update.task for update in source.updates]
-    if num_test == 0 and (len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)):
-        return ()
-    if len(listed) == 1 and (num_train is None or num_test is None):
-        raise ValueError(
-            f"there must be at least two tasks, one to train in and one to hold out, got {listed[0]!r} alone; list "
-            "more tasks, or say that none is held out: test_tasks=[]"
-        )
-    return None
+) -> tuple[tuple[Any, ...] | None, int, int]:
+    """What is held out as said (``None``: what the hash says), and how many tasks are on each side.
 
-
-def _sizes(
-    source: TaskSampler, share: float, held_out: Sequence[Any] | None, num_train: int | None, num_test: int | None
-) -> tuple[int, int]:
-    """Numbers of tasks as given, else all that a list has on each side, else the usual ones."""
-    usual, listed = (_NUM_TRAIN, _NUM_TEST), source.updates
-    if listed is not None:
-        sides = split_list(listed, share, held_out)
+    Numbers are as given, else all that a list has on that side, else the usual ones. Where no held-out task is wanted,
+    none is made one that the hash does not hold out.
+    """
+    held_out = None if test_tasks is None else tuple(check_test_tasks(source, test_tasks))
+    usual = _NUM_TRAIN, _NUM_TEST
+    if source.updates is not None:
+        listed = [update.task for update in source.updates]
+        all_train = len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)
+        if held_out is None and num_test == 0 and all_train:
+            held_out = ()
+        if held_out is None and len(listed) == 1 and (num_train is None or num_test is None):
+            raise ValueError(
+                f"there must be at least two tasks, one to train in and one to hold out, got {listed[0]!r} alone; list "
+                "more tasks, or say that none is held out: test_tasks=[]"
+            )
+        sides = split_list(source.updates, share, held_out)
         usual = len(sides["train"]), len(sides["test"])
-    return usual[0] if num_train is None else num_train, usual[1] if num_test is None else num_test
-
-
-def _close(env: Any) -> None:
-    if hasattr(env, "close"):
-        env.close()
+    return held_out, usual[0] if num_train is None else num_train, usual[1] if num_test is None else num_test

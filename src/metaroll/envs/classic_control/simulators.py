@@ -13,16 +13,23 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
 
+import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec as Registration
+from gymnasium.spaces import Box, Discrete
 
+from metaroll.envs.base.batching import is_as_defined, unwrapped_and_limit
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, stacked
 from metaroll.tasks.domain_access import derived_attributes, warn_out_of_reach
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.types import EnvSpec, EnvUpdate
 
-__all__ = ["SIMULATORS", "ClassicSimulator"]
+__all__ = ["TESTED_RELEASES", "ClassicSimulator", "classic_simulator", "is_classic"]
 
 _PI = np.pi
+_MODULE = "gymnasium.envs.classic_control."
+TESTED_RELEASES = ("1.1", "1.2", "1.3", "1.4")
+"""Releases of Gymnasium whose environments show the bits of the simulators; with others they are stepped as a list."""
 
 
 class ClassicSimulator(Simulator):
@@ -317,13 +324,13 @@ class _Acrobot(ClassicSimulator):
         return stacked(parts, len(one), np.float32)
 
     def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
-        dt, half, sixth, fastest_1, fastest_2, *rest = constants
+        (dt, half, sixth, fastest_1, fastest_2), rest = constants[:5], constants[5:]
         torque = actions - 1.0
         here = np.stack(state)
-        k1 = _acrobot_slopes(here, torque, *rest)
-        k2 = _acrobot_slopes(here + half * k1, torque, *rest)
-        k3 = _acrobot_slopes(here + half * k2, torque, *rest)
-        k4 = _acrobot_slopes(here + dt * k3, torque, *rest)
+        k1 = _acrobot_slopes(here, torque, rest)
+        k2 = _acrobot_slopes(here + half * k1, torque, rest)
+        k3 = _acrobot_slopes(here + half * k2, torque, rest)
+        k4 = _acrobot_slopes(here + dt * k3, torque, rest)
         following = here + sixth * (k1 + 2 * k2 + 2 * k3 + k4)
         one, two = _wrapped(following[:2])
         speeds = (
@@ -334,24 +341,9 @@ class _Acrobot(ClassicSimulator):
         return NextState((one, two, *speeds), terminated - 1.0, terminated)
 
 
-def _acrobot_slopes(
-    state: np.ndarray,
-    torque: np.ndarray,
-    m2: np.ndarray,
-    inertia: np.ndarray,
-    a1: np.ndarray,
-    a2: np.ndarray,
-    a3: np.ndarray,
-    b1: np.ndarray,
-    b2: np.ndarray,
-    weight_2: np.ndarray,
-    c1: np.ndarray,
-    c2: np.ndarray,
-    weight: np.ndarray,
-    c3: np.ndarray,
-    d0: np.ndarray,
-) -> np.ndarray:
+def _acrobot_slopes(state: np.ndarray, torque: np.ndarray, constants: Columns) -> np.ndarray:
     """Derivatives ``(4, N)`` of angles and speeds."""
+    m2, inertia, a1, a2, a3, b1, b2, weight_2, c1, c2, weight, c3, d0 = constants
     one, two, speed_1, speed_2 = state
     cosine, sine = np.cos(two), np.sin(two)
     d1 = a1 + m2 * (a2 + a3 * cosine) + inertia + inertia
@@ -385,7 +377,7 @@ def _cosines(values: np.ndarray) -> np.ndarray:
     return np.fromiter(map(math.cos, values.tolist()), np.float64)
 
 
-SIMULATORS: dict[str, type[ClassicSimulator]] = {
+_SIMULATORS: dict[str, type[ClassicSimulator]] = {
     "acrobot:AcrobotEnv": _Acrobot,
     "cartpole:CartPoleEnv": _CartPole,
     "continuous_mountain_car:Continuous_MountainCarEnv": _MountainCarContinuous,
@@ -393,3 +385,52 @@ SIMULATORS: dict[str, type[ClassicSimulator]] = {
     "pendulum:PendulumEnv": _Pendulum,
 }
 """By module and class in ``gymnasium.envs.classic_control``."""
+
+
+def is_classic(source: str | type) -> bool:
+    """Whether an id or class makes, as far as it tells, an environment that ``classic_simulator`` knows."""
+    if isinstance(source, type):
+        return _kind_of(source) is not None
+    registered: Registration | None = gymnasium.registry.get(source)
+    entry = None if registered is None else registered.entry_point
+    return isinstance(entry, str) and entry.startswith(_MODULE) and entry.removeprefix(_MODULE) in _SIMULATORS
+
+
+def classic_simulator(env: Any) -> ClassicSimulator | None:
+    """The simulator of copies of ``env``; ``None`` unless it is exactly one of Gymnasium's own, and not drawn.
+
+    Around it may be wrappers that only count and check: ``TimeLimit``, ``OrderEnforcing``, ``PassiveEnvChecker``.
+    Attributes may have been changed as far as the simulator reads them.
+    """
+    inner, limit = unwrapped_and_limit(env)
+    kind = _kind_of(type(inner))
+    tested = ".".join(gymnasium.__version__.split(".")[:2]) in TESTED_RELEASES
+    if kind is None or inner.render_mode is not None or not is_as_defined(inner) or not tested or not _fits(inner):
+        return None
+    values: dict[str, Any] = {name: getattr(inner, name, None) for name in kind.params}
+    fixed = ((getattr(inner, name, None), expected) for name, expected in kind.fixed.items())
+    same = all(isinstance(value, bool | int | float | str | list) and value == expected for value, expected in fixed)
+    if not same or any(type(value) not in (int, float) for value in values.values()):
+        return None
+    simulator = kind(values, EnvSpec.from_env(env), limit)
+    return simulator if simulator.can_step() else None
+
+
+def _kind_of(kind: type) -> type[ClassicSimulator] | None:
+    if not kind.__module__.startswith(_MODULE):
+        return None
+    return _SIMULATORS.get(f"{kind.__module__.removeprefix(_MODULE)}:{kind.__qualname__}")
+
+
+def _fits(inner: Any) -> bool:
+    """Whether its spaces are of the kind that it was written with."""
+    action, observation = inner.action_space, inner.observation_space
+    return (
+        isinstance(observation, Box)
+        and observation.dtype == np.float32
+        and len(observation.shape) == 1
+        and (
+            (isinstance(action, Box) and action.dtype == np.float32 and action.shape == (1,))
+            or (isinstance(action, Discrete) and action.start == 0)
+        )
+    )

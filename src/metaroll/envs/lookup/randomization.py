@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from metaroll.envs.base.constructors import is_env_instance, make_env
-from metaroll.envs.sims.families import ranges_of
+from metaroll.envs.sims.sim_env import SimEnv
+from metaroll.envs.wrappers.base import typed_env
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.errors import DataError
 from metaroll.tasks.distributions import DomainParam
@@ -71,9 +72,9 @@ def empty_randomizer() -> DomainRandomizer:
 
 
 def _rules_of(env: Any) -> Rules:
-    model = next((layer.model for layer in env_layers(env) if hasattr(layer, "model")), None)
-    rules = ranges_of(model)
-    if rules is None:
+    sim = typed_env(env, SimEnv)
+    rules = {} if sim is None else sim.model.default_ranges
+    if not rules:
         raise ValueError(
             f"there are no default ranges for {type(getattr(env, 'unwrapped', env)).__name__}; give "
             "rules={'mass': ('normal', 0.2, 1e-3)}, say (kind, fraction of the nominal value, lowest value)"

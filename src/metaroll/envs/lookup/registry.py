@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,20 +12,67 @@ import metaroll.envs.mujoco.families
 import metaroll.envs.point.families
 import metaroll.envs.sims.families
 import metaroll.envs.tabular.families  # noqa: F401
-from metaroll.envs.base.constructors import check_no_arguments, register_finder
+from metaroll.envs.base.constructors import check_no_arguments, close_env, register_finder
 from metaroll.envs.base.task_family import TaskFamily, registered_families
-from metaroll.envs.lookup.entry_points import EntryPointError, is_entry_point, load_entry_point
 
 # isort: on
 from metaroll.envs.mujoco.library import graphics_trouble
-from metaroll.envs.sims.registration import sim_constructor
-from metaroll.errors import MetarollError, unknown_name
+from metaroll.envs.sims.catalog import sim_constructor
+from metaroll.errors import MetarollError, UnknownNameError, unknown_name
 from metaroll.tasks.updates import layer_with
 
-__all__ = ["TaskFamily", "family_names", "family_of", "get_family", "has_family", "is_varied"]
+__all__ = [
+    "EntryPointError",
+    "TaskFamily",
+    "family_names",
+    "family_of",
+    "get_family",
+    "has_family",
+    "is_entry_point",
+    "is_varied",
+    "load_entry_point",
+]
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 """``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
+
+
+class EntryPointError(MetarollError, ImportError):
+    """The module of an environment of yours cannot be imported."""
+
+
+def is_entry_point(name: str) -> bool:
+    """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not."""
+    module, _, attribute = name.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+
+
+def load_entry_point(name: str) -> Any:
+    """What ``name`` stands for: a class, a function, a ``TaskFamily`` ...
+
+    Raises:
+        UnknownNameError: There is no such module, or nothing of this name in it.
+        EntryPointError: The module cannot be imported.
+    """
+    module_name, _, attribute = name.partition(":")
+    try:
+        value = importlib.import_module(module_name)
+    except Exception as error:
+        missing = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
+            raise UnknownNameError(
+                f"unknown environment {name!r}: there is no module {missing!r} in the current folder, or among what is "
+                "installed; run in the folder of your file, and leave its .py out"
+            ) from error
+        graphics = graphics_trouble(error)
+        reason = f"{type(error).__name__}: {error}; the same happens in python -c 'import {module_name}'"
+        raise EntryPointError(f"{module_name} cannot be imported for {name!r}: {graphics or reason}") from error
+    where = module_name
+    for part in attribute.split("."):
+        if not hasattr(value, part):
+            raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
+        value, where = getattr(value, part), f"{where}.{part}"
+    return value
 
 
 def family_names() -> list[str]:
@@ -59,14 +107,6 @@ def get_family(name: str) -> TaskFamily:
     raise unknown_name("task family", name, families)
 
 
-def _own_constructor(name: str) -> Any:
-    """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
-    if not is_entry_point(name):
-        return None
-    value, family = _own_family(name)
-    return value if family is None else family.env_constructor
-
-
 def family_of(value: Any, name: str | None = None) -> TaskFamily:
     """A family of tasks from a ``TaskFamily``, an environment's class or function, or constructors of environments.
 
@@ -89,7 +129,7 @@ def family_of(value: Any, name: str | None = None) -> TaskFamily:
         made = value()
         if isinstance(made, TaskFamily):
             return made
-        _close(made)
+        close_env(made)
     return TaskFamily.from_env(value, name=name)
 
 
@@ -120,12 +160,15 @@ def _has_tasks(value: Any, name: str) -> bool:
     try:
         return isinstance(made, TaskFamily) or layer_with(made, "sample_tasks") is not None
     finally:
-        _close(made)
+        close_env(made)
 
 
-def _close(made: Any) -> None:
-    if hasattr(made, "close"):
-        made.close()
+def _own_constructor(name: str) -> Any:
+    """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
+    if not is_entry_point(name):
+        return None
+    value, family = _own_family(name)
+    return value if family is None else family.env_constructor
 
 
 register_finder(_own_constructor)

@@ -25,7 +25,7 @@ from metaroll.envs.base.constructors import (
 )
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.base.task_family import TaskFamily
-from metaroll.envs.classic_control.gymnasium_classic import classic_simulator, is_classic
+from metaroll.envs.classic_control.simulators import classic_simulator, is_classic
 from metaroll.envs.mujoco.gymnasium_envs import gymnasium_simulator, is_gymnasium_id
 from metaroll.envs.slots.gym_slots import GymSlots, env_name
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
@@ -261,17 +261,17 @@ def _batched_form(env: Any) -> _BatchedForm | None:
         inner = without_checks(env)
         kind = _kind_of_simulator(getattr(env, "unwrapped", env))
         return _BatchedForm(kind, lambda plans: _all_accepted(inner.accepts_update, plans), inner.batched_slots)
-    robot = gymnasium_simulator(env)
-    if robot is not None:
-        accepts = robot.accepts_update
-        return _BatchedForm("physics", lambda plans: _all_accepted(accepts, plans), lambda n: SimulatorSlots(n, robot))
-    classic = classic_simulator(env)
-    if classic is not None:
-        accepts_plan = classic.accepts_plan
-        return _BatchedForm(
-            "batched", lambda plans: all(map(accepts_plan, plans)), lambda n: SimulatorSlots(n, classic), True
-        )
-    return None
+    simulator = gymnasium_simulator(env) or classic_simulator(env)
+    if simulator is None:
+        return None
+    physics, takes_init = simulator.is_physics, simulator.takes_init_state
+
+    def accepts(plans: Sequence[RolloutPlan]) -> bool:
+        starts = takes_init or all(plan.init_state is None for plan in plans)
+        return starts and _all_accepted(simulator.accepts_update, plans)
+
+    kind = "physics" if physics else "batched"
+    return _BatchedForm(kind, accepts, lambda n: SimulatorSlots(n, simulator), is_list_too=not physics)
 
 
 def _kind_of_simulator(env: Any) -> SlotsKind:

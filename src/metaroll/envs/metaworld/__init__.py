@@ -1,1 +1,1 @@
-"""Meta-World (extra ``metaworld``): benchmarks, tasks, environments and their task sampler (specs/meta.md 3.5)."""
+"""Meta-World (extra ``metaworld``): benchmarks, tasks, environments and their task sampler."""

@@ -1,4 +1,4 @@
-"""Meta-World's benchmarks with a seed that works, in a fraction of the time (specs/meta.md 3.5)."""
+"""Meta-World's benchmarks with a seed that works, in a fraction of the time."""
 
 from __future__ import annotations
 

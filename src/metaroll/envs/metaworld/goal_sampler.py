@@ -1,4 +1,4 @@
-"""Distributes the tasks of a Meta-World benchmark (specs/meta.md 3.5)."""
+"""Distributes the tasks of a Meta-World benchmark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _META_LEARNING = ("ML1", "ML10", "ML25", "ML45", "CustomML")
 
 
 class MetaWorldTaskSampler(TaskSampler):
-    """Samples tasks of a Meta-World benchmark, grouped by environment (specs/meta.md 3.5).
+    """Samples tasks of a Meta-World benchmark, grouped by environment.
 
     Updates come in the order of the benchmark's classes, those of one class next to each other, so that environments
     are re-used: an update sets its task without building anything where the environment is of its class. Goals are
@@ -93,7 +93,7 @@ class MetaWorldTaskSampler(TaskSampler):
         return provenance_of(self._reward_version, self._horizon)
 
     def sample(self, n_tasks: int, with_replacement: bool = False) -> list[EnvUpdate]:
-        """The same number of updates for each class (specs/meta.md 3.5).
+        """The same number of updates for each class.
 
         Args:
             n_tasks: How many; a multiple of the number of classes.

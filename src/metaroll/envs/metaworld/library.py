@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 MW_TASKS_PER_ENV = 50
-"""Tasks (goals) that a Meta-World benchmark has for each class of environments (specs/meta.md 3.5)."""
+"""Tasks (goals) that a Meta-World benchmark has for each class of environments."""
 
 HORIZON = 500
 """Steps after which Meta-World truncates an episode."""

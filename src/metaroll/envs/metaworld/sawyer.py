@@ -31,7 +31,7 @@ _MARKS = ("_metaroll_made_by",)
 
 
 class MetaWorldEnvMaker:
-    """Makes one of Meta-World's environments: a picklable constructor (specs/meta.md 3.5).
+    """Makes one of Meta-World's environments: a picklable constructor.
 
     Args:
         env_name: Such as ``"reach-v3"``.

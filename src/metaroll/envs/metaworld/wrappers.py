@@ -44,7 +44,7 @@ class OneHotEnv(gymnasium.ObservationWrapper):
 
 
 class TaskWrapper:
-    """Wraps an environment for a task: the one-hot vector first, then the user's own wrapper (specs/meta.md 3.5).
+    """Wraps an environment for a task: the one-hot vector first, then the user's own wrapper.
 
     Args:
         inner: Called as ``inner(env, task)``, or ``None``.

@@ -1,4 +1,4 @@
-"""MuJoCo robots as families of tasks, with the numbers of tasks that publications use (specs/meta.md 6.1)."""
+"""MuJoCo robots as families of tasks, with the numbers of tasks that publications use."""
 
 from __future__ import annotations
 

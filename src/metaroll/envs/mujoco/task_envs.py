@@ -1,4 +1,4 @@
-"""MuJoCo robots with tasks (specs/meta.md 7); they need the extra ``metaroll[mujoco]``.
+"""MuJoCo robots with tasks; they need the extra ``metaroll[mujoco]``.
 
 Simulations are those of Gymnasium's environments of version 5.
 """

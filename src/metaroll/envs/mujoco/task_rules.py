@@ -1,4 +1,4 @@
-"""Rules of the MuJoCo task families (specs/meta.md 7).
+"""Rules of the MuJoCo task families.
 
 Velocities are mean ones over a step. Costs are of the actions as they were given, and of contact forces as Gymnasium's
 environments of version 5 compute them: they were always zero in the publications of the families, whose simulators did
@@ -217,7 +217,7 @@ class HumanoidDirRules(TaskRules):
 
 
 class SwimmerVelRules(TaskRules):
-    """``-|v - goal| - 1e-4 |a|^2``; never ends (ProMP adds the distance to the goal, specs/meta.md Q-46)."""
+    """``-|v - goal| - 1e-4 |a|^2``; never ends (ProMP adds the distance to the goal)."""
 
     frame_skip = 4
     normal_velocities = False

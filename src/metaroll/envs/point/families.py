@@ -1,4 +1,4 @@
-"""Points in the plane as families of tasks (specs/meta.md 7.2)."""
+"""Points in the plane as families of tasks."""
 
 from __future__ import annotations
 

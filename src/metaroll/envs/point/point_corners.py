@@ -1,4 +1,4 @@
-"""A point that looks for one of four corners: plainly, with momentum, or through walls (specs/meta.md 7.1).
+"""A point that looks for one of four corners: plainly, with momentum, or through walls.
 
 They come from the code of ProMP (Rothfuss et al. 2019, arXiv:1810.06784). Actions lie in [-1, 1] and are scaled by the
 published bounds of a move, 0.2 or 0.1 per axis. All start near the origin, in [-0.2, 0.2]^2, and never end; the
@@ -14,11 +14,13 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from metaroll.checks import check_number
+from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
-from metaroll.envs.point.planar import PointRows, checked_point, clipped, norm_of, plane_spec, square_start
+from metaroll.envs.point import plane
+from metaroll.envs.point.plane import checked_point, clipped, norm_of, plane_spec, square_start
 from metaroll.envs.point.plane_drawing import Wall
-from metaroll.envs.point.plane_env import PlaneEnv
 from metaroll.seeding import as_generator
+from metaroll.tasks.finite_samplers import sample_indices
 
 __all__ = [
     "CORNERS",
@@ -38,13 +40,12 @@ _START = 0.2
 _STEP_SIZE = 0.2
 _PUSH = 0.1  # change of velocity by an action of 1
 _HORIZON = 100
-_DRAWN_REACH = 2.75
 _INNER, _OUTER = 1.0, 2.0  # radii of the walls
 _GAP = 1.0  # who meets a wall nearer than this to the middle of its gap gets through
 _INSIDE = 1e-6  # how far inside a wall the others are put, so that it stops them again
 
 
-class _RewardedPoints(PointRows, ABC):
+class _RewardedPoints(plane.PointRows, ABC):
     """Mixin of points that start in [-0.2, 0.2]^2, with one of three rewards."""
 
     num_uniforms = 2
@@ -132,22 +133,44 @@ class _Walls(_RewardedPoints, TaskSimulator):
 
 
 class _CornerTasks:
-    """The tasks of those that look for a corner, and how much of the plane is drawn."""
+    """Mixin: how much of the plane is drawn, and the tasks of those that look for a corner."""
 
-    drawn_reach: ClassVar[float] = _DRAWN_REACH
+    drawn_reach = 2.75
 
     @classmethod
     def sample_tasks(
         cls, num_tasks: int, generator: np.random.Generator | int | None = None
     ) -> list[dict[str, np.ndarray]]:
         """Tasks ``{"goal": (2,)}``, corners in random order: each once before one comes up again."""
-        generator = as_generator(generator)
-        rounds = -(-num_tasks // len(CORNERS))
-        order = np.concatenate([generator.permutation(len(CORNERS)) for _ in range(rounds)]) if rounds else []
-        return [{"goal": CORNERS[i].copy()} for i in order[:num_tasks]]
+        order = sample_indices(num_tasks, len(CORNERS), False, generator)
+        return [{"goal": CORNERS[i].copy()} for i in order]
 
 
-class PointCornersEnv(_CornerTasks, PlaneEnv):
+class _CornersEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv, ABC):
+    """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
+
+    Args:
+        goal: Shape ``(2,)``.
+        reward_type: ``"dense"``, ``"dense_squared"`` or ``"sparse"``; ``None`` means the class's own.
+        sparse_reward_radius: Where the sparse reward begins.
+        render_mode: ``None`` or ``"rgb_array"``.
+    """
+
+    own_reward: ClassVar[RewardType]
+
+    def __init__(
+        self,
+        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
+        reward_type: RewardType | None = None,
+        sparse_reward_radius: float = 0.5,
+        render_mode: str | None = None,
+    ) -> None:
+        points = _Corners(type(self), plane_spec(_HORIZON), {"goal": checked_point("goal", goal)})
+        reward = self.own_reward if reward_type is None else reward_type
+        super().__init__(points.rewarded(reward, sparse_reward_radius), render_mode)
+
+
+class PointCornersEnv(_CornersEnv):
     """A point in the plane whose goal is one of the corners (2, 2), (2, -2), (-2, 2), (-2, -2).
 
     The sparse reward is how much nearer to the goal a step has come, where the goal is the nearest corner and the point
@@ -160,46 +183,22 @@ class PointCornersEnv(_CornerTasks, PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    def __init__(
-        self,
-        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
-        reward_type: RewardType | None = None,
-        sparse_reward_radius: float = 0.5,
-        render_mode: str | None = None,
-    ) -> None:
-        reward = "sparse" if reward_type is None else reward_type
-        super().__init__(_corners(type(self), goal, reward, sparse_reward_radius), render_mode)
+    own_reward = "sparse"
 
 
-class DensePointCornersEnv(_CornerTasks, PlaneEnv):
+class DensePointCornersEnv(_CornersEnv):
     """A point that looks for a corner, rewarded with minus its distance to it."""
 
-    def __init__(
-        self,
-        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
-        reward_type: RewardType | None = None,
-        sparse_reward_radius: float = 0.5,
-        render_mode: str | None = None,
-    ) -> None:
-        reward = "dense" if reward_type is None else reward_type
-        super().__init__(_corners(type(self), goal, reward, sparse_reward_radius), render_mode)
+    own_reward = "dense"
 
 
-class DenseSquaredPointCornersEnv(_CornerTasks, PlaneEnv):
+class DenseSquaredPointCornersEnv(_CornersEnv):
     """A point that looks for a corner, rewarded with minus the square of its distance to it."""
 
-    def __init__(
-        self,
-        goal: Sequence[float] | np.ndarray = (2.0, 2.0),
-        reward_type: RewardType | None = None,
-        sparse_reward_radius: float = 0.5,
-        render_mode: str | None = None,
-    ) -> None:
-        reward = "dense_squared" if reward_type is None else reward_type
-        super().__init__(_corners(type(self), goal, reward, sparse_reward_radius), render_mode)
+    own_reward = "dense_squared"
 
 
-class PointMomentumEnv(_CornerTasks, PlaneEnv):
+class PointMomentumEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv):
     """A point with momentum, whose goal is one of four corners: actions change its velocity.
 
     The sparse reward is ``max(sparse_reward_radius - distance, 0)``.
@@ -223,7 +222,7 @@ class PointMomentumEnv(_CornerTasks, PlaneEnv):
         super().__init__(_Momentum(type(self), spec, task).rewarded(reward_type, sparse_reward_radius), render_mode)
 
 
-class PointWallsEnv(PlaneEnv):
+class PointWallsEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv):
     """A point behind two round walls, each with a gap, whose goal is one of four corners.
 
     Walls are circles of radius 1 and 2 around the origin. A step from inside a wall to its outside succeeds where it
@@ -232,7 +231,7 @@ class PointWallsEnv(PlaneEnv):
 
     Note:
         The published code rewards the place where the point would be without the wall, and returns no number where the
-        sparse reward is 0 (Q-48); here the reward is that of the place where the point is.
+        sparse reward is 0; here the reward is that of the place where the point is.
 
     Args:
         goal: Shape ``(2,)``.
@@ -242,8 +241,6 @@ class PointWallsEnv(PlaneEnv):
         sparse_reward_radius: How near the goal the sparse reward begins.
         render_mode: ``None`` or ``"rgb_array"``.
     """
-
-    drawn_reach: ClassVar[float] = _DRAWN_REACH
 
     def __init__(
         self,
@@ -276,11 +273,6 @@ class PointWallsEnv(PlaneEnv):
         """The two walls."""
         task = self.get_task()
         return [(_INNER, task["gap_1"], _GAP), (_OUTER, task["gap_2"], _GAP)]
-
-
-def _corners(env_type: type, goal: Any, reward_type: Any, radius: Any) -> _Corners:
-    task = {"goal": checked_point("goal", goal)}
-    return _Corners(env_type, plane_spec(_HORIZON), task).rewarded(reward_type, radius)
 
 
 def _dense(distance: np.ndarray, reward_type: RewardType) -> np.ndarray:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
+from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
-from metaroll.envs.point.planar import PointRows, checked_point, clipped, plane_spec
-from metaroll.envs.point.plane_env import PlaneEnv
+from metaroll.envs.point.plane import DrawnPlane, PointRows, checked_point, clipped, plane_spec
 from metaroll.seeding import as_generator
 
 __all__ = ["PointNavigationEnv"]
@@ -32,7 +32,7 @@ class _Navigation(PointRows, TaskSimulator):
         return NextState((following,), -squared, arrived, None, {"success": arrived})
 
 
-class PointNavigationEnv(PlaneEnv):
+class PointNavigationEnv(DrawnPlane, SettableTask, BatchedEnv):
     """A point that starts in the origin and is rewarded with minus its squared distance to a goal in the unit square.
 
     An episode ends less than 0.01 from the goal; the family's horizon is 100 steps. Staying in the origin is the best
@@ -47,7 +47,7 @@ class PointNavigationEnv(PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    drawn_reach: ClassVar[float] = 0.75
+    drawn_reach = 0.75
 
     def __init__(self, goal: Sequence[float] | np.ndarray = (0.0, 0.0), render_mode: str | None = None) -> None:
         task = {"goal": checked_point("goal", goal)}

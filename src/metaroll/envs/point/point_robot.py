@@ -7,17 +7,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
-from metaroll.envs.point.planar import (
-    PointRows,
-    checked_point,
-    clipped,
-    goal_of,
-    norm_of,
-    plane_spec,
-    square_start,
-)
-from metaroll.envs.point.plane_env import PlaneEnv
+from metaroll.envs.point import plane
+from metaroll.envs.point.plane import DrawnPlane, checked_point, clipped, goal_of, norm_of, square_start
 from metaroll.seeding import as_generator
 
 __all__ = ["PointRobotEnv", "SparsePointRobotEnv", "go_to", "point_robot_step", "sparse_reward"]
@@ -25,7 +18,6 @@ __all__ = ["PointRobotEnv", "SparsePointRobotEnv", "go_to", "point_robot_step", 
 STEP_SIZE = 0.1  # an action of 1 moves the point this far along its axis
 GOAL_RADIUS = 0.2
 HORIZON = 20
-_DRAWN_REACH = 1.5
 
 
 def point_robot_step(position: np.ndarray, action: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,7 +46,7 @@ def go_to(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(offset / STEP_SIZE, -1.0), 1.0)
 
 
-class _PointRobot(PointRows, TaskSimulator):
+class _PointRobot(plane.PointRows, TaskSimulator):
     """Points that start anywhere in [-1, 1]^2, or in the origin.
 
     Args:
@@ -64,7 +56,7 @@ class _PointRobot(PointRows, TaskSimulator):
     """
 
     def __init__(self, env_type: type, goal: Any, sparse: bool) -> None:
-        super().__init__(env_type, plane_spec(HORIZON), {"goal": checked_point("goal", goal)})
+        super().__init__(env_type, plane.plane_spec(HORIZON), {"goal": checked_point("goal", goal)})
         self.sparse = sparse
         self.num_uniforms = 0 if sparse else 2
 
@@ -80,8 +72,11 @@ class _PointRobot(PointRows, TaskSimulator):
         return NextState((following,), reward, None, None, infos)
 
 
-class _GoalOracle:
-    """What an oracle does that is told the goal."""
+class _RobotTasks:
+    """Mixin: how it is drawn, and what an oracle does that is told the goal."""
+
+    drawn_reach = 1.5
+    goal_radius = GOAL_RADIUS
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
@@ -94,7 +89,7 @@ class _GoalOracle:
         return go_to(contexts["goal"], obs)
 
 
-class PointRobotEnv(_GoalOracle, PlaneEnv):
+class PointRobotEnv(_RobotTasks, DrawnPlane, SettableTask, BatchedEnv):
     """A point that starts anywhere in [-1, 1]^2 and is rewarded with minus its distance to the goal.
 
     It never ends; the family's horizon is 20 steps. ``reset(options={"init_state": (x, y)})`` chooses the start.
@@ -104,8 +99,6 @@ class PointRobotEnv(_GoalOracle, PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    drawn_reach: ClassVar[float] = _DRAWN_REACH
-    goal_radius: ClassVar[float] = GOAL_RADIUS
     infos: ClassVar[tuple[str, ...]] = ("success",)
 
     def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:
@@ -119,7 +112,7 @@ class PointRobotEnv(_GoalOracle, PlaneEnv):
         return [{"goal": goal} for goal in as_generator(generator).uniform(-1.0, 1.0, size=(num_tasks, 2))]
 
 
-class SparsePointRobotEnv(_GoalOracle, PlaneEnv):
+class SparsePointRobotEnv(_RobotTasks, DrawnPlane, SettableTask, BatchedEnv):
     """A point that starts in the origin, with goals on the unit half circle.
 
     The reward is dense, for learning; ``info["sparse_reward"]`` is 1 - distance within 0.2 of the goal and 0 elsewhere,
@@ -130,8 +123,6 @@ class SparsePointRobotEnv(_GoalOracle, PlaneEnv):
         render_mode: ``None`` or ``"rgb_array"``.
     """
 
-    drawn_reach: ClassVar[float] = _DRAWN_REACH
-    goal_radius: ClassVar[float] = GOAL_RADIUS
     infos: ClassVar[tuple[str, ...]] = ("sparse_reward", "success")
 
     def __init__(self, goal: Sequence[float] | np.ndarray | None = None, render_mode: str | None = None) -> None:

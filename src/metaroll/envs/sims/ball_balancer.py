@@ -1,40 +1,19 @@
-"""Quanser's ball balancer: a ball on a plate that two servos tilt (specs/sampling.md 17.6)."""
+"""Quanser's ball balancer: a ball on a plate that two servos tilt."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from metaroll.envs.sims.cart_pole import dead_zone
-from metaroll.envs.sims.model import EFFICIENCY, NON_NEGATIVE, POSITIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import EFFICIENCY, NON_NEGATIVE, POSITIVE, Param, normal, uniform, within
 
 __all__ = ["BallBalancerModel"]
 
 _MAX_VOLTAGE = 3.0
 _ROD_LENGTH = 0.10  # m, from a servo's arm to the edge of the plate
-_NOMINAL = {
-    "gravity_const": 9.81,
-    "ball_mass": 0.003,
-    "ball_radius": 0.019625,
-    "plate_length": 0.275,
-    "arm_radius": 0.0254,
-    "gear_ratio": 70.0,
-    "gear_efficiency": 0.9,
-    "motor_efficiency": 0.69,
-    "load_inertia": 5.2822e-5,
-    "motor_inertia": 4.6063e-7,
-    "motor_back_emf": 0.0077,
-    "motor_resistance": 2.6,
-    "combined_damping": 0.015,
-    "ball_damping": 0.05,
-    "voltage_thold_x_pos": 0.28,
-    "voltage_thold_x_neg": -0.10,
-    "voltage_thold_y_pos": 0.28,
-    "voltage_thold_y_neg": -0.074,
-    "offset_th_x": 0.0,
-    "offset_th_y": 0.0,
-}
 
 
 class BallBalancerModel(SimModel):
@@ -56,28 +35,33 @@ class BallBalancerModel(SimModel):
     memory_labels = ("alpha", "beta")
     dt = 0.01
     max_steps = 500
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "gravity_const": POSITIVE,
-        "ball_mass": POSITIVE,
-        "ball_radius": POSITIVE,
-        "plate_length": POSITIVE,
-        "arm_radius": POSITIVE,
-        "gear_ratio": POSITIVE,
-        "gear_efficiency": EFFICIENCY,
-        "motor_efficiency": EFFICIENCY,
-        "load_inertia": POSITIVE,
-        "motor_inertia": POSITIVE,
-        "motor_back_emf": POSITIVE,
-        "motor_resistance": POSITIVE,
-        "combined_damping": NON_NEGATIVE,
-        "ball_damping": NON_NEGATIVE,
+    params: Mapping[str, Param] = {
+        "gravity_const": Param(9.81, POSITIVE, normal(0.1, 1e-4)),
+        "ball_mass": Param(0.003, POSITIVE, normal(0.2, 1e-4)),
+        "ball_radius": Param(0.019625, POSITIVE, normal(0.2, 1e-3)),
+        "plate_length": Param(0.275, POSITIVE, normal(0.2, 5e-2)),
+        "arm_radius": Param(0.0254, POSITIVE, normal(0.2, 1e-4)),
+        "gear_ratio": Param(70.0, POSITIVE, normal(0.25, 1e-2)),
+        "gear_efficiency": Param(0.9, EFFICIENCY, uniform(0.25, 1e-4, 1.0)),
+        "motor_efficiency": Param(0.69, EFFICIENCY, uniform(0.25, 1e-4, 1.0)),
+        "load_inertia": Param(5.2822e-5, POSITIVE, normal(0.25, 1e-6)),
+        "motor_inertia": Param(4.6063e-7, POSITIVE, normal(0.25, 1e-9)),
+        "motor_back_emf": Param(0.0077, POSITIVE, normal(0.25, 1e-4)),
+        "motor_resistance": Param(2.6, POSITIVE, normal(0.25, 1e-4)),
+        "combined_damping": Param(0.015, NON_NEGATIVE, uniform(0.25, 1e-4)),
+        "ball_damping": Param(0.05, NON_NEGATIVE, uniform(0.25, 1e-4)),
+        "voltage_thold_x_pos": Param(0.28, varies=uniform(1 / 3)),
+        "voltage_thold_x_neg": Param(-0.10, varies=uniform(1 / 3)),
+        "voltage_thold_y_pos": Param(0.28, varies=uniform(1 / 3)),
+        "voltage_thold_y_neg": Param(-0.074, varies=uniform(1 / 3)),
+        "offset_th_x": Param(0.0, varies=within(math.radians(6.0))),
+        "offset_th_y": Param(0.0, varies=within(math.radians(6.0))),
     }
     ordered = tuple((f"voltage_thold_{axis}_neg", f"voltage_thold_{axis}_pos") for axis in "xy")
     num_uniforms = 4
 
     def __init__(self, simple_dynamics: bool = False) -> None:
         self.simple_dynamics = simple_dynamics
-        self.nominal = dict(_NOMINAL)
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         """``params``, inertias, and gains of servos and plate."""
@@ -145,19 +129,14 @@ class BallBalancerModel(SimModel):
         place_dot = place_dot + dt * place_acc
         return (theta + dt * theta_dot, place + dt * place_dot, theta_dot, place_dot), angle + dt * angle_dot
 
-    def observe(self, state: Columns, xp: Any) -> Columns:
-        """The state."""
-        return state
-
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """3 V either way."""
-        return (-_MAX_VOLTAGE, -_MAX_VOLTAGE), (_MAX_VOLTAGE, _MAX_VOLTAGE)
+        return symmetric(_MAX_VOLTAGE, _MAX_VOLTAGE)
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """The ball on the plate, the servos within 45 deg."""
         reach = constants["reach"]
-        high = (0.25 * math.pi, 0.25 * math.pi, reach, reach, 5.0 * math.pi, 5.0 * math.pi, 0.5, 0.5)
-        return tuple(-bound for bound in high), high
+        return symmetric(0.25 * math.pi, 0.25 * math.pi, reach, reach, 5.0 * math.pi, 5.0 * math.pi, 0.5, 0.5)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Of distance from the middle, direction, and the ball's velocity along x and y."""
@@ -168,16 +147,8 @@ class BallBalancerModel(SimModel):
         """The servos at rest at 0, the ball at polar coordinates ``(distance, direction)`` moving with ``(vx, vy)``."""
         distance, direction, x_dot, y_dot = init
         zero = 0.0 * distance
-        return (
-            zero,
-            zero,
-            distance * xp.cos(direction),
-            distance * xp.sin(direction),
-            zero,
-            zero,
-            x_dot,
-            y_dot,
-        )
+        x, y = distance * xp.cos(direction), distance * xp.sin(direction)
+        return zero, zero, x, y, zero, zero, x_dot, y_dot
 
     def initial_memory(self, state: Columns, constants: Constants, xp: Any) -> Columns:
         """The plate's angles where rods and arms hold it: the intersection of two circles."""

@@ -1,26 +1,17 @@
-"""A ball that rolls on a beam whose torque is chosen (specs/sampling.md 17.3)."""
+"""A ball that rolls on a beam whose torque is chosen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from metaroll.envs.sims.model import NON_NEGATIVE, POSITIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal, uniform, within
 
 __all__ = ["BallOnBeamModel"]
 
 _RAD_PER_DEG = math.pi / 180.0
-_NOMINAL = {
-    "gravity_const": 9.81,
-    "ball_mass": 0.5,
-    "ball_radius": 0.1,
-    "beam_mass": 3.0,
-    "beam_length": 2.0,
-    "beam_thickness": 0.1,
-    "friction_coeff": 0.05,
-    "ang_offset": 0.0,
-}
 
 
 class BallOnBeamModel(SimModel):
@@ -36,19 +27,17 @@ class BallOnBeamModel(SimModel):
     action_labels = ("torque",)
     dt = 0.01
     max_steps = 500
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "gravity_const": POSITIVE,
-        "ball_mass": POSITIVE,
-        "ball_radius": POSITIVE,
-        "beam_mass": POSITIVE,
-        "beam_length": POSITIVE,
-        "beam_thickness": POSITIVE,
-        "friction_coeff": NON_NEGATIVE,
+    params: Mapping[str, Param] = {
+        "gravity_const": Param(9.81, POSITIVE, normal(0.1, 1e-4)),
+        "ball_mass": Param(0.5, POSITIVE, normal(0.2, 1e-4)),
+        "ball_radius": Param(0.1, POSITIVE, normal(0.2, 1e-4)),
+        "beam_mass": Param(3.0, POSITIVE, normal(0.2, 1e-3)),
+        "beam_length": Param(2.0, POSITIVE, normal(0.2, 1e-3)),
+        "beam_thickness": Param(0.1, POSITIVE, normal(0.2, 1e-3)),
+        "friction_coeff": Param(0.05, NON_NEGATIVE, uniform(1.0, 0.0)),
+        "ang_offset": Param(0.0, varies=within(math.radians(0.1))),
     }
     num_uniforms = 4
-
-    def __init__(self) -> None:
-        self.nominal = dict(_NOMINAL)
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         """``params``, inertias, and weights of the ball."""
@@ -85,38 +74,26 @@ class BallOnBeamModel(SimModel):
         alpha_dot = alpha_dot + dt * alpha_acc
         return (x + dt * x_dot, alpha + dt * alpha_dot, x_dot, alpha_dot), ()
 
-    def observe(self, state: Columns, xp: Any) -> Columns:
-        """The state."""
-        return state
-
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Three times the torque that a weight of 1 kg at the end of the beam makes."""
-        most = 1.5 * constants["beam_length"] * constants["gravity_const"]
-        return (-most,), (most,)
+        return symmetric(1.5 * constants["beam_length"] * constants["gravity_const"])
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """The ball on the beam, the beam within 45 deg."""
-        high = (0.5 * constants["beam_length"], 0.25 * math.pi, 10.0, math.pi)
-        return tuple(-bound for bound in high), high
+        return symmetric(0.5 * constants["beam_length"], 0.25 * math.pi, 10.0, math.pi)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """The box around all initial states; ``initial_state`` leaves out its middle, ``|x| < 0.35 beam_length``."""
-        high = (0.4 * constants["beam_length"], 5.0 * _RAD_PER_DEG, 0.2, 0.02 * math.pi)
-        return tuple(-bound for bound in high), high
+        return symmetric(0.4 * constants["beam_length"], 5.0 * _RAD_PER_DEG, 0.2, 0.02 * math.pi)
 
     def initial_state(self, uniforms: Columns, constants: Constants, xp: Any) -> Columns:
         """The ball near one of the ends, moving a little."""
-        side, alpha, x_dot, alpha_dot = uniforms
-        centered = 2.0 * side - 1.0  # its sign chooses the end, its size the place
+        centered = 2.0 * uniforms[0] - 1.0  # its sign chooses the end, its size the place
         # 0.35 to 0.4 beam lengths from the middle
         place = constants["beam_length"] * xp.where(centered < 0.0, 0.05 * centered - 0.35, 0.05 * centered + 0.35)
         spread = self.initial_bounds(constants)[1]
-        return (
-            place,
-            spread[1] * (2.0 * alpha - 1.0),
-            spread[2] * (2.0 * x_dot - 1.0),
-            spread[3] * (2.0 * alpha_dot - 1.0),
-        )
+        moving = (most * (2.0 * u - 1.0) for most, u in zip(spread[1:], uniforms[1:], strict=True))
+        return place, *moving
 
     def energy(self, state: Columns, constants: Constants, xp: Any) -> Column:
         """Kinetic energy of ball and beam, and height of the ball above the beam's middle, in J."""

@@ -12,7 +12,7 @@ import torch
 
 from metaroll.checks import check_whole
 from metaroll.envs.base.simulator import map_rows, with_rows
-from metaroll.envs.sims.config import SimConfig, check_order, check_params
+from metaroll.envs.sims.config import SimConfig
 from metaroll.envs.sims.model import Column, Columns
 from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import DerivedConstants, SimSimulator, SimState, first_state, step_columns
@@ -99,11 +99,19 @@ class SimBatch:
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Domain parameters from now on: name -> number or array ``(N,)``; those not named stay."""
         columns = dict(self._columns)
+        model = self.config.model
         for name, value in params.items():
-            self._check_range(name, value)
-            columns[name] = self._column(f"params[{name!r}]", value)
-        check_order(self.config.model, columns)
-        self._derived = DerivedConstants.of(self.config.model, self.config.task, columns, self.xp)
+            values = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+            for extreme in (values.min(), values.max()) if values.size else (math.nan,):
+                model.check_params({name: float(extreme)})
+            column = self._array(value)
+            if tuple(column.shape) not in ((), (self.num_envs,)):
+                raise ShapeError(
+                    f"params[{name!r}] must be a number or have shape ({self.num_envs},), got {tuple(column.shape)}"
+                )
+            columns[name] = column + self._filled(0.0)
+        model.check_order(columns)
+        self._derived = DerivedConstants.of(model, self.config.task, columns, self.xp)
         self._columns = columns
 
     def reset(self, states: Any = None, *, mask: Any = None) -> Any:
@@ -115,7 +123,12 @@ class SimBatch:
         """
         xp, derived = self.xp, self._derived
         given = None if states is None else self._split("states", states, len(self.config.model.state_labels))
-        mask = None if mask is None else self._checked_mask(mask)
+        if mask is not None:
+            mask = np.asarray(mask) if self.device is None else torch.as_tensor(mask, device=self.device)
+            if tuple(mask.shape) != (self.num_envs,) or mask.dtype not in (np.bool_, torch.bool):
+                raise ShapeError(
+                    f"mask must hold truth values of shape ({self.num_envs},), got {mask.dtype} of {tuple(mask.shape)}"
+                )
         if mask is not None and self.device is None:  # draws only what is needed; a GPU would have to be waited for
             rows = np.flatnonzero(mask)
             part = None if given is None else tuple(column[rows] for column in given)
@@ -163,52 +176,29 @@ class SimBatch:
             return np.full(self.num_envs, value, dtype=self.dtype)
         return torch.full((self.num_envs,), value, dtype=self.dtype, device=self.device)
 
-    def _column(self, name: str, value: Any) -> Column:
+    def _array(self, values: Any) -> Any:
         if self.device is None:
-            column = np.array(value, dtype=self.dtype)
-        else:
-            column = torch.as_tensor(value, dtype=self.dtype, device=self.device)
-        if tuple(column.shape) not in ((), (self.num_envs,)):
-            raise ShapeError(f"{name} must be a number or have shape ({self.num_envs},), got {tuple(column.shape)}")
-        return column + self._filled(0.0)
+            return np.array(values, dtype=self.dtype)
+        return torch.as_tensor(values, dtype=self.dtype, device=self.device)
 
     def _split(self, name: str, rows: Any, width: int) -> Columns:
-        if self.device is None:
-            rows = np.asarray(rows)
-        elif not isinstance(rows, torch.Tensor):
-            rows = torch.as_tensor(np.asarray(rows))
-        if tuple(rows.shape) != (self.num_envs, width):
-            raise ShapeError(f"{name} must have shape ({self.num_envs}, {width}), got {tuple(rows.shape)}")
-        if self.device is None:
-            return tuple(np.array(rows[:, i], dtype=self.dtype) for i in range(width))
-        return tuple(rows.to(dtype=self.dtype, device=self.device).unbind(1))
-
-    def _checked_mask(self, mask: Any) -> Any:
-        array: Any = np.asarray(mask) if self.device is None else torch.as_tensor(mask, device=self.device)
-        if tuple(array.shape) != (self.num_envs,) or array.dtype not in (np.bool_, torch.bool):
-            raise ShapeError(
-                f"mask must hold truth values of shape ({self.num_envs},), got {array.dtype} of {tuple(array.shape)}"
-            )
-        return array
-
-    def _check_range(self, name: str, value: Any) -> None:
-        values = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
-        for extreme in (values.min(), values.max()) if values.size else (math.nan,):
-            check_params(self.config.model, {name: float(extreme)})
+        """``rows (N, width)`` as columns."""
+        array = self._array(rows)
+        if tuple(array.shape) != (self.num_envs, width):
+            raise ShapeError(f"{name} must have shape ({self.num_envs}, {width}), got {tuple(array.shape)}")
+        return tuple(np.ascontiguousarray(array.T)) if self.device is None else tuple(array.unbind(1))
 
     def _started(self, values: Columns | None, derived: DerivedConstants, count: int) -> SimState:
         """Episodes of ``count`` rows that start with ``values``, or anywhere."""
-        if values is None:
-            num = self._simulator.num_uniforms
-            return self._simulator.initial_state(self._uniforms(num, count), derived, self.xp)
-        zero = self.xp.zeros_like(values[0])
-        return first_state(self.config, values, derived, zero, self.xp)
-
-    def _uniforms(self, num: int, count: int) -> Columns:
+        if values is not None:
+            return first_state(self.config, values, derived, self.xp.zeros_like(values[0]), self.xp)
+        shape = (self._simulator.num_uniforms, count)
         if self._torch_generator is None:
-            return tuple(self._numpy_generator.random((num, count), dtype=self.dtype))
-        shape, device = (num, count), self.device
-        return tuple(torch.rand(shape, generator=self._torch_generator, dtype=self.dtype, device=device).unbind(0))
+            uniforms = tuple(self._numpy_generator.random(shape, dtype=self.dtype))
+        else:
+            source = {"generator": self._torch_generator, "device": self.device}
+            uniforms = tuple(torch.rand(shape, dtype=self.dtype, **source).unbind(0))
+        return self._simulator.initial_state(uniforms, derived, self.xp)
 
 
 class _ConstantsAt(Mapping[str, Column]):

@@ -1,12 +1,13 @@
-"""Quanser's cart-pole: a motor moves a cart with a pole, to balance or to swing up (specs/sampling.md 17.4)."""
+"""Quanser's cart-pole: a motor moves a cart with a pole, to balance or to swing up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from metaroll.envs.sims.model import EFFICIENCY, NON_NEGATIVE, POSITIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import EFFICIENCY, NON_NEGATIVE, POSITIVE, Param, normal, uniform
 
 __all__ = ["CartPoleModel"]
 
@@ -14,26 +15,10 @@ _RAD_PER_DEG = math.pi / 180.0
 _MAX_VOLTAGE = 8.0
 _RAIL_MARGIN = 0.05  # m that the cart keeps from either end
 
-_NOMINAL = {
-    "gravity_const": 9.81,
-    "cart_mass": 0.38,
-    "rail_length": 0.814,
-    "motor_efficiency": 0.9,
-    "gear_efficiency": 0.9,
-    "gear_ratio": 3.71,
-    "motor_inertia": 3.9e-7,
-    "pinion_radius": 6.35e-3,
-    "motor_resistance": 2.6,
-    "motor_back_emf": 7.67e-3,
-    "pole_damping": 0.0024,
-    "combined_damping": 5.4,
-    "pole_mass": 0.127,
-    "pole_length": 0.3365 / 2,
-    "cart_friction_coeff": 0.02,
-    "voltage_thold_neg": 0.0,
-    "voltage_thold_pos": 0.0,
+_LONG_POLE = {
+    "pole_mass": Param(0.23, POSITIVE, normal(0.2, 1e-4)),
+    "pole_length": Param(0.641 / 2, POSITIVE, normal(0.2, 1e-2)),
 }
-_LONG_POLE = {"pole_mass": 0.23, "pole_length": 0.641 / 2}
 
 
 class CartPoleModel(SimModel):
@@ -62,22 +47,24 @@ class CartPoleModel(SimModel):
     observation_labels = ("x", "sin_theta", "cos_theta", "x_dot", "theta_dot")
     action_labels = ("voltage",)
     memory_labels = ("theta_acc",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "gravity_const": POSITIVE,
-        "cart_mass": POSITIVE,
-        "rail_length": (2 * _RAIL_MARGIN + 1e-3, math.inf),
-        "motor_efficiency": EFFICIENCY,
-        "gear_efficiency": EFFICIENCY,
-        "gear_ratio": POSITIVE,
-        "motor_inertia": POSITIVE,
-        "pinion_radius": POSITIVE,
-        "motor_resistance": POSITIVE,
-        "motor_back_emf": POSITIVE,
-        "pole_damping": NON_NEGATIVE,
-        "combined_damping": NON_NEGATIVE,
-        "pole_mass": POSITIVE,
-        "pole_length": POSITIVE,
-        "cart_friction_coeff": NON_NEGATIVE,
+    params: Mapping[str, Param] = {
+        "gravity_const": Param(9.81, POSITIVE, normal(0.1, 1e-4)),
+        "cart_mass": Param(0.38, POSITIVE, normal(0.2, 1e-4)),
+        "rail_length": Param(0.814, (2 * _RAIL_MARGIN + 1e-3, math.inf), normal(0.2, 0.11)),  # room for the cart
+        "motor_efficiency": Param(0.9, EFFICIENCY, uniform(0.25, 1e-4, 1.0)),
+        "gear_efficiency": Param(0.9, EFFICIENCY, uniform(0.25, 1e-4, 1.0)),
+        "gear_ratio": Param(3.71, POSITIVE, normal(0.25, 1e-4)),
+        "motor_inertia": Param(3.9e-7, POSITIVE, normal(0.25, 1e-9)),
+        "pinion_radius": Param(6.35e-3, POSITIVE, normal(0.2, 1e-4)),
+        "motor_resistance": Param(2.6, POSITIVE, normal(0.25, 1e-4)),
+        "motor_back_emf": Param(7.67e-3, POSITIVE, normal(0.25, 1e-4)),
+        "pole_damping": Param(0.0024, NON_NEGATIVE, uniform(0.25, 1e-4)),
+        "combined_damping": Param(5.4, NON_NEGATIVE, uniform(0.25, 1e-4)),
+        "pole_mass": Param(0.127, POSITIVE, normal(0.2, 1e-4)),
+        "pole_length": Param(0.3365 / 2, POSITIVE, normal(0.2, 1e-2)),
+        "cart_friction_coeff": Param(0.02, NON_NEGATIVE, uniform(0.5, 0.0)),
+        "voltage_thold_neg": Param(0.0),
+        "voltage_thold_pos": Param(0.0),
     }
     ordered = (("voltage_thold_neg", "voltage_thold_pos"),)
     num_uniforms = 4
@@ -96,7 +83,7 @@ class CartPoleModel(SimModel):
         self.wild_init = wild_init
         self.dt = 0.002 if swing_up else 0.01
         self.max_steps = 8000 if swing_up else 300
-        self.nominal = {**_NOMINAL, **_LONG_POLE} if self.long_pole else dict(_NOMINAL)
+        self.params = {**type(self).params, **_LONG_POLE} if self.long_pole else type(self).params
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         """``params``, inertias, and gains of the motor."""
@@ -153,22 +140,26 @@ class CartPoleModel(SimModel):
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """8 V either way."""
-        return (-_MAX_VOLTAGE,), (_MAX_VOLTAGE,)
+        return symmetric(_MAX_VOLTAGE)
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """The cart on its rail; when balancing, the pole within 15 deg of upright."""
         reach, rail = constants["reach"], constants["rail_length"]
         if self.swing_up:
-            high = (reach, 4.0 * math.pi, 2.0 * rail, 20.0 * math.pi)
-            return tuple(-bound for bound in high), high
+            return symmetric(reach, 4.0 * math.pi, 2.0 * rail, 20.0 * math.pi)
         tilt = 15.0 * _RAD_PER_DEG
         low = (-reach, math.pi - tilt, -rail, -2.0 * math.pi)
         return low, (reach, math.pi + tilt, rail, 2.0 * math.pi)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Around the middle of the rail, hanging (swing-up) or upright."""
+        if not self.swing_up:
+            spread = (0.02, 8.0 * _RAD_PER_DEG, 0.02, 5.0 * _RAD_PER_DEG)
+        elif self.wild_init:
+            spread = (0.05, math.pi, 0.02, 2.0 * _RAD_PER_DEG)
+        else:
+            spread = (0.02, 2.0 * _RAD_PER_DEG, 0.0, _RAD_PER_DEG)
         center = 0.0 if self.swing_up else math.pi
-        spread = self._spread()
         low = (-spread[0], center - spread[1], -spread[2], -spread[3])
         return low, (spread[0], center + spread[1], spread[2], spread[3])
 
@@ -179,13 +170,6 @@ class CartPoleModel(SimModel):
         kinetic = 0.5 * constants["total_mass"] * x_dot * x_dot + constants["lever"] * cos * x_dot * theta_dot
         kinetic = kinetic + 0.5 * constants["swing_inertia"] * theta_dot * theta_dot
         return kinetic + constants["weight_lever"] * (1.0 - cos)
-
-    def _spread(self) -> tuple[float, float, float, float]:
-        if not self.swing_up:
-            return 0.02, 8.0 * _RAD_PER_DEG, 0.02, 5.0 * _RAD_PER_DEG
-        if self.wild_init:
-            return 0.05, math.pi, 0.02, 2.0 * _RAD_PER_DEG
-        return 0.02, 2.0 * _RAD_PER_DEG, 0.0, _RAD_PER_DEG
 
 
 def dead_zone(voltage: Column, low: Column, high: Column, xp: Any) -> Column:

@@ -1,12 +1,9 @@
-"""The simulated environments: each a system with its task (specs/sampling.md 17).
-
-Their ids stand in ``registration.SIMS``.
-"""
+"""The simulated environments: each a system with its task."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from metaroll.envs.sims.ball_balancer import BallBalancerModel
 from metaroll.envs.sims.ball_on_beam import BallOnBeamModel
@@ -16,11 +13,20 @@ from metaroll.envs.sims.gaussian_2d import Gaussian2DModel
 from metaroll.envs.sims.oscillator import OscillatorModel
 from metaroll.envs.sims.pendulum import PendulumModel
 from metaroll.envs.sims.qube import QubeModel
-from metaroll.envs.sims.rewards import ExpQuadrErr, QuadrErr, ScaledExpQuadrErr
 from metaroll.envs.sims.sim_env import SimEnv
-from metaroll.envs.sims.tasks import DesStateTask, FinalRewTask, LowestHeightTask, NoTask, RadiallySymmDesStateTask
+from metaroll.envs.sims.tasks import (
+    DesStateTask,
+    ExpQuadrErr,
+    FinalRewTask,
+    LowestHeightTask,
+    NoTask,
+    QuadrErr,
+    RadiallySymmDesStateTask,
+    ScaledExpQuadrErr,
+)
 
 __all__ = [
+    "SIMS",
     "BallOnBeamEnv",
     "CatapultEnv",
     "Gaussian2DEnv",
@@ -31,13 +37,15 @@ __all__ = [
     "QCartPoleSwingUpEnv",
     "QQubeStabEnv",
     "QQubeSwingUpEnv",
+    "SimEntry",
+    "sim_constructor",
 ]
 
 _UPRIGHT = (0.0, math.pi, 0.0, 0.0)
 
 
 class OneMassOscillatorEnv(SimEnv):
-    """A mass on a spring with a damper, to be brought to rest (specs/sampling.md 17.1).
+    """A mass on a spring with a damper, to be brought to rest.
 
     It starts 0.7 m away from where the spring rests; a force moves it, and going further than 1 m costs 1000. Units,
     constants and bounds: docs/simulators.md.
@@ -53,7 +61,7 @@ class OneMassOscillatorEnv(SimEnv):
 
 
 class PendulumEnv(SimEnv):
-    """A rod on a motor that is too weak to lift it at once, to be swung up and held upright (specs/sampling.md 17.2).
+    """A rod on a motor that is too weak to lift it at once, to be swung up and held upright.
 
     It starts at rest, hanging, unless ``init_space`` is given. Units, constants and bounds: docs/simulators.md.
     """
@@ -64,7 +72,7 @@ class PendulumEnv(SimEnv):
 
 
 class BallOnBeamEnv(SimEnv):
-    """A ball to be brought to rest in the middle of a beam (specs/sampling.md 17.3).
+    """A ball to be brought to rest in the middle of a beam.
 
     It starts near one of the ends; a torque tilts the beam, and the episode ends where the ball falls off. Units,
     constants and bounds: docs/simulators.md.
@@ -76,7 +84,7 @@ class BallOnBeamEnv(SimEnv):
 
 
 class QCartPoleStabEnv(SimEnv):
-    """The pole of Quanser's cart-pole, to be held upright (specs/sampling.md 17.4).
+    """The pole of Quanser's cart-pole, to be held upright.
 
     The voltage of a motor moves the cart on its rail; the pole starts within 8 degrees of upright, and the episode ends
     where it is 15 degrees away or the cart is near an end. Units, constants and bounds: docs/simulators.md.
@@ -95,7 +103,7 @@ class QCartPoleStabEnv(SimEnv):
 
 
 class QCartPoleSwingUpEnv(SimEnv):
-    """The pole of Quanser's cart-pole, to be swung up and held upright (specs/sampling.md 17.4).
+    """The pole of Quanser's cart-pole, to be swung up and held upright.
 
     The same system as ``QCartPoleStabEnv`` with the short pole, friction of the cart and steps of 2 ms; the pole starts
     at any angle. Units, constants and bounds: docs/simulators.md.
@@ -116,7 +124,7 @@ class QCartPoleSwingUpEnv(SimEnv):
 
 
 class QQubeSwingUpEnv(SimEnv):
-    """The pendulum of Quanser's Qube, to be swung up and held upright (specs/sampling.md 17.5).
+    """The pendulum of Quanser's Qube, to be swung up and held upright.
 
     The voltage of a motor turns an arm, whose end carries the pendulum (a Furuta pendulum); both start nearly at rest,
     hanging, and the arm's cable lets it turn by 115 degrees. Units, constants and bounds: docs/simulators.md.
@@ -128,7 +136,7 @@ class QQubeSwingUpEnv(SimEnv):
 
 
 class QQubeStabEnv(SimEnv):
-    """The pendulum of Quanser's Qube, to be held upright (specs/sampling.md 17.5).
+    """The pendulum of Quanser's Qube, to be held upright.
 
     The same system as ``QQubeSwingUpEnv``, started within 5 degrees of upright, with steps of 10 ms. Units, constants
     and bounds: docs/simulators.md.
@@ -140,7 +148,7 @@ class QQubeStabEnv(SimEnv):
 
 
 class QBallBalancerEnv(SimEnv):
-    """A ball to be brought to rest in the middle of a plate that two servos tilt (specs/sampling.md 17.6).
+    """A ball to be brought to rest in the middle of a plate that two servos tilt.
 
     The actions are the voltages of the servos; the ball starts on a ring near the edges, and the episode ends where it
     falls off. Units, constants and bounds: docs/simulators.md.
@@ -157,7 +165,7 @@ class QBallBalancerEnv(SimEnv):
 
 
 class CatapultEnv(SimEnv):
-    """A catapult that throws once; the less high, the better (specs/sampling.md 17.7).
+    """A catapult that throws once; the less high, the better.
 
     An episode is one step: the action is how far the spring is stretched, the best is its own elongation, which is a
     domain parameter. Units, constants and bounds: docs/simulators.md.
@@ -172,7 +180,7 @@ class CatapultEnv(SimEnv):
 
 
 class Gaussian2DEnv(SimEnv):
-    """Four draws from a two-dimensional Gaussian, without reward (specs/sampling.md 17.7).
+    """Four draws from a two-dimensional Gaussian, without reward.
 
     Its likelihood is known, so that methods of simulation-based inference can be checked against it: an episode is one
     step, whose action does nothing. Constants and their allowed range: docs/simulators.md.
@@ -180,3 +188,39 @@ class Gaussian2DEnv(SimEnv):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(Gaussian2DModel(), NoTask(), **options)
+
+
+class SimEntry(NamedTuple):
+    """A simulated environment.
+
+    Attributes:
+        id: In Gymnasium's registry.
+        short_name: For command lines and configurations.
+        env_type: Its class.
+        description: One line.
+    """
+
+    id: str
+    short_name: str
+    env_type: type[Any]
+    description: str
+
+
+SIMS = (
+    SimEntry("metaroll/OneMassOscillator-v0", "omo", OneMassOscillatorEnv, "a mass on a spring, brought to rest"),
+    SimEntry("metaroll/Pendulum-v0", "pend", PendulumEnv, "swing-up of a pendulum with a weak motor"),
+    SimEntry("metaroll/BallOnBeam-v0", "bob", BallOnBeamEnv, "a ball on a beam, brought to rest in the middle"),
+    SimEntry("metaroll/QCartPoleStab-v0", "qcp-st", QCartPoleStabEnv, "Quanser's cart-pole, held upright"),
+    SimEntry("metaroll/QCartPoleSwingUp-v0", "qcp-su", QCartPoleSwingUpEnv, "Quanser's cart-pole, swung up"),
+    SimEntry("metaroll/QQubeStab-v0", "qq-st", QQubeStabEnv, "Quanser's Qube, held upright"),
+    SimEntry("metaroll/QQubeSwingUp-v0", "qq-su", QQubeSwingUpEnv, "Quanser's Qube, swung up"),
+    SimEntry("metaroll/QBallBalancer-v0", "qbb", QBallBalancerEnv, "a ball on a plate that two servos tilt"),
+    SimEntry("metaroll/Catapult-v0", "cata", CatapultEnv, "a catapult that throws once"),
+    SimEntry("metaroll/Gaussian2D-v0", "2dg", Gaussian2DEnv, "draws from a Gaussian, for checks of inference"),
+)
+_BY_NAME = {name: entry.env_type for entry in SIMS for name in (entry.id, entry.short_name)}
+
+
+def sim_constructor(name: str) -> type[Any] | None:
+    """The class with this id or short name; ``None`` for any other name."""
+    return _BY_NAME.get(name)

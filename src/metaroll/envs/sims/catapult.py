@@ -1,12 +1,14 @@
-"""A catapult that throws once, and is to be stretched just so (specs/sampling.md 17.7)."""
+"""A catapult that throws once, and is to be stretched just so."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from metaroll.envs.sims.model import POSITIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal
+from metaroll.tasks.distributions import BernoulliDomainParam
 
 __all__ = ["CatapultModel"]
 
@@ -14,6 +16,8 @@ _MASS = 70.0  # kg
 _MAX_STRETCH = 1000.0
 _MARS = {"gravity_const": 3.71, "stiffness": 1e3, "elongation": 0.5}
 _VENUS = {"gravity_const": 8.87, "stiffness": 3e3, "elongation": 1.5}
+_CHANCE = BernoulliDomainParam("planet", val_0=0.0, val_1=1.0, prob_1=0.7)
+_PLANETS = {"planet": Param(0.0, (NON_NEGATIVE[0], 1.0), _CHANCE)}
 
 
 class CatapultModel(SimModel):
@@ -30,17 +34,16 @@ class CatapultModel(SimModel):
     action_labels = ("theta",)
     dt = 1.0
     max_steps = 1
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "gravity_const": POSITIVE,
-        "stiffness": POSITIVE,
-        "elongation": POSITIVE,
-        "planet": (-math.ulp(0.0), 1.0),
+    params: Mapping[str, Param] = {
+        "gravity_const": Param(9.81, POSITIVE, normal(0.1, 1e-3)),
+        "stiffness": Param(2000.0, POSITIVE, normal(0.2, 1e-3)),
+        "elongation": Param(1.0, POSITIVE, normal(0.2, 1e-3)),
     }
     num_uniforms = 0
 
     def __init__(self, planets: bool = False) -> None:
         self.planets = planets
-        self.nominal = {"planet": 0.0} if planets else {"gravity_const": 9.81, "stiffness": 2000.0, "elongation": 1.0}
+        self.params = _PLANETS if planets else type(self).params
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         """``params``, and the height that a square meter of stretching gives."""
@@ -59,17 +62,13 @@ class CatapultModel(SimModel):
         stretch = action[0] - constants["elongation"]
         return (constants["height_per_m2"] * stretch * stretch,), ()
 
-    def observe(self, state: Columns, xp: Any) -> Columns:
-        """The height."""
-        return state
-
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """1000 m either way."""
-        return (-_MAX_STRETCH,), (_MAX_STRETCH,)
+        return symmetric(_MAX_STRETCH)
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Any height."""
-        return (-math.inf,), (math.inf,)
+        return symmetric(math.inf)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """On the ground."""

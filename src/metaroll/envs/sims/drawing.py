@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from metaroll.envs.base.canvas import BLUE, GREEN, INK, PALE, PAPER, RED, Canvas, Point
+from metaroll.envs.base.canvas import BLUE, GRAY, GREEN, INK, PALE, PAPER, RED, Canvas, Point
 from metaroll.envs.sims.model import SimModel
 
 __all__ = ["HEIGHT", "WIDTH", "draw"]
@@ -31,6 +31,11 @@ def draw(model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params)
     state, memory = np.asarray(state, dtype=np.float64), np.asarray(memory, dtype=np.float64)
     known = np.isfinite(state).all() and np.isfinite(memory).all()
     picture: Callable[..., None] = _PICTURES.get(model.name, _draw_bars) if known else _draw_bars
+    canvas.text((14, HEIGHT - 24), model.name[:1].upper() + model.name[1:], size=14)
+    if picture is not _draw_gaussian:
+        entries = [f"{label} {value:.3g}" for label, value in zip(model.state_labels, state, strict=True)]
+        for line, begin in enumerate(range(0, len(entries), 4)):
+            canvas.text((14, HEIGHT - 42 - 14 * line), "   ".join(entries[begin : begin + 4]), GRAY, size=10)
     picture(canvas, model, state, memory, params)
     return canvas.pixels()
 
@@ -41,21 +46,10 @@ def _moved(origin: Point, offset: Point, angle: float) -> Point:
     return origin[0] + offset[0] * cos - offset[1] * sin, origin[1] + offset[0] * sin + offset[1] * cos
 
 
-def _title(canvas: Canvas, model: SimModel, state: np.ndarray | None) -> None:
-    """The system's name, and its state in small print."""
-    canvas.text((14, HEIGHT - 24), model.name[:1].upper() + model.name[1:], size=14)
-    if state is None:
-        return
-    entries = [f"{label} {value:.3g}" for label, value in zip(model.state_labels, state, strict=True)]
-    for line, begin in enumerate(range(0, len(entries), 4)):
-        canvas.text((14, HEIGHT - 42 - 14 * line), "   ".join(entries[begin : begin + 4]), (120, 124, 130), size=10)
-
-
 # -- one function per system ----------------------------------------------------------------------------------------
 
 
 def _draw_oscillator(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
-    _title(canvas, model, state)
     scale, wall, floor = 170.0, 30.0, 110.0
     mass = WIDTH / 2 + 20 + scale * state[0]
     canvas.line([(wall, floor - 20), (wall, floor + 90)], PALE, 6)
@@ -68,7 +62,6 @@ def _draw_oscillator(canvas: Canvas, model: SimModel, state: np.ndarray, memory:
 
 
 def _draw_pendulum(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
-    _title(canvas, model, state)
     hinge, length = (WIDTH / 2, 160.0), 110.0 * min(params["pole_length"], 1.2)
     canvas.line([hinge, (WIDTH / 2, 160.0 + length)], PALE, 2)
     tip = _moved(hinge, (0.0, -length), state[0])
@@ -77,7 +70,6 @@ def _draw_pendulum(canvas: Canvas, model: SimModel, state: np.ndarray, memory: n
 
 
 def _draw_ball_on_beam(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
-    _title(canvas, model, state)
     scale = 400.0 / params["beam_length"]
     middle, angle = (WIDTH / 2, 140.0), state[1] + params["ang_offset"]
     radius = max(5.0, scale * params["ball_radius"])
@@ -93,7 +85,6 @@ def _draw_ball_on_beam(canvas: Canvas, model: SimModel, state: np.ndarray, memor
 
 
 def _draw_cart_pole(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
-    _title(canvas, model, state)
     rail, middle = 158.0, WIDTH / 2
     scale = min(420.0 / params["rail_length"], 142.0 / (2.0 * params["pole_length"]))
     half = scale * params["rail_length"] / 2
@@ -110,7 +101,6 @@ def _draw_cart_pole(canvas: Canvas, model: SimModel, state: np.ndarray, memory: 
 
 def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """In perspective from the front, a little from above, the arm pointing at the viewer at theta = 0."""
-    _title(canvas, model, state)
     scale = 800.0
 
     def seen(x: float, y: float, z: float) -> Point:
@@ -144,7 +134,6 @@ def _draw_qube(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.nd
 
 def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """The plate from above, and its slope along either axis beside it, enlarged."""
-    _title(canvas, model, state)
     side = 230.0
     scale, middle = side / params["plate_length"], (150.0, 140.0)
     canvas.box(middle, side, side, (226, 229, 233))
@@ -162,19 +151,18 @@ def _draw_ball_balancer(canvas: Canvas, model: SimModel, state: np.ndarray, memo
         along = 70.0 * state[2 + axis] / place
         canvas.disc(_moved(center, (along, 12.0), -3.0 * slope), 8, RED)
         canvas.text((center[0] - 92, height - 4), label, size=12)
-    canvas.text((310, 30), "slopes x 3", (120, 124, 130), size=10)
+    canvas.text((310, 30), "slopes x 3", GRAY, size=10)
 
 
 def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """How high it was thrown, on a logarithmic scale."""
-    _title(canvas, model, state)
     ground, base = 50.0, (WIDTH / 2, 50.0)
     canvas.line([(40, ground), (WIDTH - 40, ground)], PALE, 4)
     canvas.polygon([(base[0] - 40, ground), (base[0] + 40, ground), (base[0], ground + 26)], BLUE)
     for power in range(5):
         level = ground + 40 + 48.0 * power
         canvas.line([(90, level), (WIDTH - 90, level)], PALE, 1)
-        canvas.text((WIDTH - 84, level - 4), f"{10**power} m", (120, 124, 130), size=10)
+        canvas.text((WIDTH - 84, level - 4), f"{10**power} m", GRAY, size=10)
     height = abs(float(state[0]))
     level = ground + 40 + 48.0 * math.log10(height) if height > 0.3 else ground + 40
     canvas.disc((base[0], min(level, HEIGHT - 60.0) if height > 0 else ground + 40), 12, RED)
@@ -182,7 +170,6 @@ def _draw_catapult(canvas: Canvas, model: SimModel, state: np.ndarray, memory: n
 
 def _draw_gaussian(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """The draws, and the ellipses of one and two standard deviations."""
-    _title(canvas, model, None)
     a, b, mix = params["s_1"] ** 2, params["s_2"] ** 2, math.tanh(params["rho"])
     spread = 2.5 * max(a, b, 0.1)
     scale, middle = 140.0 / spread, (WIDTH / 2, 160.0)
@@ -201,7 +188,6 @@ def _draw_gaussian(canvas: Canvas, model: SimModel, state: np.ndarray, memory: n
 
 def _draw_bars(canvas: Canvas, model: SimModel, state: np.ndarray, memory: np.ndarray, params: Params) -> None:
     """One bar per entry of the state, to the right where it is positive, shortened as it grows."""
-    _title(canvas, model, state)
     gap = min(40.0, 220.0 / len(state))
     for i, (label, value) in enumerate(zip(model.state_labels, state, strict=True)):
         level = 240.0 - gap * i

@@ -1,17 +1,18 @@
-"""Four draws from a Gaussian in the plane, for checks of simulation-based inference (specs/sampling.md 17.7)."""
+"""Four draws from a Gaussian in the plane, for checks of simulation-based inference."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from metaroll.envs.sims.model import Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import Param
 
 __all__ = ["Gaussian2DModel"]
 
 _NUM_DRAWS = 4
 _JITTER = 1e-6
-_NOMINAL = {"m_1": 0.7, "m_2": -1.5, "s_1": -1.0, "s_2": -0.9, "rho": 0.6}
 
 
 class Gaussian2DModel(SimModel):
@@ -27,10 +28,14 @@ class Gaussian2DModel(SimModel):
     action_labels = ("unused",)
     dt = 1.0
     max_steps = 1
+    params: Mapping[str, Param] = {
+        "m_1": Param(0.7),
+        "m_2": Param(-1.5),
+        "s_1": Param(-1.0),
+        "s_2": Param(-0.9),
+        "rho": Param(0.6),
+    }
     num_uniforms = 2 * _NUM_DRAWS
-
-    def __init__(self) -> None:
-        self.nominal = dict(_NOMINAL)
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         """``params``, and the Cholesky factor of the covariance."""
@@ -45,18 +50,13 @@ class Gaussian2DModel(SimModel):
         """The draws stay."""
         return state, ()
 
-    def observe(self, state: Columns, xp: Any) -> Columns:
-        """The draws."""
-        return state
-
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Bounds of what does nothing."""
-        return (-1.0,), (1.0,)
+        return symmetric(1.0)
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Anywhere in the plane."""
-        high = (math.inf,) * len(self.state_labels)
-        return tuple(-bound for bound in high), high
+        return symmetric(*(math.inf for _ in self.state_labels))
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Anywhere in the plane."""

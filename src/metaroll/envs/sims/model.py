@@ -1,4 +1,4 @@
-"""What the physics of a simulator is: pure functions of columns (specs/sampling.md 16.2, 17).
+"""What the physics of a simulator is: pure functions of columns.
 
 A *column* is one quantity of all simulations: an array ``(N,)`` of NumPy or torch (any device, with gradients), or a
 plain number. The same formula serves all of them: it only uses Python's operators and the functions of ``xp``, the
@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-__all__ = ["EFFICIENCY", "NON_NEGATIVE", "POSITIVE", "SCALARS", "Column", "Columns", "Constants", "SimModel"]
+from metaroll.checks import plain_number
+from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param
+from metaroll.errors import DataError, unknown_name
+from metaroll.tasks.distributions import DomainParam
+from metaroll.tasks.domain_randomizer import RandomizationRange
+
+__all__ = ["SCALARS", "Column", "Columns", "Constants", "SimModel", "symmetric"]
 
 Column = Any
 """``(N,)`` array, or a number."""
@@ -23,13 +29,6 @@ Columns = tuple[Column, ...]
 
 Constants = Mapping[str, Column]
 """Name -> column: domain parameters, and what is computed from them once."""
-
-POSITIVE = (0.0, math.inf)
-"""Range of masses, lengths, inertias."""
-NON_NEGATIVE = (-math.ulp(0.0), math.inf)
-"""Range of friction and damping, which may be 0."""
-EFFICIENCY = (0.0, 1.0)
-"""Range of shares of power that arrive."""
 
 
 class SimModel(ABC):
@@ -45,9 +44,7 @@ class SimModel(ABC):
         memory_labels: Quantities beyond the state that the next step needs (plate angles, last acceleration).
         dt: Default length of a step in s.
         max_steps: Default number of steps of an episode.
-        nominal: Domain parameters of the undisturbed system.
-        ranges: Domain parameter -> interval (low, high) that it must lie in, low excluded where it is 0; a parameter
-            that is not named may be any finite number.
+        params: All domain parameters, by name.
         ordered: Pairs of domain parameters of which the first must not be above the second.
         num_uniforms: How many random numbers an initial state takes.
     """
@@ -57,12 +54,62 @@ class SimModel(ABC):
     observation_labels: ClassVar[tuple[str, ...]]
     action_labels: ClassVar[tuple[str, ...]]
     memory_labels: ClassVar[tuple[str, ...]] = ()
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {}
     ordered: ClassVar[tuple[tuple[str, str], ...]] = ()
     num_uniforms: ClassVar[int]
     dt: float
     max_steps: int
-    nominal: Mapping[str, float]
+    params: Mapping[str, Param]
+
+    @property
+    def nominal(self) -> dict[str, float]:
+        """Domain parameters of the undisturbed system."""
+        return {name: param.nominal for name, param in self.params.items()}
+
+    @property
+    def default_ranges(self) -> dict[str, RandomizationRange | DomainParam]:
+        """How domain parameters vary by default, those that do."""
+        return {name: param.varies for name, param in self.params.items() if param.varies is not None}
+
+    def check_params(self, params: Mapping[str, Any]) -> dict[str, float]:
+        """``params`` as plain numbers.
+
+        Raises:
+            DataError: A name (a ``KeyError``, too) that is not known; the message lists the nearest ones.
+            TypeError: Not a number.
+            ValueError: Not finite, or outside the range of the parameter.
+        """
+        if not isinstance(params, Mapping):
+            raise TypeError(f"domain_param must be a dict of names and numbers, got {type(params).__name__}")
+        checked = {}
+        for name, value in params.items():
+            if name not in self.params:
+                raise DataError(str(unknown_name(f"domain parameter of the {self.name}", str(name), self.params)))
+            if type(value) is not float:  # randomizers deliver arrays and tensors of one entry
+                value = plain_number(f"domain parameter {name!r}", value)
+            low, high = self.params[name].allowed
+            if not math.isfinite(value):
+                raise ValueError(f"domain parameter {name!r} must be finite, got {value}")
+            if value < low or value > high or (low == 0.0 and value == 0.0):
+                shown = 0.0 if low == NON_NEGATIVE[0] else low
+                interval = f"{'(' if low == 0.0 else '['}{shown:g}, {high:g}{')' if math.isinf(high) else ']'}"
+                wanted = "be positive" if (low, high) == POSITIVE else f"lie in {interval}"
+                raise ValueError(f"domain parameter {name!r} of the {self.name} must {wanted}, got {value}")
+            checked[name] = value
+        return checked
+
+    def check_order(self, params: Mapping[str, Any]) -> None:
+        """Error if one of two domain parameters that are the ends of a range lies on the wrong side of the other.
+
+        Args:
+            params: All domain parameters: numbers, or columns ``(N,)``.
+        """
+        for low, high in self.ordered:
+            wrong = params[low] > params[high]
+            if wrong if isinstance(wrong, bool) else bool(wrong.any()):
+                raise ValueError(
+                    f"domain parameter {low!r} of the {self.name} must not be above {high!r}, got {params[low]} and "
+                    f"{params[high]}"
+                )
 
     @abstractmethod
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
@@ -74,9 +121,9 @@ class SimModel(ABC):
     ) -> tuple[Columns, Columns]:
         """State and memory after ``dt`` seconds under ``action``, which lies within its bounds."""
 
-    @abstractmethod
     def observe(self, state: Columns, xp: Any) -> Columns:
-        """What is observed in ``state``."""
+        """What is observed in ``state``; by default that itself."""
+        return state
 
     @abstractmethod
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
@@ -125,8 +172,9 @@ class SimModel(ABC):
         raise NotImplementedError(f"{self.name} has no mechanical energy")
 
 
-def _where(condition: bool, then: Any, otherwise: Any) -> Any:
-    return then if condition else otherwise
+def symmetric(*high: Column) -> tuple[Columns, Columns]:
+    """Bounds that are ``high`` on either side of 0."""
+    return tuple(-bound for bound in high), high
 
 
 def _clip(value: float, low: float | None = None, high: float | None = None) -> float:
@@ -135,28 +183,11 @@ def _clip(value: float, low: float | None = None, high: float | None = None) -> 
     return high if high is not None and value > high else value
 
 
-def _sign(value: float) -> float:
-    return float((value > 0) - (value < 0))
-
-
 SCALARS = SimpleNamespace(
-    sin=math.sin,
-    cos=math.cos,
-    tan=math.tan,
-    exp=math.exp,
-    log=math.log,
-    sqrt=math.sqrt,
-    tanh=math.tanh,
-    atan2=math.atan2,
-    floor=math.floor,
-    abs=abs,
-    sign=_sign,
-    where=_where,
+    **vars(math),
     clip=_clip,
-    minimum=min,
-    maximum=max,
+    sign=lambda value: float((value > 0) - (value < 0)),
+    where=lambda condition, then, otherwise: then if condition else otherwise,
     logical_and=lambda left, right: left and right,
-    logical_or=lambda left, right: left or right,
-    pi=math.pi,
 )
 """``xp`` for plain Python numbers: one simulation alone, for interactive use and as a baseline."""

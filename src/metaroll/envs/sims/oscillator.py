@@ -1,15 +1,15 @@
-"""One mass on a spring with a damper (specs/sampling.md 17.1)."""
+"""One mass on a spring with a damper."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from metaroll.envs.sims.model import NON_NEGATIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal
 
 __all__ = ["OscillatorModel"]
 
-_NOMINAL = {"mass": 1.0, "stiffness": 30.0, "damping": 0.5}
 _POSITION_BOUND, _SPEED_BOUND = 1.0, 10.0
 
 
@@ -19,20 +19,18 @@ class OscillatorModel(SimModel):
     Integrated by the semi-implicit Euler method: the explicit one would gain energy in spite of the damper.
     """
 
-    name: ClassVar[str] = "one mass oscillator"
-    state_labels: ClassVar[tuple[str, ...]] = ("x", "x_dot")
-    observation_labels: ClassVar[tuple[str, ...]] = ("x", "x_dot")
-    action_labels: ClassVar[tuple[str, ...]] = ("force",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "mass": (0.0, float("inf")),
-        "stiffness": (0.0, float("inf")),
-        "damping": NON_NEGATIVE,
+    name = "one mass oscillator"
+    state_labels = ("x", "x_dot")
+    observation_labels = ("x", "x_dot")
+    action_labels = ("force",)
+    dt = 0.02
+    max_steps = 300
+    params: Mapping[str, Param] = {
+        "mass": Param(1.0, POSITIVE, normal(1 / 3, 1e-3)),
+        "stiffness": Param(30.0, POSITIVE, normal(1 / 3, 1e-3)),
+        "damping": Param(0.5, NON_NEGATIVE, normal(1 / 3, 1e-3)),
     }
-    num_uniforms: ClassVar[int] = 2
-
-    def __init__(self) -> None:
-        self.dt, self.max_steps = 0.02, 300
-        self.nominal = dict(_NOMINAL)
+    num_uniforms = 2
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         return {**params, "mobility": 1.0 / params["mass"]}
@@ -45,15 +43,11 @@ class OscillatorModel(SimModel):
         x_dot = x_dot + dt * (force * constants["mobility"])
         return (x + dt * x_dot, x_dot), memory
 
-    def observe(self, state: Columns, xp: Any) -> Columns:
-        return state
-
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
-        most = _POSITION_BOUND * constants["stiffness"]
-        return (-most,), (most,)
+        return symmetric(_POSITION_BOUND * constants["stiffness"])
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
-        return (-_POSITION_BOUND, -_SPEED_BOUND), (_POSITION_BOUND, _SPEED_BOUND)
+        return symmetric(_POSITION_BOUND, _SPEED_BOUND)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         return (-0.75, -0.1), (-0.65, 0.1)

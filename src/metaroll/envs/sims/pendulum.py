@@ -1,24 +1,17 @@
-"""A rod that swings about its end, with a motor too weak to lift it at once (specs/sampling.md 17.2)."""
+"""A rod that swings about its end, with a motor too weak to lift it at once."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from metaroll.envs.sims.model import NON_NEGATIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal
 
 __all__ = ["PendulumModel"]
 
-_NOMINAL = {
-    "gravity_const": 9.81,
-    "pole_mass": 1.0,
-    "pole_length": 1.0,
-    "pole_damping": 0.05,
-    "torque_thold": 3.5,
-}
 _BOUND = 4 * math.pi
-_POSITIVE = (0.0, float("inf"))
 
 
 class PendulumModel(SimModel):
@@ -28,21 +21,20 @@ class PendulumModel(SimModel):
     in rest, hanging down, unless the environment is given another ``init_space``.
     """
 
-    name: ClassVar[str] = "pendulum"
-    state_labels: ClassVar[tuple[str, ...]] = ("theta", "theta_dot")
-    observation_labels: ClassVar[tuple[str, ...]] = ("sin_theta", "cos_theta", "theta_dot")
-    action_labels: ClassVar[tuple[str, ...]] = ("torque",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "pole_mass": _POSITIVE,
-        "pole_length": _POSITIVE,
-        "pole_damping": NON_NEGATIVE,
-        "torque_thold": _POSITIVE,
+    name = "pendulum"
+    state_labels = ("theta", "theta_dot")
+    observation_labels = ("sin_theta", "cos_theta", "theta_dot")
+    action_labels = ("torque",)
+    dt = 0.02
+    max_steps = 400
+    params: Mapping[str, Param] = {
+        "gravity_const": Param(9.81, varies=normal(0.1, 1e-3)),
+        "pole_mass": Param(1.0, POSITIVE, normal(0.1, 1e-3)),
+        "pole_length": Param(1.0, POSITIVE, normal(0.1, 1e-3)),
+        "pole_damping": Param(0.05, NON_NEGATIVE, normal(0.1, 1e-3)),
+        "torque_thold": Param(3.5, POSITIVE, normal(0.1, 1e-3)),
     }
-    num_uniforms: ClassVar[int] = 0
-
-    def __init__(self) -> None:
-        self.dt, self.max_steps = 0.02, 400
-        self.nominal = dict(_NOMINAL)
+    num_uniforms = 0
 
     def constants(self, params: Constants, xp: Any) -> dict[str, Column]:
         mass, length = params["pole_mass"], params["pole_length"]
@@ -68,11 +60,10 @@ class PendulumModel(SimModel):
         return xp.sin(state[0]), xp.cos(state[0]), state[1]
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
-        most = constants["torque_thold"]
-        return (-most,), (most,)
+        return symmetric(constants["torque_thold"])
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
-        return (-_BOUND, -_BOUND), (_BOUND, _BOUND)
+        return symmetric(_BOUND, _BOUND)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         return (0.0, 0.0), (0.0, 0.0)

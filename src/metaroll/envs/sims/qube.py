@@ -1,31 +1,19 @@
-"""Quanser's Qube: a pendulum on a turning arm (Furuta), to balance or to swing up (specs/sampling.md 17.5)."""
+"""Quanser's Qube: a pendulum on a turning arm (Furuta), to balance or to swing up."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from metaroll.envs.sims.cart_pole import dead_zone
-from metaroll.envs.sims.model import NON_NEGATIVE, POSITIVE, Column, Columns, Constants, SimModel
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal
 
 __all__ = ["QubeModel"]
 
 _RAD_PER_DEG = math.pi / 180.0
 _MAX_VOLTAGE = 4.5
-_NOMINAL = {
-    "gravity_const": 9.81,
-    "motor_resistance": 8.4,
-    "motor_back_emf": 0.042,
-    "mass_rot_pole": 0.095,
-    "length_rot_pole": 0.085,
-    "damping_rot_pole": 5e-6,
-    "mass_pend_pole": 0.024,
-    "length_pend_pole": 0.129,
-    "damping_pend_pole": 1e-6,
-    "voltage_thold_neg": 0.0,
-    "voltage_thold_pos": 0.0,
-}
 
 
 class QubeModel(SimModel):
@@ -46,23 +34,24 @@ class QubeModel(SimModel):
     state_labels = ("theta", "alpha", "theta_dot", "alpha_dot")
     observation_labels = ("sin_theta", "cos_theta", "sin_alpha", "cos_alpha", "theta_dot", "alpha_dot")
     action_labels = ("voltage",)
-    ranges: ClassVar[Mapping[str, tuple[float, float]]] = {
-        "gravity_const": POSITIVE,
-        "motor_resistance": POSITIVE,
-        "motor_back_emf": POSITIVE,
-        "mass_rot_pole": POSITIVE,
-        "length_rot_pole": POSITIVE,
-        "damping_rot_pole": NON_NEGATIVE,
-        "mass_pend_pole": POSITIVE,
-        "length_pend_pole": POSITIVE,
-        "damping_pend_pole": NON_NEGATIVE,
+    params: Mapping[str, Param] = {
+        "gravity_const": Param(9.81, POSITIVE, normal(0.1, 1e-3)),
+        "motor_resistance": Param(8.4, POSITIVE, normal(0.2, 1e-3)),
+        "motor_back_emf": Param(0.042, POSITIVE, normal(0.2, 1e-4)),
+        "mass_rot_pole": Param(0.095, POSITIVE, normal(0.2, 1e-4)),
+        "length_rot_pole": Param(0.085, POSITIVE, normal(0.2, 1e-4)),
+        "damping_rot_pole": Param(5e-6, NON_NEGATIVE, normal(0.25, 1e-9)),
+        "mass_pend_pole": Param(0.024, POSITIVE, normal(0.2, 1e-4)),
+        "length_pend_pole": Param(0.129, POSITIVE, normal(0.2, 1e-4)),
+        "damping_pend_pole": Param(1e-6, NON_NEGATIVE, normal(0.25, 1e-9)),
+        "voltage_thold_neg": Param(0.0),
+        "voltage_thold_pos": Param(0.0),
     }
     ordered = (("voltage_thold_neg", "voltage_thold_pos"),)
     num_uniforms = 4
 
     def __init__(self, swing_up: bool = True) -> None:
         self.swing_up = swing_up
-        self.nominal = dict(_NOMINAL)
         self.dt = 0.004 if swing_up else 0.01
         self.max_steps = 4000 if swing_up else 500
 
@@ -117,18 +106,16 @@ class QubeModel(SimModel):
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """4.5 V either way."""
-        return (-_MAX_VOLTAGE,), (_MAX_VOLTAGE,)
+        return symmetric(_MAX_VOLTAGE)
 
     def state_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """The arm within 115 deg of its middle: its cable is no longer."""
-        high = (115.0 * _RAD_PER_DEG, 4.0 * math.pi, 20.0 * math.pi, 20.0 * math.pi)
-        return tuple(-bound for bound in high), high
+        return symmetric(115.0 * _RAD_PER_DEG, 4.0 * math.pi, 20.0 * math.pi, 20.0 * math.pi)
 
     def initial_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Near hanging (swing-up) or upright at rest."""
         if self.swing_up:
-            high = tuple(_RAD_PER_DEG * bound for bound in (2.0, 1.0, 0.5, 0.5))
-            return tuple(-bound for bound in high), high
+            return symmetric(*(_RAD_PER_DEG * bound for bound in (2.0, 1.0, 0.5, 0.5)))
         tilt = 5.0 * _RAD_PER_DEG
         return (-tilt, math.pi - tilt, 0.0, 0.0), (tilt, math.pi + tilt, 0.0, 0.0)
 

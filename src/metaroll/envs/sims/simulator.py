@@ -9,7 +9,7 @@ import numpy as np
 
 from metaroll.envs.base.simulator import NextState, Rows, Simulator, stacked
 from metaroll.envs.base.simulator_slots import SimulatorSlots
-from metaroll.envs.sims.config import SimConfig, check_order, check_params, checked_init
+from metaroll.envs.sims.config import SimConfig, checked_init
 from metaroll.envs.sims.model import Column, Columns, SimModel
 from metaroll.envs.sims.tasks import SimTask, outside
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -122,12 +122,7 @@ class SimSimulator(Simulator):
 
     def task_of(self, update: EnvUpdate | None) -> Mapping[str, float]:
         """All domain parameters."""
-        config = self.config
-        if not isinstance(update, DomainParamUpdate):
-            return config.params
-        params = {**config.params, **check_params(config.model, update.task)}
-        check_order(config.model, params)
-        return params
+        return self.config.params_with(update.task) if isinstance(update, DomainParamUpdate) else self.config.params
 
     def constants(self, tasks: Sequence[Mapping[str, float]], xp: Any) -> DerivedConstants:
         table = np.array([list(task.values()) for task in tasks], dtype=self.dtype).T

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import OrderEnforcing, TimeLimit
 
 from metaroll.checks import check_whole
-from metaroll.data.data_format import iterate_leaves
+from metaroll.data.data_format import iterate_leaves, own_copy
 from metaroll.data.space_batches import (
     action_element,
     check_elements,
@@ -21,10 +22,16 @@ from metaroll.data.space_batches import (
     to_box_type,
     write_element,
 )
+from metaroll.envs.base.batching import unwrapped_and_limit
 from metaroll.envs.base.constructors import constructor_of, is_env_instance, make_env
-from metaroll.envs.base.env_state import check_init_state, read_state, state_owner, time_step_of
-from metaroll.envs.base.reset_options import plan_options, wanted_options
-from metaroll.envs.base.step_results import explained, own_copy, truth_value
+from metaroll.envs.base.env_state import (
+    check_init_state,
+    plan_options,
+    read_state,
+    state_owner,
+    time_step_of,
+    wanted_options,
+)
 from metaroll.envs.mujoco.gymnasium_envs import checked_step, placed
 from metaroll.errors import ShapeError, SlotError
 from metaroll.tasks.domain_access import domain_params_of
@@ -33,7 +40,7 @@ from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.tasks.updates import ExistingEnvUpdate, SetTaskUpdate, env_layers
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, SlotStep, TaskNote
 
-__all__ = ["GymSlots"]
+__all__ = ["GymSlots", "env_name"]
 
 _NEVER = np.iinfo(np.int64).max
 _MOST_PARKED = 2
@@ -76,46 +83,38 @@ class GymSlots(Slots):
         self._elapsed = np.zeros(self.num_slots, dtype=np.int64)
         self._limits = np.full(self.num_slots, _NEVER)
         """Time limits of the wrappers that ``_steps`` leaves out."""
-        self._reset_infos: list[dict[str, Any]] = [{}] * self.num_slots
-        self._names = [self.info.name] * self.num_slots
-        """Of the environment in each slot, which an update may have replaced by another."""
-        self._owners: list[Any] = [None] * self.num_slots
-        """The layer of each environment that has a state."""
-        self._domain_params: list[dict[str, Any] | None] = [None] * self.num_slots
-        self._wanted: list[frozenset[str]] = [frozenset()] * self.num_slots
-        """Which entries of plans the environments want to hear."""
+        self._notes = [_Note(self.info.name) for _ in range(self.num_slots)]
 
     def environments(self, *, make: bool = False) -> list[Any]:
         """The environments as they are now; ``None`` where a slot has not been used, unless they are to be made."""
-        envs = list(self._envs.envs)
+        envs = [self._envs.env(slot) for slot in range(self.num_slots)]
         return [self._envs.fresh(i) if env is None else env for i, env in enumerate(envs)] if make else envs
 
     def name_of(self, slot: int) -> str:
         """What the environment in a slot is called."""
-        return self._names[slot]
+        return self._notes[slot].name
 
     def reset_info(self, slot: int) -> Mapping[str, Any]:
         """What the environment in a slot told at its last reset."""
-        return self._reset_infos[slot]
+        return self._notes[slot].reset_info
 
     def states(self) -> list[np.ndarray | None]:
         """``state`` of each environment that tells it as numbers."""
-        return [None if owner is None else read_state(owner) for owner in self._owners]
+        return [None if note.state_owner is None else read_state(note.state_owner) for note in self._notes]
 
     def time_step(self, slot: int) -> float | None:
         """Seconds per step, where the environment in a slot tells (``dt``)."""
-        env = self._envs.envs[slot]
-        return None if env is None else time_step_of(env)
+        return time_step_of(self._envs.env(slot))
 
     def provenance(self, slot: int) -> dict[str, Any] | None:
         """What the environment in a slot says of its versions and rules (``provenance``), or ``None``."""
-        owner = next((layer for layer in env_layers(self._envs.envs[slot]) if hasattr(layer, "provenance")), None)
-        told = getattr(owner, "provenance", None)
-        return dict(told) if isinstance(told, Mapping) else None
+        told = (getattr(layer, "provenance", None) for layer in env_layers(self._envs.env(slot)))
+        found = next((one for one in told if one is not None), None)
+        return dict(found) if isinstance(found, Mapping) else None
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot; ``None`` where its environment does not tell them."""
-        return self._domain_params[slot]
+        return self._notes[slot].domain_param
 
     def keep(self, slots: np.ndarray) -> None:
         """Go on with these slots only; the environments of the others are closed."""
@@ -125,15 +124,8 @@ class GymSlots(Slots):
         self._envs.keep(kept)
         self._last = take_rows(self._last, kept)
         self._elapsed, self._limits = self._elapsed[kept], self._limits[kept]
-        for values in (
-            self._steps,
-            self._reset_infos,
-            self._names,
-            self._owners,
-            self._domain_params,
-            self._wanted,
-        ):
-            _keep_entries(values, kept)
+        self._steps = [self._steps[slot] for slot in kept]
+        self._notes = [self._notes[slot] for slot in kept]
         self.num_slots = len(kept)
         self._env_actions = _action_converter(self._spaces["action_space"], self.num_slots)
 
@@ -142,7 +134,7 @@ class GymSlots(Slots):
 
         ``plan.init_state`` is handed to the environment as ``options={"init_state": ...}``; one that tells its
         ``state``, and then is in another, has ignored it, which is an error. Wrappers may ask for more of the plan
-        (see ``reset_options``).
+        (see ``env_state``).
 
         Raises:
             SlotError: An environment failed.
@@ -187,11 +179,11 @@ class GymSlots(Slots):
                 observation, reward, ended, cut, info = result
                 if ended:
                     if ended.__class__ is not bool and ended.__class__ is not truth:
-                        ended = truth_value("terminated", ended)
+                        ended = _truth_value("terminated", ended)
                     terminated[slot] = ended
                 if cut:
                     if cut.__class__ is not bool and cut.__class__ is not truth:
-                        cut = truth_value("truncated", cut)
+                        cut = _truth_value("truncated", cut)
                     truncated[slot] = cut
                 if reward is None:  # would become NaN
                     raise TypeError("reward is None")
@@ -201,15 +193,17 @@ class GymSlots(Slots):
                     or observation.shape != obs_shape
                     or (careful and observation.dtype != observations_type)
                 ):
-                    write_element(space, observations, slot, own_copy(observation) if holds_objects else observation)
+                    if holds_objects:
+                        observation = own_copy(observation, keep_objects=True)
+                    write_element(space, observations, slot, observation)
                 else:
                     observations[slot] = observation
                 if info:
-                    infos[slot] = {name: own_copy(value) for name, value in info.items()}
+                    infos[slot] = {name: own_copy(value, keep_objects=True) for name, value in info.items()}
         except SystemExit as error:
             raise SlotError(slot) from error
         except Exception as error:
-            raise SlotError(slot) from (error if result is None else explained(error, result, space))
+            raise SlotError(slot) from (error if result is None else _explained(error, result, space))
         self._last = take_rows(observations, slice(None))
         self._elapsed += active
         truncated |= active & (self._elapsed >= self._limits)
@@ -222,7 +216,7 @@ class GymSlots(Slots):
         self._steps = [_not_reset] * self.num_slots
 
     def _start(self, slot: int, plan: RolloutPlan, seed: int) -> Any:
-        before = self._envs.envs[slot]
+        before, note = self._envs.env(slot), self._notes[slot]
         env = self._envs.prepare(slot, plan.env_update)
         if env is not before or self._steps[slot] is _not_reset:
             for name, space in self._spaces.items():
@@ -233,13 +227,13 @@ class GymSlots(Slots):
                         "with engines of their own"
                     )
             # The caller's own environment keeps all its wrappers, which count on.
-            step, limit = (env.step, None) if self._counts_itself else _direct_step(env)
-            self._steps[slot] = checked_step(env, step)
+            # Others are stepped below the wrappers that only count and check, which cost a tenth of a cheap one's time.
+            inner, limit = (env, None) if self._counts_itself else unwrapped_and_limit(env, (OrderEnforcing, TimeLimit))
+            self._steps[slot] = checked_step(env, inner.step)
             self._limits[slot] = _NEVER if limit is None else limit
-            self._wanted[slot] = wanted_options(env)
-            self._names[slot] = env_name(env)
+            note.name, note.wanted = env_name(env), wanted_options(env)
         self._elapsed[slot] = 0
-        options = plan_options(plan, self._wanted[slot])
+        options = plan_options(plan, note.wanted)
         if plan.init_state is not None:
             options["init_state"] = np.array(plan.init_state)
         result = env.reset(seed=seed, options=options) if options else env.reset(seed=seed)
@@ -253,33 +247,58 @@ class GymSlots(Slots):
             observation_there = placed(env, plan.init_state)
             observation = observation if observation_there is None else observation_there
             check_init_state(env, np.asarray(plan.init_state))
-        self._owners[slot] = state_owner(env)
-        self._reset_infos[slot] = {name: own_copy(value) for name, value in (result[1] or {}).items()}
-        self._domain_params[slot] = domain_params_of(env)
-        return own_copy(observation) if self._holds_objects else observation
+        note.state_owner, note.domain_param = state_owner(env), domain_params_of(env)
+        note.reset_info = {name: own_copy(value, keep_objects=True) for name, value in (result[1] or {}).items()}
+        return own_copy(observation, keep_objects=True) if self._holds_objects else observation
+
+
+@dataclass
+class _Note:
+    """What is known of the environment in a slot, and of its episode.
+
+    Attributes:
+        name: Of the environment, which an update may have replaced by another.
+        wanted: Which entries of plans it wants to hear.
+        state_owner: Its layer that has a state.
+        reset_info: What it told at its last reset.
+        domain_param: Its domain parameters.
+    """
+
+    name: str
+    wanted: frozenset[str] = frozenset()
+    state_owner: Any = None
+    reset_info: Mapping[str, Any] = field(default_factory=dict)
+    domain_param: dict[str, Any] | None = None
+
+
+class _Held(NamedTuple):
+    """An environment, the update that it carries, and whether it is ours to close."""
+
+    env: Any
+    update: EnvUpdate | None
+    owned: bool
 
 
 class _EnvGroup:
     """The environments of the slots, and which update each of them carries."""
 
     def __init__(self, source: Any, num_slots: int, share: bool) -> None:
-        self._shared: Any = None
-        self._template: Callable[[], Any] | None = None
-        if share:
-            if not is_env_instance(source) or num_slots != 1:
-                raise ValueError(
-                    f"share=True takes an environment and one slot, got {type(source).__name__} and {num_slots} slots"
-                )
-            self._shared = source
-        else:
-            self._template = constructor_of(source)
-        self.envs: list[Any] = [None] * num_slots
-        self._carried: list[EnvUpdate | None] = [None] * num_slots
-        self._owned = [False] * num_slots
+        if share and (not is_env_instance(source) or num_slots != 1):
+            raise ValueError(
+                f"share=True takes an environment and one slot, got {type(source).__name__} and {num_slots} slots"
+            )
+        self._shared: Any = source if share else None
+        self._template = None if share else constructor_of(source)
+        self._held: list[_Held | None] = [None] * num_slots
         self._foreign: set[Hashable] = set()
         """Origins of updates that the source's environments are not of the kind of."""
-        self._parked: list[tuple[Any, SetTaskUpdate]] = []
-        """Environments of other kinds than the slots hold now, and the updates that they carry; the oldest first."""
+        self._parked: list[_Held] = []
+        """Environments of other kinds than the slots hold now; the oldest first."""
+
+    def env(self, slot: int) -> Any:
+        """The environment in ``slot``, or ``None``."""
+        held = self._held[slot]
+        return None if held is None else held.env
 
     def prepare(self, slot: int, update: EnvUpdate | None) -> Any:
         """The environment of ``slot`` as ``update`` makes it from the source, whatever the slot held before."""
@@ -287,107 +306,76 @@ class _EnvGroup:
             return self.fresh(slot)
         if update.builds_env:
             self._drop(slot)
-            env = update(None)
-        else:
-            carried = None if self.envs[slot] is None else self._carried[slot]
-            # An update that does not say so may leave traces of the one before: it gets an untouched environment.
-            may_stay = carried is not None and update.replaces(carried)
-            if not may_stay and isinstance(update, SetTaskUpdate):
-                may_stay = self._unpark(slot, update)
-                if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again
-                    return self._install(slot, update(None), update)
-            old = self.envs[slot] if may_stay else self.fresh(slot)
-            self._keep_template()
-            if isinstance(update, SetTaskUpdate) and not update.reuses(old):
-                self._foreign.add(update.origin)
-                self._drop(slot)
-                old = None
-            env = update(old)
-        return self._install(slot, env, update)
+            return self._install(slot, update(None), update)
+        held = self._held[slot]
+        # An update that does not say so may leave traces of the one before: it gets an untouched environment.
+        may_stay = held is not None and held.update is not None and update.replaces(held.update)
+        if not may_stay and isinstance(update, SetTaskUpdate):
+            may_stay = self._unpark(slot, update)
+            if not may_stay and update.origin in self._foreign:  # no need to ask an untouched environment again
+                return self._install(slot, update(None), update)
+        old = self.env(slot) if may_stay else self.fresh(slot)
+        if self._template is None:  # a copy of the shared environment, from which plans without an update start
+            self._template = constructor_of(self._shared)
+        if isinstance(update, SetTaskUpdate) and not update.reuses(old):
+            self._foreign.add(update.origin)
+            self._drop(slot)
+            old = None
+        return self._install(slot, update(old), update)
 
     def fresh(self, slot: int) -> Any:
         """The environment of ``slot`` as the source makes it."""
-        if self.envs[slot] is not None and self._carried[slot] is None:
-            return self.envs[slot]
+        held = self._held[slot]
+        if held is not None and held.update is None:
+            return held.env
         self._drop(slot)
-        if self._template is None:  # the shared environment, which no update has touched
-            return self._install(slot, self._shared, None)
-        return self._install(slot, make_env(self._template), None)
+        # Without a template: the shared environment, which no update has touched.
+        return self._install(slot, self._shared if self._template is None else make_env(self._template), None)
 
     def keep(self, slots: list[int]) -> None:
-        for slot in set(range(len(self.envs))).difference(slots):
+        for slot in set(range(len(self._held))).difference(slots):
             self._drop(slot)
-        for values in (self.envs, self._carried, self._owned):
-            _keep_entries(values, slots)
+        self._held = [self._held[slot] for slot in slots]
 
     def close(self) -> None:
-        for slot in range(len(self.envs)):
+        for slot in range(len(self._held)):
             self._drop(slot)
         while self._parked:
-            self._parked.pop()[0].close()
+            self._parked.pop().env.close()
 
     def _unpark(self, slot: int, update: SetTaskUpdate) -> bool:
         """Park the environment of ``slot``, and put one there that needs but its task set; false if there is none.
 
         So tasks of several kinds of environments (Meta-World's) take turns without any being built again.
         """
-        self._park(slot)
-        for i, (env, carried) in enumerate(self._parked):
-            if update.replaces(carried) and update.reuses(env):
+        held = self._held[slot]
+        if held is not None and held.owned and isinstance(held.update, SetTaskUpdate):
+            self._parked.append(held)
+            self._held[slot] = None
+            if len(self._parked) > _MOST_PARKED * len(self._held):
+                self._parked.pop(0).env.close()
+        for i, parked in enumerate(self._parked):
+            if parked.update is not None and update.replaces(parked.update) and update.reuses(parked.env):
                 del self._parked[i]
                 self._drop(slot)
-                self.envs[slot], self._carried[slot], self._owned[slot] = env, carried, True
+                self._held[slot] = parked
                 return True
         return False
-
-    def _park(self, slot: int) -> None:
-        env, carried = self.envs[slot], self._carried[slot]
-        if env is None or not self._owned[slot] or not isinstance(carried, SetTaskUpdate):
-            return
-        self._parked.append((env, carried))
-        self.envs[slot], self._carried[slot], self._owned[slot] = None, None, False
-        if len(self._parked) > _MOST_PARKED * len(self.envs):
-            self._parked.pop(0)[0].close()
 
     def _install(self, slot: int, env: Any, update: EnvUpdate | None) -> Any:
         if not is_env_instance(env):
             raise TypeError(f"{update!r} must return an environment, got {env!r} of type {type(env).__name__}")
-        mine = not isinstance(update, ExistingEnvUpdate)
-        if self._shared is not None and env.unwrapped is self._shared.unwrapped:
-            mine = False
-        if any(other is env for other in self.envs[:slot] + self.envs[slot + 1 :]):
+        shared = self._shared is not None and env.unwrapped is self._shared.unwrapped
+        mine = not (shared or isinstance(update, ExistingEnvUpdate))
+        if any(held is not None and held.env is env for i, held in enumerate(self._held) if i != slot):
             env, mine = copy_env(env), True  # two slots cannot step one environment
-        self.envs[slot], self._carried[slot], self._owned[slot] = env, update, mine
+        self._held[slot] = _Held(env, update, mine)
         return env
 
     def _drop(self, slot: int) -> None:
-        env, owned = self.envs[slot], self._owned[slot]
-        self.envs[slot], self._carried[slot], self._owned[slot] = None, None, False
-        if env is not None and owned:
-            env.close()
-
-    def _keep_template(self) -> None:
-        """Before the shared environment is changed: a copy, from which later plans without an update start."""
-        if self._shared is not None and self._template is None:
-            self._template = constructor_of(self._shared)
-
-
-def _keep_entries(values: list[Any], kept: list[int]) -> None:
-    values[:] = [values[slot] for slot in kept]
-
-
-def _direct_step(env: Any) -> tuple[Callable[[Any], Any], int | None]:
-    """``step`` below the outermost wrappers that only count or check, and the time limit that is counted here instead.
-
-    Every environment that Gymnasium makes has them; they cost a tenth of the time of a cheap one.
-    """
-    limit: int | None = None
-    while type(env) in (OrderEnforcing, TimeLimit):
-        if type(env) is TimeLimit:
-            own = int(env._max_episode_steps)
-            limit = own if limit is None else min(limit, own)
-        env = env.env
-    return env.step, limit
+        held, self._held[slot] = self._held[slot], None
+        if held is not None and held.owned:
+            held.env.close()
 
 
 def env_name(env: Any) -> str:
@@ -443,3 +431,41 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
 
 def _not_reset(action: Any) -> Any:
     raise gymnasium.error.ResetNeeded("a slot must be reset with a plan before it is stepped")
+
+
+def _truth_value(name: str, value: Any) -> bool:
+    """A truth value of another type than bool: 0 or 1, perhaps in an array."""
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf" or array.item() not in (0, 1):
+        raise _StepError(f"step() must return {name} as True or False, got {value!r} of type {type(value).__name__}")
+    return bool(array.item())
+
+
+class _StepError(TypeError):
+    """Says already what is wrong with what ``step`` returned."""
+
+
+def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Exception:
+    """A clearer error for a step that went through in the environment but returned something else than expected."""
+    if isinstance(error, ShapeError):
+        return error
+    if isinstance(error, _StepError):
+        return TypeError(str(error))
+    if not isinstance(result, tuple) or len(result) != 5:
+        what = f"a tuple of {len(result)}" if isinstance(result, tuple) else type(result).__name__
+        hint = "; wrap an environment of the old Gym API with shimmy" if what == "a tuple of 4" else ""
+        return TypeError(
+            "step() must return (observation, reward, terminated, truncated, info), the Gymnasium API, "
+            f"got {what}{hint}"
+        )
+    observation, reward, terminated, truncated, info = result
+    try:
+        write_element(space, empty_batch(space, 1), 0, observation)
+    except (ShapeError, ValueError) as wrong:
+        return wrong
+    if reward is None:
+        return TypeError("step() must return a number as reward, got None")
+    return TypeError(
+        "step() must return an array, a number, two truth values and a dict, got "
+        f"reward={reward!r}, terminated={terminated!r}, truncated={truncated!r}, info={info!r} ({error})"
+    )

@@ -10,10 +10,9 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.data.space_batches import action_element, check_elements, empty_batch, take_rows, write_element
 from metaroll.envs.base.env_state import read_state, state_owner
-from metaroll.envs.base.step_results import own_copy
 from metaroll.errors import ShapeError
 from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.types import EnvSpec, RolloutPlan, Slots, SlotsInfo, SlotStep
@@ -48,14 +47,20 @@ class VectorEnvSlots(Slots):
         self.num_slots = env.num_envs
         self.env_spec = EnvSpec.from_env(env)
         registered = getattr(env.spec, "id", None)
-        self.mode = _autoreset_mode(env)
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if not isinstance(mode, AutoresetMode) and mode not in (known := [m.value for m in AutoresetMode]):
+            raise ValueError(f"metadata['autoreset_mode'] must be one of {known}, got {mode!r}")
+        self.mode = AutoresetMode(mode)
         self._masked = self.mode is AutoresetMode.DISABLED or isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         name = registered or type(env.unwrapped).__name__
         self.info = SlotsInfo(name, "vector", resets_together=not self._masked, resumes="nothing")
         self._one_seed = False
         self._space, self._actions = env.single_observation_space, env.single_action_space
         self._last: Any = empty_batch(self._space, self.num_slots)
-        self._idle = _some_action(self._actions)
+        idle = gymnasium.vector.utils.batch_space(self._actions, 1)  # a copy: the space's own generator is not moved
+        idle.seed(0)
+        self._idle = next(iter(gymnasium.vector.utils.iterate(idle, idle.sample())))
+        """A valid action for slots that have no plan."""
         self._ended = np.ones(self.num_slots, dtype=bool)
         """Sub-environments that must not be stepped before a reset (DISABLED)."""
 
@@ -66,7 +71,13 @@ class VectorEnvSlots(Slots):
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``."""
         for plan in plans:
-            self._check(plan)
+            if plan.env_update is not None and plan.task is not None:
+                raise ValueError(
+                    "a vector environment cannot take the task of one sub-environment, got "
+                    f"{plan.env_update!r}; give the engine a function that makes one environment"
+                )
+            if plan.init_state is not None and not self._masked:
+                raise ValueError(f"{self.info.name} cannot reset one sub-environment, so init_state must be None")
         seeds = [0] * self.num_slots
         for slot, seed in zip(slots, plan_env_seeds(plans).tolist(), strict=True):
             seeds[slot] = seed
@@ -80,7 +91,10 @@ class VectorEnvSlots(Slots):
     def step(self, actions: Any, active: np.ndarray) -> SlotStep:
         """Step the environment; rows of slots that are not active are ignored, whatever happens there."""
         active = np.asarray(active, dtype=bool)
-        self._revive(~active & self._ended)
+        stale = ~active & self._ended  # they wait for a plan: without autoreset a step would fail there
+        if self.mode is AutoresetMode.DISABLED and stale.any():
+            self.env.reset(seed=[0] * self.num_slots, options={"reset_mask": stale.copy()})  # type: ignore[arg-type]
+            self._ended[stale] = False
         observations, rewards, terminated, truncated, infos = self.env.step(self._batch(actions, active))
         self._ended |= np.array(terminated, dtype=bool) | np.array(truncated, dtype=bool)  # also where it is not asked
         terminated, truncated = (np.array(flags, dtype=bool) & active for flags in (terminated, truncated))
@@ -113,15 +127,6 @@ class VectorEnvSlots(Slots):
 
     # -- resets ------------------------------------------------------------------------------------------------------
 
-    def _check(self, plan: RolloutPlan) -> None:
-        if plan.env_update is not None and plan.task is not None:
-            raise ValueError(
-                f"a vector environment cannot take the task of one sub-environment, got {plan.env_update!r}; give the "
-                "engine a function that makes one environment"
-            )
-        if plan.init_state is not None and not self._masked:
-            raise ValueError(f"{self.info.name} cannot reset one sub-environment, so init_state must be None")
-
     def _reset_masked(self, slots: Sequence[int], plans: Sequence[RolloutPlan], seeds: list[int]) -> None:
         plain = [slot for slot, plan in zip(slots, plans, strict=True) if plan.init_state is None]
         groups: list[tuple[list[int], dict[str, Any]]] = [(plain, {})] if plain else []
@@ -151,12 +156,6 @@ class VectorEnvSlots(Slots):
                     stacklevel=4,
                 )
         return self.env.reset(seed=int(np.random.SeedSequence(seeds).generate_state(1)[0]))
-
-    def _revive(self, stale: np.ndarray) -> None:
-        """Sub-environments that have ended and wait for a plan: without autoreset a step would fail there."""
-        if self.mode is AutoresetMode.DISABLED and stale.any():
-            self.env.reset(seed=[0] * self.num_slots, options={"reset_mask": stale.copy()})  # type: ignore[arg-type]
-            self._ended[stale] = False
 
     # -- batches -----------------------------------------------------------------------------------------------------
 
@@ -199,23 +198,9 @@ class VectorEnvSlots(Slots):
                     "autoreset mode SAME_STEP has overwritten: let them return copies, or use another autoreset mode"
                 )
             write_element(self._space, self._last, slot, finals[slot], "the final observation")
-            dicts[slot] = {name: own_copy(value) for name, value in (told[slot] or {}).items()} if told else {}
-
-
-def _autoreset_mode(env: VectorEnv) -> AutoresetMode:
-    mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    try:
-        return mode if isinstance(mode, AutoresetMode) else AutoresetMode(mode)
-    except ValueError:
-        known = [m.value for m in AutoresetMode]
-        raise ValueError(f"metadata['autoreset_mode'] must be one of {known}, got {mode!r}") from None
-
-
-def _some_action(space: gymnasium.Space) -> Any:
-    """A valid action for slots that have no plan."""
-    own = gymnasium.vector.utils.batch_space(space, 1)  # a copy: the space's own generator is not to be moved
-    own.seed(0)
-    return next(iter(gymnasium.vector.utils.iterate(own, own.sample())))
+            dicts[slot] = (
+                {name: own_copy(value, keep_objects=True) for name, value in (told[slot] or {}).items()} if told else {}
+            )
 
 
 def _as_batch(template: Any, observations: Any) -> Any:
@@ -227,7 +212,7 @@ def _as_batch(template: Any, observations: Any) -> Any:
     if template.dtype.hasobject:
         batch = np.full(len(template), None, dtype=object)
         for row, value in enumerate(observations):
-            batch[row] = own_copy(value)
+            batch[row] = own_copy(value, keep_objects=True)
         return batch
     return np.asarray(observations, dtype=template.dtype)
 
@@ -244,6 +229,5 @@ def _info_dicts(infos: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
         elif not hasattr(values, "__len__") or len(values) != count:
             continue  # about the batch as a whole
         for slot in np.flatnonzero(present).tolist():
-            value = values[slot]
-            dicts[slot][name] = own_copy(value)
+            dicts[slot][name] = own_copy(values[slot], keep_objects=True)
     return dicts

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from metaroll.checks import check_whole
-from metaroll.envs.base.batched_env import BatchedEnv
+from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
 from metaroll.errors import ShapeError
 from metaroll.seeding import as_generator
@@ -59,7 +59,7 @@ class _Bandit(TaskSimulator):
         return NextState(state, (noise[0] < chance).astype(np.float64))
 
 
-class _BanditEnv(BatchedEnv, ABC):
+class _BanditEnv(SettableTask, BatchedEnv, ABC):
     """Each action pulls an arm, which pays 1 with a probability of its own, else 0; there is nothing to see.
 
     It never ends; the family's horizon is 10 pulls, and whoever wants longer games gives another ``max_steps``.

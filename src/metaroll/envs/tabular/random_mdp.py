@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.spaces import Discrete
 
 from metaroll.checks import check_whole
-from metaroll.envs.base.batched_env import BatchedEnv
+from metaroll.envs.base.batched_env import BatchedEnv, SettableTask
 from metaroll.envs.base.simulator import Columns, NextState, TaskSimulator
 from metaroll.errors import ShapeError
 from metaroll.seeding import as_generator
@@ -89,7 +89,7 @@ class _TabularMDP(TaskSimulator):
         return NextState((following,), rewards)
 
 
-class RandomMDPEnv(BatchedEnv):
+class RandomMDPEnv(SettableTask, BatchedEnv):
     """A Markov decision process with random tables: 10 states, 5 actions, normal rewards.
 
     The reward of an action in a state is normal with the mean of the table and variance 1. Episodes start in state 0

@@ -1,6 +1,6 @@
-"""Wrappers that change actions on their way to the environment (specs/sampling.md 16.3).
+"""Wrappers that change actions on their way to the environment.
 
-``info["act_applied"]`` is the command that reached what is simulated (specs/sampling.md 8 d).
+``info["act_applied"]`` is the command that reached what is simulated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all wrappers share, and ways through a chain of them (specs/sampling.md 16.3).
+"""What all wrappers share, and ways through a chain of them.
 
 A wrapper says once what it does, as functions of rows: one environment is stepped with one row (``ChainWrapper.step``),
 many with one row each (``WrappedSlots``).

@@ -1,4 +1,4 @@
-"""Environments whose constants change from rollout to rollout (specs/sampling.md 16.3, 16.4)."""
+"""Environments whose constants change from rollout to rollout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.data_format import to_format
 from metaroll.envs.base.batching import is_batched, without_checks
-from metaroll.envs.base.reset_options import inner_options
+from metaroll.envs.base.env_state import inner_options
 from metaroll.envs.wrappers.base import ChainWrapper, Memory, remove_envs, typed_env
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params

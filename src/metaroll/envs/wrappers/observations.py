@@ -1,4 +1,4 @@
-"""Wrappers that change observations on their way to the policy (specs/sampling.md 16.3)."""
+"""Wrappers that change observations on their way to the policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domain parameters counted on another scale, for samplers and estimators (specs/sampling.md 16.3)."""
+"""Domain parameters counted on another scale, for samplers and estimators."""
 
 from __future__ import annotations
 

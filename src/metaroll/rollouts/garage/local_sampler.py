@@ -1,4 +1,4 @@
-"""garage's LocalSampler: workers in this process, one rollout after the other (specs/meta.md 5.4)."""
+"""garage's LocalSampler: workers in this process, one rollout after the other."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _live(env: Any) -> Any:
 
 
 def _own_copy(env_update: Any) -> Any:
-    # An ExistingEnvUpdate stands for one particular environment: a copy of it would be another (Q-55).
+    # An ExistingEnvUpdate stands for one particular environment: a copy of it would be another.
     if isinstance(env_update, EnvUpdate) and not isinstance(env_update, ExistingEnvUpdate):
         return copy.deepcopy(env_update)
     return env_update

@@ -24,7 +24,7 @@ __all__ = ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"]
 
 
 class Worker(ABC):
-    """Interface of workers (specs/meta.md 5.4).
+    """Interface of workers.
 
     Args:
         seed: Base seed; rollout ``k`` of worker ``w`` has the seed triple ``(seed, w, k)``.
@@ -193,7 +193,7 @@ class DefaultWorker(Worker):
 
 
 class PEARLWorker(DefaultWorker):
-    """Worker for PEARL: a latent z is drawn from the agent's belief once per rollout (specs/meta.md 4.8).
+    """Worker for PEARL: a latent z is drawn from the agent's belief once per rollout.
 
     Args:
         seed: Base seed.
@@ -204,7 +204,7 @@ class PEARLWorker(DefaultWorker):
 
     Note:
         The documents say that the belief is re-sampled every step; as in the code that they describe (and in the
-        paper), z is drawn once per rollout and kept (specs/meta.md 9.14).
+        paper), z is drawn once per rollout and kept.
 
     Attributes:
         agent: The agent, or None.
@@ -254,7 +254,7 @@ class PEARLWorker(DefaultWorker):
 
 
 class WorkerFactory:
-    """Makes workers; picklable, unlike them (specs/meta.md 5.4).
+    """Makes workers; picklable, unlike them.
 
     Args:
         max_path_length: Maximum length of rollouts.

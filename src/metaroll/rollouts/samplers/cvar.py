@@ -1,4 +1,4 @@
-"""Samples many rollouts and keeps the worst of them, so that learners improve the bad cases (specs/sampling.md 2)."""
+"""Samples many rollouts and keeps the worst of them, so that learners improve the bad cases."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Log = Callable[[Mapping[str, float]], Any]
 
 
 def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float = 1.0) -> list[StepSequence]:
-    """The worst share of ``rollouts``: their mean return is the conditional value at risk (specs/sampling.md 2.1).
+    """The worst share of ``rollouts``: their mean return is the conditional value at risk.
 
     Args:
         rollouts: Single rollouts, at least one. The list stays as it is.
@@ -47,7 +47,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
 
 
 class CVaRSampler(SamplerBase):
-    """Keeps the worst share ``epsilon`` of what another sampler brings (specs/sampling.md 2.2).
+    """Keeps the worst share ``epsilon`` of what another sampler brings.
 
     ``min_rollouts`` and ``min_steps`` hold for what is kept: the other sampler is asked for as many rollouts as that
     takes. The kept rollouts are often short, so where their steps do not suffice, more rollouts are sampled and

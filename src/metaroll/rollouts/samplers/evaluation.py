@@ -1,4 +1,4 @@
-"""Evaluates a policy over domains and initial states on a pool of workers (specs/sampling.md 13)."""
+"""Evaluates a policy over domains and initial states on a pool of workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def eval_domain_params(
     init_state: np.ndarray | None = None,
     seed: SeedOption = LAST_SEED,
 ) -> list[StepSequence]:
-    """One rollout for each dict of domain parameters, in their order (specs/sampling.md 13).
+    """One rollout for each dict of domain parameters, in their order.
 
     Args:
         pool: Workers; the pool stays usable.
@@ -60,7 +60,7 @@ def eval_nominal_domain(
     init_states: Sequence[np.ndarray | None],
     seed: SeedOption = LAST_SEED,
 ) -> list[StepSequence]:
-    """One rollout for each initial state, with the domain parameters that ``env`` has (specs/sampling.md 13).
+    """One rollout for each initial state, with the domain parameters that ``env`` has.
 
     Args:
         pool: See ``eval_domain_params``.
@@ -82,7 +82,7 @@ def eval_randomized_domain(
     init_states: Sequence[np.ndarray | None],
     seed: SeedOption = LAST_SEED,
 ) -> list[StepSequence]:
-    """One rollout for each initial state, each in a domain of its own (specs/sampling.md 13).
+    """One rollout for each initial state, each in a domain of its own.
 
     ``rollout_info["domain_param"]`` of each rollout says in which.
 
@@ -117,7 +117,7 @@ def eval_domain_params_with_segmentwise_reset(
     use_rec: bool,
     seed: SeedOption = LAST_SEED,
 ) -> list[list[list[StepSequence]]]:
-    """Simulate recorded rollouts segment by segment, each segment from the recorded state (specs/sampling.md 13).
+    """Simulate recorded rollouts segment by segment, each segment from the recorded state.
 
     All segments under all their domain parameters are one call of the engine.
 

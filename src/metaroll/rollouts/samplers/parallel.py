@@ -1,4 +1,4 @@
-"""Samples rollouts of one policy in one environment on several workers (specs/sampling.md 11)."""
+"""Samples rollouts of one policy in one environment on several workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples rollouts of many sets of policy parameters, all in the same domains and states (specs/sampling.md 12)."""
+"""Samples rollouts of many sets of policy parameters, all in the same domains and states."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["ParameterSample", "ParameterSamplingResult"]
 
 
 class ParameterSample(NamedTuple):
-    """One set of policy parameters and its rollouts (specs/sampling.md 12.1).
+    """One set of policy parameters and its rollouts.
 
     Attributes:
         params: Shape ``(P,)``.
@@ -39,7 +39,7 @@ class ParameterSample(NamedTuple):
 
 
 class ParameterSamplingResult(Sequence[ParameterSample]):
-    """Samples in the order of the parameter sets (specs/sampling.md 12.2).
+    """Samples in the order of the parameter sets.
 
     An integer index gives a ``ParameterSample``, a slice another result. The properties are computed once; they do not
     follow later changes to rollouts.

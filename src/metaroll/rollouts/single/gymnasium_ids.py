@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gymnasium.envs.registration import register, registry
 
-from metaroll.envs.sims.registration import SIMS
+from metaroll.envs.sims.catalog import SIMS
 
 __all__: list[str] = []
 
@@ -16,6 +16,6 @@ for entry in SIMS:
     if entry.id not in registry:  # without a limit: horizons are the environments' own, and can be set
         register(
             entry.id,
-            entry_point=f"metaroll.envs.sims.catalog:{entry.class_name}",
-            vector_entry_point=f"metaroll.rollouts.single.sim_vectors:{entry.class_name}",
+            entry_point=f"metaroll.envs.sims.catalog:{entry.env_type.__name__}",
+            vector_entry_point=f"metaroll.rollouts.single.sim_vectors:{entry.env_type.__name__}",
         )

@@ -1,4 +1,4 @@
-"""Asks, after a rollout has been shown, what to do next (specs/sampling.md 8.2)."""
+"""Asks, after a rollout has been shown, what to do next."""
 
 from __future__ import annotations
 

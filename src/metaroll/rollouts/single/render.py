@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.data.space_batches import element_at
+from metaroll.data.space_batches import take_rows
 from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.types import RenderMode
 
@@ -41,7 +41,7 @@ class Renderer:
 
     def start(self, observations: Any) -> None:
         """Before the first step; ``observations (1, ...)``."""
-        self._show(0, f"observation {self._text('observation_space', observations)}")
+        self._show(0, f"observation {_text(observations)}")
 
     def after_step(self, step: int, watched: WatchedSlots) -> None:
         """After step number ``step`` (from 1)."""
@@ -52,8 +52,8 @@ class Renderer:
         if step % self._every == 0:
             self._show(
                 step,
-                f"action {self._text('action_space', watched.actions)}  reward {result.rewards[0]:.4g}  "
-                f"return {self._return:.4g}  observation {self._text('observation_space', result.observations)}",
+                f"action {_text(watched.actions)}  reward {result.rewards[0]:.4g}  "
+                f"return {self._return:.4g}  observation {_text(result.observations)}",
             )
 
     def _show(self, step: int, text: str) -> None:
@@ -64,11 +64,12 @@ class Renderer:
         elif self._mode.render:
             self._env.render()
 
-    def _text(self, space: str, batch: Any) -> str:
-        element = element_at(getattr(self._env, space), batch, 0)
-        if isinstance(element, np.ndarray):
-            return np.array2string(element, precision=4, threshold=8, separator=", ").replace("\n", "")
-        return reprlib.repr(element)
+
+def _text(batch: Any) -> str:
+    element = take_rows(batch, 0)
+    if isinstance(element, np.ndarray):
+        return np.array2string(element, precision=4, threshold=8, separator=", ").replace("\n", "")
+    return reprlib.repr(element)
 
 
 def gym_mode(mode: RenderMode) -> str | None:

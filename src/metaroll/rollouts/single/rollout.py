@@ -48,7 +48,7 @@ def rollout(
     *,
     context: Context | None = None,
 ) -> StepSequence:
-    """One rollout of ``policy`` in ``env``, in this process (specs/sampling.md 8.1).
+    """One rollout of ``policy`` in ``env``, in this process.
 
     Args:
         env: Gymnasium environment (used itself, not a copy), id, constructor, or name of a family.

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from metaroll.checks import check_whole
-from metaroll.data.space_batches import element_at
+from metaroll.data.space_batches import take_rows
 from metaroll.envs.lookup.source import make_slots
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.collection import collect_here
@@ -260,7 +260,7 @@ class SlotsVectorEnv(VectorEnv):
         last = self._live.observations
         finals = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(ended).tolist():
-            finals[i] = element_at(self.single_observation_space, last, i)
+            finals[i] = take_rows(last, i)
         return {"final_obs": finals, "_final_obs": ended.copy(), "_final_info": ended.copy()}
 
 

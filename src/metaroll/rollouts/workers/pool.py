@@ -98,7 +98,7 @@ class SamplerPool:
         """True if functions run in this process."""
         return self._serial
 
-    # -- documented calls (specs/sampling.md 10) --------------------------------------------------------------------
+    # -- documented calls --------------------------------------------------------------------
 
     def invoke_all(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """``func(G, *args, **kwargs)`` once in every worker; results in worker order."""

@@ -1,11 +1,13 @@
-"""What descriptions of algorithms build with: spaces and sizes of an environment, tasks to train in, policies."""
+"""What descriptions of algorithms build with: options, spaces and sizes of an environment, tasks, policies."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 import gymnasium
 import torch
@@ -19,35 +21,79 @@ from metaroll.seeding import derive_seed, torch_generator
 from metaroll.tasks.domain_access import check_domain_params, set_domain_params
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
-from metaroll.training.algorithms.description import BuildOptions
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
-    "check_names",
+    "BuildOptions",
     "common_arguments",
     "env_sizes",
     "family_sizes",
-    "family_tasks",
     "make_policy",
     "network_generator",
     "own_arguments",
     "parse_ranges",
+    "setup_of",
     "spec_of",
     "training_tasks",
 ]
 
+T = TypeVar("T")
 _HELD_OUT = 20
 _RANDOMIZERS = {"default": default_randomizer, "conservative": conservative_randomizer}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What an algorithm is built from.
+
+    Attributes:
+        env: Name of the environment or of the task family.
+        values: A value for each of the algorithm's options, by name.
+        seed: Seed of networks and training.
+        task_seed: Seed of the training and held-out tasks; ``None`` means ``seed``.
+        hidden_sizes: Hidden layers of the networks.
+        init: How weights are initialized.
+        device: Where gradient steps run.
+        epochs: How long training lasts; ``None`` where that is not known.
+    """
+
+    env: str
+    values: Mapping[str, Any]
+    seed: int = 0
+    task_seed: int | None = None
+    hidden_sizes: tuple[int, ...]
+    init: str
+    device: str = "cpu"
+    epochs: int | None = None
+
+    @property
+    def seed_of_tasks(self) -> int:
+        """Seed that tasks are drawn from."""
+        return self.seed if self.task_seed is None else self.task_seed
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> BuildOptions:
+        """The part of a run's configuration (sections ``run`` and ``algorithm``) that building needs."""
+        run = {**config["run"], "hidden_sizes": tuple(config["run"]["hidden_sizes"])}
+        names = [field.name for field in fields(cls) if field.name not in ("env", "values")]
+        return cls(env=config["env"], values=config["algorithm"], **{name: run[name] for name in names})
+
+
+def setup_of(kind: type[T], values: Mapping[str, Any]) -> T:
+    """The dataclass ``kind`` of options from ``values``, which may be of an older run that lacks some names."""
+    return kind(**own_arguments(kind, values))
+
+
+def own_arguments(kind: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of ``values`` that the constructor of ``kind`` takes."""
+    return {name: values[name] for name in inspect.signature(kind).parameters if name in values}
 
 
 # ------------------------------------------------------------------------------------------------------- environments
 def spec_of(env: str) -> EnvSpec:
     """Spaces and time limit of an environment."""
-    made = make_env(env)
-    try:
+    with contextlib.closing(make_env(env)) as made:
         return EnvSpec.from_env(made)
-    finally:
-        made.close()
 
 
 def family_sizes(env: str) -> dict[str, Any]:
@@ -61,60 +107,47 @@ def family_sizes(env: str) -> dict[str, Any]:
 
 
 def env_sizes(env: str) -> dict[str, Any]:
-    """Numbers that follow from the environment: its time limit, and the tasks of a family."""
+    """Numbers that follow from the environment: its time limit, or ``family_sizes``."""
     if is_varied(env):
         return family_sizes(env)
     limit = spec_of(env).max_episode_length
     return {} if limit is None else {"max_path_length": limit}
 
 
-def check_names(env: str, domain_params: Sequence[str]) -> None:
-    """Error with the nearest names unless the environment has these domain parameters."""
-    if is_varied(env) or not domain_params:
-        return
-    made = make_env(env)
-    try:
-        check_domain_params(made, domain_params)
-    finally:
-        made.close()
-
-
 # -------------------------------------------------------------------------------------------------------------- tasks
-def family_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
-    """Training and held-out tasks of the family."""
-    held_out = given.values["num_test_tasks"] if num_test is None else num_test
-    return get_family(given.env).split(given.values["num_train_tasks"], held_out, seed=given.seed_of_tasks)
-
-
-def training_tasks(
-    given: BuildOptions, randomize: str, ranges: Sequence[str], num_train: int | None, num_test: int | None
-) -> tuple[Any, list[EnvUpdate]]:
+def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """What to train in (``None``: the environment as it is), and held-out tasks or domain parameters.
 
     Args:
-        given: The environment, and the seed of the tasks.
-        randomize: The option of this name.
-        ranges: The option ``randomize_param``.
-        num_train: Number of training tasks of a family.
-        num_test: Number of held-out tasks, or of held-out sets of domain parameters.
+        given: The environment, the seed of the tasks, and options ``randomize``, ``randomize_param``,
+            ``num_train_tasks`` (of a family) and ``num_test_tasks``, as far as the algorithm has them.
+        num_test: In place of ``num_test_tasks``.
     """
-    env, seed = given.env, given.seed_of_tasks
+    env, seed, values = given.env, given.seed_of_tasks, given.values
+    randomize, ranges = values.get("randomize", "none"), values.get("randomize_param", ())
+    held_out = values.get("num_test_tasks") if num_test is None else num_test
     if is_varied(env):
         if ranges or randomize == "conservative":
             option = "randomize_param" if ranges else "randomize 'conservative'"
             raise ValueError(
                 f"{option} is not for {env}, a family of tasks that draws its own: leave it out, with --randomize none"
             )
-        return get_family(env).split(num_train, num_test, seed=seed)
+        return get_family(env).split(values.get("num_train_tasks"), held_out, seed=seed)
     if randomize == "none" and not ranges:
         return None, []
     randomizer = _randomizer(env, randomize, ranges, derive_seed("training domains", seed))
-    return randomizer, randomizer.sample(num_test or _HELD_OUT, generator=derive_seed("held-out domains", seed))
+    return randomizer, randomizer.sample(held_out or _HELD_OUT, generator=derive_seed("held-out domains", seed))
 
 
-def _randomizer(env: str, randomize: str, ranges: Sequence[str], generator: int) -> DomainRandomizer:
-    if ranges:
-        return _ranges_randomizer(env, ranges, generator)
+def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
+    """The usual ranges of ``env``, or those of ``texts``, both ends of which ``env`` has accepted."""
+    if texts:
+        ranges = parse_ranges(texts)
+        with contextlib.closing(make_env(env)) as made:
+            check_domain_params(made, ranges)
+            for end in (0, 1):
+                set_domain_params(made, {name: span[end] for name, span in ranges.items()})
+        return DomainRandomizer(*as_randomizer(ranges).domain_params, generator=generator)
     try:
         return _RANDOMIZERS[randomize](env, generator=generator)
     except ValueError as error:
@@ -133,41 +166,21 @@ def parse_ranges(texts: Sequence[str]) -> dict[str, tuple[float, float]]:
     ranges: dict[str, tuple[float, float]] = {}
     for text in texts:
         name, _, span = text.rpartition("=")  # names may have colons: body_mass:torso
-        problem = ValueError(
-            f"randomize_param must be NAME=LOW:HIGH with numbers LOW < HIGH, as length=0.3:0.7, got {text!r}"
-        )
         try:
             low, high = map(float, span.split(":"))
         except ValueError:
-            raise problem from None
-        if not name or not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise problem
+            low = high = math.nan
+        if not (name and math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(
+                f"randomize_param must be NAME=LOW:HIGH with numbers LOW < HIGH, as length=0.3:0.7, got {text!r}"
+            )
         if name in ranges:
             raise ValueError(f"randomize_param names {name!r} twice")
         ranges[name] = low, high
     return ranges
 
 
-def _ranges_randomizer(env: str, texts: Sequence[str], generator: int) -> DomainRandomizer:
-    """Domain parameters that are uniform on the ranges of ``texts``, both ends of which ``env`` has accepted."""
-    ranges = parse_ranges(texts)
-    made = make_env(env)
-    try:
-        check_domain_params(made, ranges)
-        for end in (0, 1):
-            set_domain_params(made, {name: span[end] for name, span in ranges.items()})
-    finally:
-        made.close()
-    return DomainRandomizer(*as_randomizer(ranges).domain_params, generator=generator)
-
-
 # ---------------------------------------------------------------------------------------------------------- arguments
-def own_arguments(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``values`` that the constructor of ``kind`` takes."""
-    taken = inspect.signature(kind).parameters
-    return {name: value for name, value in values.items() if name in taken}
-
-
 def common_arguments(given: BuildOptions, test: Sequence[EnvUpdate]) -> dict[str, Any]:
     """Arguments that all learners take: the sampler of held-out tasks, and the seed."""
     return {
@@ -197,12 +210,10 @@ def make_policy(
     sizes: tuple[int, ...] = given.hidden_sizes
     options: dict[str, Any] = {"init": given.init, "generator": generator}
     continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
+    if continuous:
+        options |= of_box
     if network == "gru":
         if not sizes:
             raise ValueError("hidden_sizes must name the width of the gru, got none: --hidden-sizes 64, say")
-        if continuous:
-            return GRUGaussianPolicy(spec, sizes[0], **of_box, **options)
-        return CategoricalGRUPolicy(spec, sizes[0], **options)
-    if continuous:
-        return GaussianMLPPolicy(spec, sizes, activation, **of_box, **options)
-    return CategoricalMLPPolicy(spec, sizes, activation, **options)
+        return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
+    return (GaussianMLPPolicy if continuous else CategoricalMLPPolicy)(spec, sizes, activation, **options)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, final
 
-from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions, setup_of
+import gymnasium
+
+from metaroll.checks import check_number
+from metaroll.learners.distillation import Distillation
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.normalized import NormalizedPolicy, widened_spec
+from metaroll.training.algorithms import building
+from metaroll.training.algorithms.building import BuildOptions, setup_of
+from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
-
-if TYPE_CHECKING:
-    from metaroll.learners.distillation import Distillation
-    from metaroll.policies.normalized import NormalizedPolicy
-    from metaroll.types import EnvSpec, EnvUpdate
+from metaroll.training.run.run_state import fingerprint_of, load_algorithm
+from metaroll.training.store.snapshots import Snapshot, load_snapshot
+from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["DistillSetup", "DistillationDescription"]
 
@@ -50,118 +55,78 @@ class DistillSetup:
     num_test_tasks: int | None = None
 
     def __post_init__(self) -> None:
-        from metaroll.checks import check_number
-
         check_number("init_std", self.init_std, 0.0, above_low=True)
 
 
+@final
 class DistillationDescription(AlgorithmDescription):
     """A student that learns to act as a teacher, which may know more."""
 
-    name = "distill"
-    # A GRU of 64 units.
-    common: Mapping[str, Any] = {"hidden_sizes": (64,), "init": "orthogonal", "epochs": 50}
-
-    def learner(self) -> type:
-        from metaroll.learners.distillation import Distillation
-
-        return Distillation
-
-    def option_sources(self) -> Sequence[tuple[type, Collection[str]]]:
-        return ((DistillSetup, ()),)
-
-    def sizes(self, env: str) -> Mapping[str, Any]:
-        from metaroll.training.algorithms.building import env_sizes
-
-        return env_sizes(env)
+    name: ClassVar[str] = "distill"
+    learner: ClassVar[type] = Distillation
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((DistillSetup, ()),)
 
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-        from metaroll.training.algorithms.building import training_tasks
-
         setup = setup_of(DistillSetup, given.values)
-        randomize, ranges = setup.randomize, setup.randomize_param
-        if randomize == "teacher" and not ranges:
-            taught = _teacher_config(setup)["algorithm"]
-            randomize, ranges = str(taught.get("randomize", "none")), taught.get("randomize_param", ())
-        held_out = setup.num_test_tasks if num_test is None else num_test
-        return training_tasks(given, randomize, ranges, setup.num_train_tasks, held_out)
+        if setup.randomize == "teacher":
+            taught = {} if setup.randomize_param else _teacher_of(setup).manifest["config"]["algorithm"]
+            own = {"randomize": taught.get("randomize", "none")}
+            own["randomize_param"] = setup.randomize_param or taught.get("randomize_param", ())
+            given = replace(given, values={**given.values, **own})
+        return super().tasks(given, num_test)
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Distillation:
-        from metaroll.learners.distillation import Distillation
-        from metaroll.training.algorithms.building import common_arguments, own_arguments, spec_of
-
-        setup, spec = setup_of(DistillSetup, given.values), spec_of(given.env)
-        arguments = {name: v for name, v in own_arguments(Distillation, given.values).items() if name != "teacher"}
+        setup, spec = setup_of(DistillSetup, given.values), building.spec_of(given.env)
+        arguments = building.own_arguments(Distillation, given.values)
         return Distillation(
             spec,
-            _load_teacher(given, setup),
-            _student(spec, setup, given),
             task_sampler=train,
             device=given.device,
-            **common_arguments(given, test),
-            **arguments,
+            **building.common_arguments(given, test),
+            **{**arguments, "teacher": _load_teacher(given, setup), "student": _student(spec, setup, given)},
         )
 
     def amount(self, algo: Distillation, values: Mapping[str, Any]) -> str:
         return f"{values['steps_per_epoch']} steps per epoch, labeled by {values['teacher']}"
 
 
-def _teacher_folder(setup: DistillSetup) -> Path:
+def _teacher_of(setup: DistillSetup) -> Snapshot:
+    """The newest snapshot of the teacher's run, which knows its configuration."""
     if not setup.teacher:
         raise ValueError("teacher is missing: name the folder of the run of a teacher with --teacher RUN")
-    return Path(setup.teacher).expanduser()
-
-
-def _teacher_config(setup: DistillSetup) -> Mapping[str, Any]:
-    """The configuration of the teacher's run, as its newest snapshot knows it."""
-    from metaroll.training.store.snapshots import load_snapshot
-
-    folder = _teacher_folder(setup)
+    folder = Path(setup.teacher).expanduser()
     if not folder.is_dir():
         raise ValueError(f"teacher must be the folder of a run, got {str(folder)!r}, which is no folder")
-    found = load_snapshot(folder).manifest.get("config") or {}
-    algo = found.get("algo", "a script")
+    snapshot = load_snapshot(folder)
+    algo = (snapshot.manifest.get("config") or {}).get("algo", "a script")
     if algo not in _TEACHERS:
         raise ValueError(f"teacher must be a run of {' or '.join(_TEACHERS)}, {folder} is one of {algo}")
-    return found
+    return snapshot
 
 
 def _load_teacher(given: BuildOptions, setup: DistillSetup) -> NormalizedPolicy:
     """The policy of the newest snapshot of the teacher's run."""
-    from metaroll.training.run.run_state import fingerprint_of, load_algorithm
-    from metaroll.training.store.snapshots import load_snapshot
-
-    folder, found = _teacher_folder(setup), _teacher_config(setup)
+    snapshot = _teacher_of(setup)
+    found = snapshot.manifest["config"]
     if found["env"] != given.env:
-        raise ValueError(f"teacher {folder} must have been trained in {given.env}, but was in {found['env']}")
-    options = dataclasses.replace(BuildOptions.of(found), device="cpu")
+        raise ValueError(f"teacher {setup.teacher} must have been trained in {given.env}, but was in {found['env']}")
     # Its tasks are not needed any more, but tell PPO that there are some.
-    algo = _TEACHERS[found["algo"]].build(options, [_unchanged], [])
-    load_algorithm(load_snapshot(folder), algo, fingerprint_of(algo))
+    algo = _TEACHERS[found["algo"]].build(replace(BuildOptions.of(found), device="cpu"), [lambda env: env], [])
+    load_algorithm(snapshot, algo, fingerprint_of(algo))
     return algo.policy
 
 
-def _unchanged(env: Any) -> Any:
-    return env
-
-
 def _student(spec: EnvSpec, setup: DistillSetup, given: BuildOptions) -> Any:
-    import gymnasium
-
-    from metaroll.policies.last_action import LastActionPolicy
-    from metaroll.policies.normalized import widened_spec
-    from metaroll.training.algorithms.building import make_policy, network_generator
-
     continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
     sees_action = setup.network == "gru" and setup.last_action
     if sees_action and given.hidden_sizes and not continuous:
         raise ValueError(f"last_action is for a Box of actions, got {spec.action_space}: use --no-last-action")
-    policy = make_policy(
+    policy = building.make_policy(
         widened_spec(spec, spec.act_dim) if sees_action and continuous else spec,
         given,
         setup.network,
         setup.hidden_nonlinearity,
-        network_generator(given),
+        building.network_generator(given),
         learn_std=False,
         init_std=setup.init_std,
     )

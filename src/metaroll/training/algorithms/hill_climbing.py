@@ -1,22 +1,22 @@
-"""Hill climbing by name: its preset, its policy, and what randomizes its environment."""
+"""Hill climbing by name: its policy, and what randomizes its environment."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, final
 
-from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions, setup_of
-
-if TYPE_CHECKING:
-    from metaroll.learners.hill_climbing import HillClimbing
-    from metaroll.types import EnvUpdate
+from metaroll.envs.base.constructors import make_env
+from metaroll.envs.lookup.registry import is_varied
+from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
+from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.training.algorithms import building
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.types import EnvUpdate
 
 __all__ = ["HillClimbingDescription", "HillClimbingSetup"]
-
-# A linear policy.
-_COMMON: dict[str, Any] = {"hidden_sizes": (), "init": "orthogonal", "epochs": 100}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,57 +37,32 @@ class HillClimbingSetup:
     num_test_tasks: int | None = None
 
 
+@final
 class HillClimbingDescription(AlgorithmDescription):
     """Hill climbing over the parameters of a policy, in one environment or in random domains of it."""
 
-    name = "hill-climbing"
-    common = _COMMON
-    presets: Mapping[str, Mapping[str, Any]] = {"CartPole-v1": _COMMON}
-
-    def learner(self) -> type:
-        from metaroll.learners.hill_climbing import HillClimbing
-
-        return HillClimbing
-
-    def option_sources(self) -> Sequence[tuple[type, Collection[str]]]:
-        return ((HillClimbingSetup, ()),)
+    name: ClassVar[str] = "hill-climbing"
+    learner: ClassVar[type] = HillClimbing
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((HillClimbingSetup, ()),)
 
     def sizes(self, env: str) -> Mapping[str, Any]:
-        from metaroll.envs.lookup.registry import is_varied
-        from metaroll.training.algorithms.building import env_sizes
-
         if is_varied(env):
             raise ValueError(
                 f"hill-climbing learns in one environment, or in random domains of it, got the family of tasks {env!r};"
                 " take a Gymnasium id or a simulated system such as qcp-st, or train ppo in the family"
             )
-        return env_sizes(env)
-
-    def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-        from metaroll.training.algorithms.building import training_tasks
-
-        setup = setup_of(HillClimbingSetup, given.values)
-        held_out = setup.num_test_tasks if num_test is None else num_test
-        return training_tasks(given, setup.randomize, setup.randomize_param, None, held_out)
+        return super().sizes(env)
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> HillClimbing:
-        from metaroll.learners.hill_climbing import HillClimbing
-        from metaroll.training.algorithms.building import (
-            common_arguments,
-            make_policy,
-            network_generator,
-            own_arguments,
-            spec_of,
-        )
-
-        setup, spec = setup_of(HillClimbingSetup, given.values), spec_of(given.env)
+        setup, spec = building.setup_of(HillClimbingSetup, given.values), building.spec_of(given.env)
         if given.device != "cpu":
             raise ValueError(
                 f"hill-climbing acts, and takes no gradient steps: device must be cpu, got {given.device!r}"
             )
-        policy = make_policy(spec, given, "mlp", setup.hidden_nonlinearity, network_generator(given), learn_std=False)
-        arguments = own_arguments(HillClimbing, given.values)
-        return HillClimbing(spec, policy, **common_arguments(given, test), **arguments)
+        generator = building.network_generator(given)
+        policy = building.make_policy(spec, given, "mlp", setup.hidden_nonlinearity, generator, learn_std=False)
+        arguments = building.own_arguments(HillClimbing, given.values)
+        return HillClimbing(spec, policy, **building.common_arguments(given, test), **arguments)
 
     def environment(self, given: BuildOptions, train: Any) -> Any:
         """The sampler draws domains from the wrapper that randomizes the environment."""
@@ -102,7 +77,4 @@ class HillClimbingDescription(AlgorithmDescription):
 
 
 def _randomized(env: str, randomizer: Any) -> Any:
-    from metaroll.envs.base.constructors import make_env
-    from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
-
     return DomainRandWrapperLive(make_env(env), randomizer)

@@ -71,9 +71,7 @@ class Option:
         return base | None if self.optional else base
 
 
-def constructor_options(
-    constructor: Callable[..., Any], section: str, skip: Collection[str] = (), only: Collection[str] | None = None
-) -> list[Option]:
+def constructor_options(constructor: Callable[..., Any], section: str, skip: Collection[str] = ()) -> list[Option]:
     """Options for the plain parameters (numbers, strings, flags and lists of them) of a documented constructor.
 
     Parameters that take objects (environments, networks, classes) are left out: a run builds them itself.
@@ -82,15 +80,12 @@ def constructor_options(
         constructor: A class or function with annotated parameters.
         section: Section that the options are put in.
         skip: Names that the run fills itself.
-        only: If given, no other names are taken.
     """
     texts = argument_help(constructor)
     namespace = {**_NAMESPACE, **vars(sys.modules[constructor.__module__])}
     options = []
     for parameter in inspect.signature(constructor).parameters.values():
-        if parameter.name in skip or (only is not None and parameter.name not in only):
-            continue
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        if parameter.name in skip or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         plain = _plain_type(_evaluated(parameter.annotation, namespace), parameter.default)
         if plain is None:

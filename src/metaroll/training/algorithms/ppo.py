@@ -1,50 +1,30 @@
-"""PPO and EPOpt by name: their presets, networks, and what they train in."""
+"""PPO and EPOpt by name: their networks, and what they train in."""
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, ClassVar, Literal, final
 
-from metaroll.training.algorithms.description import AlgorithmDescription, BuildOptions, setup_of
+import numpy as np
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from metaroll.learners.epopt import EPOpt
-    from metaroll.learners.ppo import PPO
-    from metaroll.types import EnvUpdate
+from metaroll.checks import check_number
+from metaroll.envs.base.constructors import make_env
+from metaroll.envs.lookup.registry import is_varied
+from metaroll.functional.cvar import conditional_value_at_risk
+from metaroll.learners.epopt import EPOpt
+from metaroll.learners.ppo import PPO
+from metaroll.policies.networks import MLP
+from metaroll.policies.normalized import widened_spec
+from metaroll.tasks.domain_access import check_domain_params
+from metaroll.training.algorithms import building
+from metaroll.training.algorithms.building import BuildOptions, setup_of
+from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.types import EnvUpdate
 
 __all__ = ["EPOptDescription", "PPODescription", "PPOSetup"]
-
-# Those of Stable-Baselines3 (its defaults); observations and returns are normalized.
-_PPO: dict[str, Any] = {"hidden_sizes": (64, 64), "init": "orthogonal", "epochs": 100}
-
-_PPO_PRESETS: dict[str, dict[str, Any]] = {
-    # 200,000 steps: 100 epochs of 10 episodes.
-    "Pendulum-v1": {
-        **_PPO,
-        "steps_per_epoch": 2000,
-        "learning_rate": 1e-3,
-        "lr_decay_epochs": 100,
-        "discount": 0.95,
-        "init_std": 0.5,
-    },
-    # 1 million steps: 500 epochs of two episodes.
-    "HalfCheetah-v5": {**_PPO, "steps_per_epoch": 2000, "batch_size": 80, "epochs": 500},
-}
-
-# 15,000 rollouts; in the last two thirds of the epochs the worst tenth alone counts.
-_EPOPT: dict[str, Any] = {
-    **_PPO,
-    "epochs": 150,
-    "warm_up_epochs": 50,
-    "lr_decay_epochs": 150,
-    "batch_size": 250,
-    "discount": 0.98,
-    "randomize": "default",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,27 +52,13 @@ class PPOSetup:
     num_test_tasks: int | None = None
 
     def __post_init__(self) -> None:
-        from metaroll.checks import check_number
-
         check_number("init_std", self.init_std, 0.0, above_low=True)
 
 
 class _PPOFamily(AlgorithmDescription, ABC):
-    """What PPO and EPOpt share: options of networks and tasks, and a schedule of the learning rate."""
+    """What PPO and EPOpt share: a schedule of the learning rate."""
 
-    follows_epochs = ("lr_decay_epochs",)
-
-    def sizes(self, env: str) -> Mapping[str, Any]:
-        from metaroll.training.algorithms.building import env_sizes
-
-        return env_sizes(env)
-
-    def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-        from metaroll.training.algorithms.building import training_tasks
-
-        setup = setup_of(PPOSetup, given.values)
-        held_out = setup.num_test_tasks if num_test is None else num_test
-        return training_tasks(given, setup.randomize, setup.randomize_param, setup.num_train_tasks, held_out)
+    follows_epochs: ClassVar[tuple[str, ...]] = ("lr_decay_epochs",)
 
     def notes(self, given: BuildOptions, epochs: int) -> list[str]:
         decay = given.values["lr_decay_epochs"]
@@ -104,20 +70,13 @@ class _PPOFamily(AlgorithmDescription, ABC):
         ]
 
 
+@final
 class PPODescription(_PPOFamily):
     """PPO, in one environment, in random domains of it, or in the tasks of a family."""
 
-    name = "ppo"
-    common = _PPO
-    presets = _PPO_PRESETS
-
-    def learner(self) -> type:
-        from metaroll.learners.ppo import PPO
-
-        return PPO
-
-    def option_sources(self) -> Sequence[tuple[type, Collection[str]]]:
-        return ((PPOSetup, ()),)
+    name: ClassVar[str] = "ppo"
+    learner: ClassVar[type] = PPO
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ((PPOSetup, ()),)
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
         return _build_ppo(given, train, test)
@@ -126,27 +85,19 @@ class PPODescription(_PPOFamily):
         return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
 
 
+@final
 class EPOptDescription(_PPOFamily):
     """EPOpt around PPO, which collects a number of rollouts per epoch rather than of steps."""
 
-    name = "epopt"
-    common = _EPOPT
-
-    def learner(self) -> type:
-        from metaroll.learners.epopt import EPOpt
-
-        return EPOpt
-
-    def option_sources(self) -> Sequence[tuple[type, Collection[str]]]:
-        from metaroll.learners.ppo import PPO
-
-        return ((PPO, ("steps_per_epoch", "tasks_per_epoch")), (PPOSetup, ()))
+    name: ClassVar[str] = "epopt"
+    learner: ClassVar[type] = EPOpt
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
+        (PPO, ("steps_per_epoch", "tasks_per_epoch")),
+        (PPOSetup, ()),
+    )
 
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
-        from metaroll.learners.epopt import EPOpt
-        from metaroll.training.algorithms.building import own_arguments
-
-        return EPOpt(_build_ppo(given, train, test), **own_arguments(EPOpt, given.values))
+        return EPOpt(_build_ppo(given, train, test), **building.own_arguments(EPOpt, given.values))
 
     def amount(self, algo: EPOpt, values: Mapping[str, Any]) -> str:
         return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
@@ -161,29 +112,24 @@ class EPOptDescription(_PPOFamily):
         return notes
 
     def summary_values(self, returns: np.ndarray, values: Mapping[str, Any]) -> dict[str, Any]:
-        from metaroll.functional.cvar import conditional_value_at_risk
-
         epsilon = float(values["epsilon"])
         return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
 
 
 def _build_ppo(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
-    from metaroll.learners.ppo import PPO
-    from metaroll.policies.networks import MLP
-    from metaroll.policies.normalized import widened_spec
-    from metaroll.training.algorithms import building
-
     setup, spec = setup_of(PPOSetup, given.values), building.spec_of(given.env)
     arguments = building.own_arguments(PPO, given.values)
-    building.check_names(given.env, arguments["domain_params"])
-    extra = len(arguments["domain_params"])
+    names = arguments["domain_params"]
+    if names and not is_varied(given.env):
+        with contextlib.closing(make_env(given.env)) as made:
+            check_domain_params(made, names)
     generator, activation = building.network_generator(given), setup.hidden_nonlinearity
-    seen = widened_spec(spec, extra) if arguments["privileged"] else spec
+    seen = widened_spec(spec, len(names)) if arguments["privileged"] else spec
     policy = building.make_policy(seen, given, setup.network, activation, generator, init_std=setup.init_std)
     return PPO(
         spec,
         policy,
-        MLP(spec.obs_dim + extra, 1, given.hidden_sizes, activation, init=given.init, generator=generator),
+        MLP(spec.obs_dim + len(names), 1, given.hidden_sizes, activation, init=given.init, generator=generator),
         task_sampler=train,
         device=given.device,
         **building.common_arguments(given, test),

@@ -159,7 +159,7 @@ def study_adaptation(
             an algorithm that takes one in each); ``None`` means rounds where there are several.
     """
     shot_unit = _unit_of(evaluator, shot_unit)
-    size = evaluator.episodes_per_round if shot_unit == "rounds" else 1
+    size = evaluator.round_length if shot_unit == "rounds" else 1
     explored = evaluator.n_exploration_traj
     most = explored // size
     shots = default_shots(most) if shots is None else sorted({check_whole("shots", k, 0, most) for k in shots})
@@ -174,7 +174,7 @@ def study_adaptation(
     def returns_after(seen: Sequence[Sequence[Any]]) -> np.ndarray:
         policies = fresh_policies(algo, count, evaluator.seed)
         number = len(seen[0])
-        if evaluator.adapt_from == "last" and evaluator.adaptation_rounds > 1:  # all steps once more
+        if evaluator.adapt_from == "last" and evaluator.num_rounds > 1:  # all steps once more
             for end in range(size, number + 1, size):
                 policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
         elif number:
@@ -200,7 +200,7 @@ def study_adaptation(
 def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:
     if unit not in (None, "episodes", "rounds"):
         raise ValueError(f"shot_unit must be 'episodes' or 'rounds', got {unit!r}")
-    several = evaluator.adaptation_rounds > 1
+    several = evaluator.num_rounds > 1
     if unit == "episodes" and several and evaluator.adapt_from == "last":
         raise ValueError("shot_unit must be 'rounds' where each round adapts the last one's policy, got 'episodes'")
     return ("rounds" if several else "episodes") if unit is None else unit

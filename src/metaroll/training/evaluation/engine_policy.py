@@ -30,14 +30,14 @@ def _build_of(policy: Any) -> Hashable:
         (
             name,
             type(module),
-            tuple((key, repr(value)) for key, value in vars(module).items() if _is_setting(key, value)),
+            tuple(
+                (key, repr(value))
+                for key, value in vars(module).items()
+                if not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
+            ),
         )
         for name, module in policy.named_modules()
     )
-
-
-def _is_setting(key: str, value: Any) -> bool:
-    return not key.startswith("_") and isinstance(value, bool | int | float | str | tuple)
 
 
 def context_of(policy: Any) -> Context | None:

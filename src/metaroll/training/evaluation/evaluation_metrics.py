@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from metaroll.checks import check_fraction, check_whole
+from metaroll.checks import check_fraction
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
 
@@ -26,7 +25,6 @@ __all__ = [
     "log_multitask_performance",
     "log_performance",
     "normalized_score",
-    "provenance_of",
 ]
 
 _NUM_RESAMPLES = 10_000
@@ -73,13 +71,8 @@ def episode_outcomes(history: Sequence[Sequence[Any]], num_tasks: int) -> tuple[
     return lengths, first.reshape(shape)
 
 
-def provenance_of(history: Sequence[Sequence[StepSequence]]) -> dict[str, Any]:
-    """What the environment of the first rollout says of its versions and rules."""
-    return dict((history[0][0].rollout_info or {}).get("provenance") or {})
-
-
 def log_performance(itr: int, batch: Any, discount: float, prefix: str = "Evaluation") -> dict[str, float]:
-    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number (specs/meta.md 5.5).
+    """Statistics of whole episodes, as ``<prefix>/<name>`` -> number.
 
     Names are Iteration, NumTrajs, AverageDiscountedReturn, AverageReturn, StdReturn, MaxReturn, MinReturn,
     CompletionRate (share of episodes that the environment ended) and, where the environment reports ``success``,
@@ -158,15 +151,7 @@ def _task_name(episode: _Episode, name_map: Mapping[int, str]) -> str:
 
 
 def _episodes(batch: Any) -> Iterator[_Episode]:
-    if isinstance(batch, TrajectoryBatch):
-        rewards, terminals = _array(batch.rewards), _array(batch.terminals)
-        stop = 0
-        for length in batch.lengths:
-            start, stop = stop, stop + int(length)
-            infos = {name: values[start:stop] for name, values in batch.env_infos.items()}
-            yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
-        return
-    for rollout in batch:
+    for rollout in batch.to_rollouts() if isinstance(batch, TrajectoryBatch) else batch:
         yield _Episode(
             _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
             bool(_array(rollout.terminated).any()),
@@ -199,26 +184,21 @@ def interval_method(num_tasks: int) -> str:
     return "bca" if num_tasks >= _FEWEST_FOR_BCA else "percentile"
 
 
-def interval_of_mean(
-    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "auto", seed: int = 0
-) -> Interval:
+def interval_of_mean(values: Any, *, confidence: float = 0.95, method: str = "auto", seed: int = 0) -> Interval:
     """Bootstrap interval of the mean of ``values (M,)``, one per task; see ``intervals_of_means``."""
     values = np.asarray(values, dtype=np.float64).reshape(-1)
-    low, high = intervals_of_means(
-        values[:, None], confidence=confidence, num_resamples=num_resamples, method=method, seed=seed
-    )
+    low, high = intervals_of_means(values[:, None], confidence=confidence, method=method, seed=seed)
     return Interval(float(low[0]), float(high[0]))
 
 
 def intervals_of_means(
-    values: Any, *, confidence: float = 0.95, num_resamples: int = _NUM_RESAMPLES, method: str = "auto", seed: int = 0
+    values: Any, *, confidence: float = 0.95, method: str = "auto", seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds ``(K,)``, ``(K,)`` of the means of K columns of ``values (M, K)``; rows (tasks) are resampled.
 
     Args:
         values: One row per task.
         confidence: Level of the intervals.
-        num_resamples: Number of bootstrap samples.
         method: ``"bca"``, ``"percentile"``, ``"basic"``, or ``"auto"`` for ``interval_method(M)``.
         seed: Seed of the resampling.
 
@@ -228,20 +208,19 @@ def intervals_of_means(
     values = np.asarray(values, dtype=np.float64)
     if values.ndim != 2 or not len(values):
         raise ShapeError(f"values must have shape (M, K) with at least one task, got {values.shape}")
-    return _intervals(values, lambda rows: rows.mean(axis=-2), confidence, num_resamples, method, seed)
+    return _intervals(values, lambda rows: rows.mean(axis=-2), confidence, method, seed)
 
 
 def _intervals(
     samples: np.ndarray,
     statistic: Callable[[np.ndarray], np.ndarray],
     confidence: float,
-    num_resamples: int,
     method: str,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds ``(K,)`` of a statistic ``(..., M, D) -> (..., K)`` of ``samples (M, D)``; NaN for a single task."""
     tail = (1.0 - check_fraction("confidence", confidence)) / 2.0
-    blocks = resamples(samples, check_whole("num_resamples", num_resamples), seed)
+    blocks = resamples(samples, _NUM_RESAMPLES, seed)
     estimate = statistic(samples)
     if len(samples) == 1:
         nothing = np.full(len(estimate), math.nan)
@@ -259,38 +238,22 @@ def normalized_score(after: Any, floor: Any, oracle: Any) -> float:
 
     0 is as good as the floor, 1 as good as the oracle; NaN where these two are equal.
     """
-    return float(_score(*_per_task(after, floor, oracle), axis=-1))
+    return float(_score(*_per_task(after, floor, oracle)))
 
 
-def interval_of_normalized_score(
-    after: Any,
-    floor: Any,
-    oracle: Any,
-    *,
-    confidence: float = 0.95,
-    num_resamples: int = _NUM_RESAMPLES,
-    method: str = "auto",
-    seed: int = 0,
-) -> Interval:
-    """Bootstrap interval of ``normalized_score``; the three returns of a task are resampled together."""
+def interval_of_normalized_score(after: Any, floor: Any, oracle: Any, *, seed: int = 0) -> Interval:
+    """95 % bootstrap interval of ``normalized_score``; the three returns of a task are resampled together."""
     samples = np.stack(_per_task(after, floor, oracle), axis=1)
-    if math.isnan(_score(*samples.T, axis=-1)):
+    if math.isnan(_score(*samples.T)):
         return Interval(math.nan, math.nan)
-    low, high = _intervals(
-        samples,
-        lambda rows: _score(*np.moveaxis(rows, -1, 0), axis=-1)[..., None],
-        confidence,
-        num_resamples,
-        method,
-        seed,
-    )
+    low, high = _intervals(samples, lambda rows: _score(*np.moveaxis(rows, -1, 0))[..., None], 0.95, "auto", seed)
     return Interval(float(low[0]), float(high[0]))
 
 
-def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray, axis: int) -> np.ndarray:
-    base = floor.mean(axis=axis)
-    room = oracle.mean(axis=axis) - base
-    return np.divide(after.mean(axis=axis) - base, room, out=np.full(np.shape(room), math.nan), where=room != 0)
+def _score(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> np.ndarray:
+    base = floor.mean(axis=-1)
+    room = oracle.mean(axis=-1) - base
+    return np.divide(after.mean(axis=-1) - base, room, out=np.full(np.shape(room), math.nan), where=room != 0)
 
 
 def _per_task(after: Any, floor: Any, oracle: Any) -> tuple[np.ndarray, ...]:

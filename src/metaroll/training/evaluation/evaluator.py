@@ -6,7 +6,8 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
@@ -26,11 +27,12 @@ from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResul
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
-__all__ = ["Evaluator"]
+__all__ = ["Evaluator", "PolicyEvaluator"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
 
 
+@dataclass(eq=False, kw_only=True)
 class Evaluator(ABC):
     """Runs policies in the same episodes at every evaluation, so that differences come from the algorithm.
 
@@ -40,48 +42,39 @@ class Evaluator(ABC):
         test_task_sampler: Sampler of held-out tasks. They are drawn once, at the first evaluation.
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
-        prefix: First part of the names of metrics.
-        test_task_names: Names of the tasks, in the order of the sampler.
-        repetitions: Cells per task.
         seed: Seed of all episodes.
         deterministic: Act without noise.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
+
+    Attributes:
+        prefix: First part of the names of metrics.
+        test_task_names: Names of the tasks, in the order of the sampler.
+        repetitions: Cells per task.
     """
+
+    test_task_sampler: TaskSampler | None = None
+    max_path_length: float | None = None
+    n_test_tasks: int | None = None
+    prefix: str = field(init=False)
+    test_task_names: Sequence[str] | None = field(default=None, init=False)
+    repetitions: int = field(default=1, init=False)
+    seed: int = 0
+    deterministic: bool = True
+    allow_overlap: bool = False
+    return_reward_key: str | None = None
+    _updates: list[EnvUpdate] | None = field(default=None, init=False)
+    _num_evaluations: int = field(default=0, init=False)
+    _algorithms_limit: float | None = field(default=None, init=False)
+    _engine: RolloutEngine | None = field(default=None, init=False)
 
     _needs_tasks: ClassVar[bool]
     """Whether there must be held-out tasks; otherwise the environment as it is will do."""
 
-    def __init__(
-        self,
-        *,
-        test_task_sampler: TaskSampler | None,
-        max_path_length: float | None,
-        n_test_tasks: int | None,
-        prefix: str,
-        test_task_names: Sequence[str] | None,
-        repetitions: int,
-        seed: int,
-        deterministic: bool,
-        allow_overlap: bool,
-        return_reward_key: str | None,
-    ) -> None:
-        if n_test_tasks is not None:
-            check_whole("n_test_tasks", n_test_tasks)
-        self.test_task_sampler = test_task_sampler
-        self.max_path_length = max_path_length
-        self.n_test_tasks = n_test_tasks
-        self.prefix = prefix
-        self.test_task_names = None if test_task_names is None else list(test_task_names)
-        self.repetitions = check_whole("repetitions", repetitions)
-        self.seed = seed
-        self.deterministic = deterministic
-        self.allow_overlap = allow_overlap
-        self.return_reward_key = return_reward_key
-        self._updates: list[EnvUpdate] | None = None
-        self._num_evaluations = 0
-        self._algorithms_limit: float | None = None
-        self._engine: RolloutEngine | None = None
+    def __post_init__(self) -> None:
+        if self.n_test_tasks is not None:
+            check_whole("n_test_tasks", self.n_test_tasks)
+        check_whole("repetitions", self.repetitions)
 
     @abstractmethod
     def evaluate(
@@ -131,19 +124,28 @@ class Evaluator(ABC):
             ValueError: There is no task, or not one name for each.
         """
         updates = self.draw()
-        names, count = self.test_task_names, len(updates)
-        if names is not None and len(names) != count:
-            raise ValueError(f"test_task_names must name all {count} test tasks, got {len(names)} names")
+        names = self.test_task_names
+        if names is not None and len(names) != len(updates):
+            raise ValueError(f"test_task_names must name all {len(updates)} test tasks, got {len(names)} names")
         if not self.allow_overlap:
             _refuse_overlap(as_algorithm(algo).train_tasks, updates)
         return updates
 
     def draw(self) -> list[EnvUpdate]:
         """The test tasks, drawn now if that has not happened yet; empty for the environment as it is."""
-        if self.test_task_sampler is None and not self._needs_tasks:
-            return []
+        sampler = self.test_task_sampler
+        if sampler is None:
+            if not self._needs_tasks:
+                return []
+            raise ValueError(f"test_task_sampler is missing: pass {type(self).__name__}(test_task_sampler=...)")
         if self._updates is None:
-            self._updates = _draw_held_out(self.test_task_sampler, self.n_test_tasks)
+            count = sampler.n_tasks if self.n_test_tasks is None else self.n_test_tasks
+            if count is None:
+                raise ValueError("n_test_tasks must be given: test_task_sampler does not say how many tasks it has")
+            updates = list(sampler.sample(count))
+            if not updates:
+                raise ValueError(f"test_task_sampler must give at least one task, got {count}")
+            self._updates = updates
         return self._updates
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -188,13 +190,6 @@ class Evaluator(ABC):
             raise ValueError(f"max_path_length is missing (episodes might never end): pass it to the {name}")
         return None if math.isinf(limit) else int(limit)
 
-    def _engine_for(self, engine: RolloutEngine | None, policy: Any) -> RolloutEngine:
-        if engine is not None:
-            return engine
-        if self._engine is None:
-            self._engine = self._make_engine(policy)
-        return self._engine
-
     def _cell(self, cell: int, episode: int) -> Cell:
         task, repetition = divmod(cell, self.repetitions)
         seed = (self.seed, task, repetition * _EPISODES_PER_REPETITION + episode)
@@ -202,7 +197,7 @@ class Evaluator(ABC):
 
     def _run_round(
         self,
-        engine: RolloutEngine,
+        engine: RolloutEngine | None,
         policies: Sequence[Any],
         history: Sequence[list[StepSequence]],
         episodes: range,
@@ -212,6 +207,10 @@ class Evaluator(ABC):
         deterministic: bool | None = None,
     ) -> None:
         """Run ``episodes`` of all cells, a policy each, and append them to ``history``."""
+        if engine is None:
+            if self._engine is None:
+                self._engine = self._make_engine(policies[0])
+            engine = self._engine
         updates = self.draw() or [None]
         given = [None] * len(policies) if contexts is None else contexts
         told = [
@@ -252,17 +251,67 @@ class Evaluator(ABC):
         return metrics
 
 
-def _draw_held_out(sampler: TaskSampler | None, count: int | None) -> list[EnvUpdate]:
-    """``count`` test tasks (``None``: all that there are)."""
-    if sampler is None:
-        raise ValueError("test_task_sampler is missing: pass MetaEvaluator(test_task_sampler=...)")
-    count = sampler.n_tasks if count is None else count
-    if count is None:
-        raise ValueError("n_test_tasks must be given, since test_task_sampler does not say how many tasks it has")
-    updates = list(sampler.sample(count))
-    if not updates:
-        raise ValueError(f"test_task_sampler must give at least one task, got {count}")
-    return updates
+@final
+@dataclass(eq=False, kw_only=True)
+class PolicyEvaluator(Evaluator):
+    """Measures the return of an algorithm's ``policy``, in the environment or in held-out variations of it.
+
+    Every episode has a seed, which is the same at every evaluation, so that differences come from the policy.
+
+    Args:
+        env: Environment to use where no engine is given: as for ``RolloutEngine``.
+        test_task_sampler: Sampler of held-out variations, drawn once; ``None`` means the environment as it is.
+        max_path_length: Steps per episode at most; ``None`` means the algorithm's.
+        num_episodes: Episodes per task.
+        n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
+        prefix: First part of the names of metrics.
+        seed: Seed of all episodes.
+        deterministic: Act without noise.
+        allow_overlap: Do not refuse test tasks that are training tasks.
+        return_reward_key: Name of an env_info to sum instead of the reward.
+    """
+
+    _needs_tasks: ClassVar[bool] = False
+
+    env: Any = field(default=None, kw_only=False)
+    num_episodes: int = 20
+    prefix: str = "Evaluation"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("num_episodes", self.num_episodes)
+
+    def evaluate(
+        self, algo: Any, *, engine: RolloutEngine | None = None, keep_rollouts: bool = False
+    ) -> PolicyEvaluation:
+        """Run all episodes with ``algo.policy``, which is left as it was.
+
+        Args:
+            algo: Has ``policy``, and ``max_path_length`` unless that was given.
+            engine: Engine to use; ``None`` means one of the evaluator's own, in ``env``.
+            keep_rollouts: Keep all steps in the result.
+        """
+        algo = as_algorithm(algo)
+        tasks = [update.task for update in self.prepare(algo)] or [None]
+        limit = self._step_limit(algo)
+        history: list[list[StepSequence]] = [[] for _ in tasks]
+        self._run_round(engine, [algo.policy] * len(tasks), history, range(self.num_episodes), limit)
+        self._num_evaluations += 1
+        return PolicyEvaluation(
+            returns=self._returns(history)[:, 0],
+            tasks=tasks,
+            task_names=[f"task {i}" for i in range(len(tasks))],
+            reward_key=self.return_reward_key,
+            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            metrics=self._metrics(history, algo.discount),
+            prefix=self.prefix,
+            rollouts=history if keep_rollouts else None,
+        )
+
+    def _make_engine(self, policy: Any) -> RolloutEngine:
+        if self.env is None:
+            raise ValueError("env is missing: pass it to the PolicyEvaluator, or an engine to evaluate")
+        return RolloutEngine(self.env, policy)
 
 
 def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -16,9 +16,8 @@ from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker
 from metaroll.seeding import derive_seed, isolated_rng
-from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate
-from metaroll.training.evaluation.evaluation_metrics import episode_outcomes, provenance_of
+from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.evaluator import Evaluator
 from metaroll.types import Context, EnvSpec, EnvUpdate
@@ -30,6 +29,7 @@ _EXPLORATION_EPISODES = 10
 
 
 @final
+@dataclass(eq=False, kw_only=True)
 class MetaEvaluator(Evaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
@@ -75,66 +75,44 @@ class MetaEvaluator(Evaluator):
 
     _needs_tasks: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        test_task_sampler: TaskSampler | None = None,
-        max_path_length: float | None = None,
-        n_exploration_traj: int = _EXPLORATION_EPISODES,
-        n_test_tasks: int | None = None,
-        n_test_rollouts: int = 1,
-        prefix: str = "MetaTest",
-        test_task_names: Sequence[str] | None = None,
-        worker_class: Any = None,
-        worker_args: Mapping[str, Any] | None = None,
-        repetitions: int = 1,
-        posterior_sampling: bool = False,
-        num_prior_episodes: int = 1,
-        seed: int = 0,
-        deterministic: bool = True,
-        allow_overlap: bool = False,
-        return_reward_key: str | None = None,
-        deterministic_exploration: bool | None = None,
-        adaptation_rounds: int | None = None,
-        episodes_per_round: int | None = None,
-        adapt_from: Literal["last", "all"] = "all",
-    ) -> None:
-        super().__init__(
-            test_task_sampler=test_task_sampler,
-            max_path_length=max_path_length,
-            n_test_tasks=n_test_tasks,
-            prefix=prefix,
-            test_task_names=test_task_names,
-            repetitions=repetitions,
-            seed=seed,
-            deterministic=_deterministic_of(worker_class, worker_args, deterministic),
-            allow_overlap=allow_overlap,
-            return_reward_key=return_reward_key,
+    n_exploration_traj: int = _EXPLORATION_EPISODES
+    n_test_rollouts: int = 1
+    prefix: str = "MetaTest"
+    test_task_names: Sequence[str] | None = None
+    worker_class: InitVar[Any] = None
+    worker_args: InitVar[Mapping[str, Any] | None] = None
+    repetitions: int = 1
+    posterior_sampling: bool = False
+    num_prior_episodes: int = 1
+    deterministic_exploration: bool | None = None
+    adaptation_rounds: int | None = None
+    episodes_per_round: int | None = None
+    adapt_from: Literal["last", "all"] = "all"
+
+    def __post_init__(self, worker_class: Any, worker_args: Mapping[str, Any] | None) -> None:
+        super().__post_init__()
+        self.deterministic = _deterministic_of(worker_class, worker_args, self.deterministic)
+        self.num_rounds, self.round_length = _rounds_of(
+            self.n_exploration_traj, self.adaptation_rounds, self.episodes_per_round
         )
-        check_whole("n_exploration_traj", n_exploration_traj)
-        self.adaptation_rounds, self.episodes_per_round = _rounds_of(
-            n_exploration_traj, adaptation_rounds, episodes_per_round
-        )
-        self.n_exploration_traj = self.adaptation_rounds * self.episodes_per_round
-        self.n_test_rollouts = check_whole("n_test_rollouts", n_test_rollouts)
-        self.posterior_sampling = posterior_sampling
-        self.num_prior_episodes = check_whole("num_prior_episodes", num_prior_episodes)
-        if posterior_sampling and num_prior_episodes > self.n_exploration_traj:
-            raise ValueError(
-                f"num_prior_episodes must be at most n_exploration_traj={self.n_exploration_traj}, got "
-                f"{num_prior_episodes}"
-            )
-        if adapt_from not in ("last", "all"):
-            raise ValueError(f"adapt_from must be 'last' or 'all', got {adapt_from!r}")
-        if posterior_sampling and (self.adaptation_rounds > 1 or adapt_from == "last"):
-            raise ValueError(
-                "posterior_sampling adapts after every episode from all of them: leave adaptation_rounds, "
-                "episodes_per_round and adapt_from away, or posterior_sampling"
-            )
-        self.adapt_from = adapt_from
-        if deterministic_exploration is not None and not isinstance(deterministic_exploration, bool):
-            raise TypeError(f"deterministic_exploration must be a bool or None, got {deterministic_exploration!r}")
-        self.deterministic_exploration = deterministic_exploration
+        self.n_exploration_traj = self.num_rounds * self.round_length
+        check_whole("n_test_rollouts", self.n_test_rollouts)
+        check_whole("num_prior_episodes", self.num_prior_episodes)
+        if self.adapt_from not in ("last", "all"):
+            raise ValueError(f"adapt_from must be 'last' or 'all', got {self.adapt_from!r}")
+        if self.posterior_sampling:
+            if self.num_prior_episodes > self.n_exploration_traj:
+                raise ValueError(
+                    f"num_prior_episodes must be at most n_exploration_traj={self.n_exploration_traj}, got "
+                    f"{self.num_prior_episodes}"
+                )
+            if self.num_rounds > 1 or self.adapt_from == "last":
+                raise ValueError(
+                    "posterior_sampling adapts after every episode from all of them: leave adaptation_rounds, "
+                    "episodes_per_round and adapt_from away, or posterior_sampling"
+                )
+        if not isinstance(self.deterministic_exploration, bool | None):
+            raise TypeError(f"deterministic_exploration must be a bool or None, got {self.deterministic_exploration!r}")
 
     def evaluate(
         self,
@@ -158,9 +136,10 @@ class MetaEvaluator(Evaluator):
         updates = self.prepare(algo)
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
-        engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
-        quiet = self._quiet_exploration(algo)
+        quiet = self.deterministic_exploration
+        if quiet is None:
+            quiet = self.deterministic and algo.info.deterministic_exploration
         for episodes in self._rounds(num_adapted):
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
@@ -169,8 +148,22 @@ class MetaEvaluator(Evaluator):
                 engine, policies, history, episodes, limit, deterministic=quiet if explores else self.deterministic
             )
         self._num_evaluations += 1
-        result = self._result(algo, updates, history)
-        return dataclasses.replace(result, rollouts=history) if keep_rollouts else result
+        lengths, success_steps = episode_outcomes(history, len(updates))
+        return EvaluationResult(
+            returns=self._returns(history),
+            num_exploration=self.n_exploration_traj,
+            tasks=[update.task for update in updates],
+            task_names=list(self.test_task_names or (f"task {i}" for i in range(len(updates)))),
+            cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
+            reward_key=self.return_reward_key,
+            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
+            prefix=self.prefix,
+            provenance=dict((history[0][0].rollout_info or {}).get("provenance") or {}),
+            lengths=lengths,
+            success_steps=success_steps,
+            rollouts=history if keep_rollouts else None,
+        )
 
     def run_cells(
         self,
@@ -188,7 +181,6 @@ class MetaEvaluator(Evaluator):
             contexts: What the policy of each cell is told; ``None`` means what it believes.
             engine: As in ``evaluate``.
         """
-        engine = self._engine_for(engine, policies[0])
         history: list[list[StepSequence]] = [[] for _ in policies]
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
         return self._returns(history)
@@ -228,21 +220,15 @@ class MetaEvaluator(Evaluator):
             history: All episodes of each cell, the same number of them.
         """
         done = len(history[0])
-        again = done > (self.num_prior_episodes if self.posterior_sampling else self.episodes_per_round)
+        again = done > (self.num_prior_episodes if self.posterior_sampling else self.round_length)
         last = self.adapt_from == "last"
         # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
         # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
         fresh = again and not last and not algo.info.adapts_again
-        first = done - self.episodes_per_round if last else 0
+        first = done - self.round_length if last else 0
         return adapt_policies(algo, policies, history, self.draw()[0], self.seed, fresh=fresh, first=first)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
-
-    def _quiet_exploration(self, algo: MetaRLAlgorithm) -> bool:
-        """Whether exploration episodes are without noise."""
-        if self.deterministic_exploration is not None:
-            return self.deterministic_exploration
-        return self.deterministic and algo.info.deterministic_exploration
 
     def _rounds(self, num_adapted: int) -> list[range]:
         """Episodes between adaptations."""
@@ -250,30 +236,11 @@ class MetaEvaluator(Evaluator):
         if self.posterior_sampling:
             starts = [0, *range(self.num_prior_episodes, total)]
         else:
-            starts = list(range(0, explore + 1, self.episodes_per_round))
+            starts = list(range(0, explore + 1, self.round_length))
         return [range(start, end) for start, end in zip(starts, [*starts[1:], total], strict=True)]
 
     def _make_engine(self, policy: Any) -> RolloutEngine:
         return RolloutEngine(self.draw()[0], policy)
-
-    def _result(
-        self, algo: MetaRLAlgorithm, updates: Sequence[EnvUpdate], history: Sequence[Sequence[StepSequence]]
-    ) -> EvaluationResult:
-        lengths, success_steps = episode_outcomes(history, len(updates))
-        return EvaluationResult(
-            returns=self._returns(history),
-            num_exploration=self.n_exploration_traj,
-            tasks=[update.task for update in updates],
-            task_names=self.test_task_names or [f"task {i}" for i in range(len(updates))],
-            cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
-            reward_key=self.return_reward_key,
-            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
-            metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
-            prefix=self.prefix,
-            provenance=provenance_of(history),
-            lengths=lengths,
-            success_steps=success_steps,
-        )
 
 
 def as_meta_algorithm(algo: Any) -> MetaRLAlgorithm:
@@ -346,6 +313,7 @@ def _spec_of(update: EnvUpdate) -> EnvSpec:
 
 def _rounds_of(explore: int, rounds: int | None, episodes: int | None) -> tuple[int, int]:
     """Number of adaptations in exploration, and episodes before each."""
+    check_whole("n_exploration_traj", explore)
     for name, value in (("adaptation_rounds", rounds), ("episodes_per_round", episodes)):
         if value is not None:
             check_whole(name, value)

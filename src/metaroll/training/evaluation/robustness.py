@@ -192,21 +192,18 @@ def _checked_grid(grid: Any) -> dict[str, np.ndarray]:
         raise TypeError(f"grid must be a dict of names and values, got {type(grid).__name__}")
     if not 1 <= len(grid) <= 2:
         raise ValueError(f"grid must have one or two domain parameters, got {len(grid)}: {list(grid)}")
-    return {str(name): _checked_values(str(name), values) for name, values in grid.items()}
-
-
-def _checked_values(name: str, values: Any) -> np.ndarray:
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"grid of {name!r} must hold numbers, got {values!r}") from error
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"grid of {name!r} must be a list of at least one value, got {values!r}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"grid of {name!r} must be finite, got {array.tolist()}")
-    if len(set(array.tolist())) < len(array):
-        raise ValueError(f"grid of {name!r} must hold different values, got {array.tolist()}")
-    return np.sort(array)
+    axes: dict[str, np.ndarray] = {}
+    for name, values in grid.items():
+        try:
+            array = np.array(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"grid of {name!r} must hold numbers, got {values!r}") from error
+        if array.ndim != 1 or not array.size or not np.isfinite(array).all() or len(np.unique(array)) < len(array):
+            raise ValueError(
+                f"grid of {name!r} must be a list of at least one value: finite, different values, got {values!r}"
+            )
+        axes[str(name)] = np.sort(array)
+    return axes
 
 
 def _try_out(env: Any, names: Sequence[str], updates: Sequence[DomainParamUpdate]) -> dict[str, float]:

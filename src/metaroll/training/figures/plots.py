@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +54,6 @@ _MOST_TEXTS = 100
 _FONT_SIZES = (7.0, 6.0, 5.0)
 _DOWN, _LEFT = 11, 8
 """Marks of Matplotlib that stand on a border and point into the picture (CARETDOWNBASE, CARETLEFTBASE)."""
-_SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (-1, 1), (1, -1), (-1, -1))
 _LIGHTNESS = (0.299, 0.587, 0.114)
 _ROOM = (0.95, 0.85)
 """Share of a field's width and height that its text may take; the legend will take some of the height."""
@@ -297,11 +296,10 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
     if curve.kind == "thin":
         axes.plot(curve.x, curve.y, linewidth=0.7, alpha=0.45, **options)
         return
-    errors = None
-    if curve.has_bars:
-        below, above = np.asarray(curve.y) - curve.low, np.asarray(curve.high) - curve.y
-        errors = np.nan_to_num(np.stack([below, above])).clip(min=0)
-    if errors is not None or curve.kind != "line":
+    if curve.has_bars or curve.kind != "line":
+        errors = None
+        if curve.has_bars and curve.low is not None and curve.high is not None:
+            errors = np.nan_to_num(np.stack([curve.y - curve.low, curve.high - curve.y])).clip(min=0)
         style = "o" if curve.kind == "points" else "o-"
         options |= {"fmt": style, "capsize": 3.5, "markersize": 6, "linewidth": 1.6, "zorder": 3}
         axes.errorbar(curve.x, curve.y, yerr=errors, **options)
@@ -327,96 +325,59 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
     mesh = axes.pcolormesh(_edges(x), _edges(y), chart.values.T, cmap="viridis", shading="flat")
     figure.colorbar(mesh, ax=axes, label=chart.value_label)
     axes.grid(visible=False)
-    _draw_range(axes, chart, x_name, y_name)
-    if x_name in chart.nominal and y_name in chart.nominal:
-        _draw_nominal(axes, chart.nominal[x_name], chart.nominal[y_name])
+    # A frame around what was seen in training; of a single parameter two lines.
+    lines: dict[str, Any] = {"color": ORANGE, "linewidth": 2.0, "zorder": 3, "label": "range in training"}
+    if len(chart.spans) == 2:
+        (left, right), (low, high) = chart.spans[x_name], chart.spans[y_name]
+        axes.plot([left, right, right, left, left], [low, low, high, high, low], **lines)
+    else:
+        for name, bounds in chart.spans.items():
+            draw = axes.axvline if name == x_name else axes.axhline
+            draw(bounds[0], **lines)
+            draw(bounds[1], **{**lines, "label": None})
+    if len(chart.nominal) == 2:  # marks at the borders: one inside would lie on the numbers
+        marks: dict[str, Any] = {"color": "black", "markeredgecolor": "white", "markersize": 8, "zorder": 6}
+        marks["linestyle"] = "none"
+        above, right_of = axes.get_xaxis_transform(), axes.get_yaxis_transform()
+        axes.plot(chart.nominal[x_name], 1.0, marker=_DOWN, transform=above, label="nominal values", **marks)
+        axes.plot(1.0, chart.nominal[y_name], marker=_LEFT, transform=right_of, **marks)
     axes.set_xlabel(x_name)
     axes.set_ylabel(y_name)
     return chart.values.size <= _MOST_TEXTS and _write_numbers(figure, axes, chart, mesh)
-
-
-def _draw_nominal(axes: Axes, x: float, y: float) -> None:
-    """Marks at the borders: one inside would lie on the numbers."""
-    options = {"color": "black", "markeredgecolor": "white", "markersize": 8, "linestyle": "none", "zorder": 6}
-    axes.plot(x, 1.0, marker=_DOWN, transform=axes.get_xaxis_transform(), label="nominal values", **options)
-    axes.plot(1.0, y, marker=_LEFT, transform=axes.get_yaxis_transform(), **options)
-
-
-def _draw_range(axes: Axes, chart: Field, x_name: str, y_name: str) -> None:
-    """A frame around what was seen in training; of a single parameter two lines."""
-    options = {"color": ORANGE, "linewidth": 2.0, "zorder": 3}
-    x_range, y_range = chart.spans.get(x_name), chart.spans.get(y_name)
-    if x_range and y_range:
-        (left, right), (low, high) = x_range, y_range
-        axes.plot([left, right, right, left, left], [low, low, high, high, low], label="range in training", **options)
-        return
-    for bounds, draw in ((x_range, axes.axvline), (y_range, axes.axhline)):
-        for i, bound in enumerate(bounds or ()):
-            draw(bound, label=None if i else "range in training", **options)
 
 
 def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
     """Write the numbers as large as they fit, without the intervals if these do not; whether with intervals."""
     figure.draw_without_rendering()  # now it is known how large the fields are
     known = bool(np.isfinite(chart.low).all())
-    ways = (_number_and_interval, _number) if known else (_number,)
-    for way in ways:
+    for with_intervals in (True, False) if known else (False,):
         for size in _FONT_SIZES:
-            if _write_texts(axes, chart, mesh, way, size):
-                return way is not _number
+            if _write_texts(axes, chart, mesh, with_intervals, size):
+                return with_intervals
     return False
 
 
-def _write_texts(axes: Axes, chart: Field, mesh: Any, way: Callable[..., str], size: float) -> bool:
+def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size: float) -> bool:
     """Write a text into each field; nothing, and False, if one of them is too large for its field."""
     edges = [_edges(values) for values in chart.axes.values()]
-    low, high = chart.low, chart.high
     texts = []
     for i, j in np.ndindex(*chart.values.shape):
         begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
         color = mesh.cmap(mesh.norm(chart.values[i, j]))
-        text = axes.text(0, 0, way(chart.values[i, j], low[i, j], high[i, j]), ha="center", va="center", fontsize=size)
+        mean, low, high = (_short(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
+        shown = f"{mean}\n[{low}, {high}]" if with_intervals else mean
+        x, y = axes.transData.inverted().transform((begin + end) / 2)
+        text = axes.text(x, y, shown, ha="center", va="center", fontsize=size)
         text.set_color("black" if np.dot(color[:3], _LIGHTNESS) > 0.45 else "white")
         text.set(zorder=5, in_layout=False)
+        text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})  # hides lines of the range in training
         texts.append(text)
         extent = text.get_window_extent()
-        room = (end - begin) * _ROOM - (extent.width, extent.height)
-        if (room < 0).any():
+        if ((end - begin) * _ROOM < (extent.width, extent.height)).any():
             for written in texts:
                 written.remove()
             return False
-        place, is_clear = _clearest_place(axes, chart, (begin + end) / 2, room / 2, extent)
-        text.set_position(place)
-        if not is_clear:  # the line is hidden behind it
-            text.set_bbox({"facecolor": color, "edgecolor": "none", "pad": 1.0})
     return True
-
-
-def _clearest_place(axes: Axes, chart: Field, middle: np.ndarray, room: np.ndarray, extent: Any) -> tuple[Any, bool]:
-    """Where in its field a text meets the fewest lines of the range in training, the middle first; whether none at all.
-
-    Args:
-        axes: Where it is written.
-        chart: What is drawn.
-        middle: Middle of the field, in pixels.
-        room: How far the text may be moved to either side, in pixels.
-        extent: Size of the text.
-    """
-    bounds = [(axis, bound) for axis, name in enumerate(chart.axes) for bound in chart.spans.get(name, ())]
-    lines = [(axis, axes.transData.transform((bound, bound))[axis]) for axis, bound in bounds]
-    half = np.array([extent.width, extent.height]) / 2 + 3
-    places = [middle + room * shift for shift in _SHIFTS]
-    met = [sum(abs(place[axis] - at) < half[axis] for axis, at in lines) for place in places]
-    best = int(np.argmin(met))
-    return axes.transData.inverted().transform(places[best]), met[best] == 0
-
-
-def _number(mean: float, low: float, high: float) -> str:
-    return _short(mean)
-
-
-def _number_and_interval(mean: float, low: float, high: float) -> str:
-    return f"{_short(mean)}\n[{_short(low)}, {_short(high)}]"
 
 
 def _short(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import cycle
 
@@ -36,7 +36,7 @@ def number_text(value: float) -> str:
 def legend(chart: Chart) -> str:
     """What the colors and dashes of a chart mean, as a list in HTML; empty where one curve says it all."""
     strokes = ((curve.label, f'stroke="{curve.color}" stroke-width="3"') for curve in chart.curves if curve.label)
-    dashed = zip([*chart.levels, *chart.marks], _dashes(), strict=False)
+    dashed = zip([*chart.levels, *chart.marks], cycle(_DASHES), strict=False)
     marks = [
         *strokes,
         *((name, f'stroke="{GRAY}" stroke-width="2" stroke-dasharray="{dash}"') for name, dash in dashed),
@@ -58,7 +58,7 @@ def svg(chart: Chart | Field) -> str:
 
 def _chart(chart: Chart) -> str:
     curves = [_thinned(curve) for curve in chart.curves]
-    levels = [_level_of(value) for value in chart.levels.values()]
+    levels = [np.atleast_1d(np.asarray(value, dtype=float)) for value in chart.levels.values()]
     marks = list(chart.marks.values())
     x_range = _range([curve.x for curve in curves] + [np.array(marks)], 0.4 if chart.whole else 0.0, flat=0.5)
     if chart.from_zero:
@@ -74,7 +74,7 @@ def _chart(chart: Chart) -> str:
             f'<rect x="{left:.1f}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{_HEIGHT - _TOP - _BOTTOM}" '
             f'fill="{ORANGE}" fill-opacity="0.14"/>'
         )
-    dashes = _dashes()
+    dashes = cycle(_DASHES)
     parts += [_level(frame, level, next(dashes)) for level in levels]
     parts += [_dashed(frame.x(at), _TOP, frame.x(at), _HEIGHT - _BOTTOM, next(dashes)) for at in marks]
     parts += [_intervals(frame, curve) for curve in curves] + [_stroke(frame, curve) for curve in curves]
@@ -123,14 +123,6 @@ def _thinned(curve: Curve) -> Curve:
     keep = np.unique(np.linspace(0, len(curve.x) - 1, _MOST_POINTS).round().astype(int))
     low, high = (None if bound is None else bound[keep] for bound in (curve.low, curve.high))
     return replace(curve, x=curve.x[keep], y=curve.y[keep], low=low, high=high)
-
-
-def _dashes() -> Iterator[str]:
-    return cycle(_DASHES)
-
-
-def _level_of(value: object) -> np.ndarray:
-    return np.atleast_1d(np.asarray(value, dtype=float))
 
 
 def _level(frame: _Frame, level: np.ndarray, dash: str) -> str:

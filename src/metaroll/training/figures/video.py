@@ -1,21 +1,23 @@
-"""Videos of rollouts beside one another, as MP4 (needs the extra ``video``) or GIF (needs Pillow alone)."""
+"""Videos of what an agent does in held-out tasks, as MP4 (needs the extra ``video``) or GIF (needs Pillow alone)."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from metaroll.data.atomic_files import temporary_path, write_atomic
+from metaroll.data.atomic_files import write_atomic, write_files
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
-from metaroll.rollouts.single.video import Film
+from metaroll.rollouts.single.video import Film, drawing_env, film
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 
-__all__ = ["KINDS", "Panel", "default_kind", "moments", "write_video"]
+__all__ = ["KINDS", "Panel", "default_kind", "moments", "record_video", "tasks_to_film", "write_video"]
 
 KINDS = ("mp4", "gif")
 _HEAD, _GAP = 46, 10
@@ -37,6 +39,70 @@ class Panel:
     title: str
     film: Film
     rewards: np.ndarray
+
+
+def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tuple[int, str]:
+    """How many tasks ``record_video`` can choose from, and what they are: held-out tasks, or episodes without any."""
+    updates = evaluator.prepare(algo)
+    if updates or isinstance(evaluator, MetaEvaluator):
+        return len(updates), "held-out tasks"
+    return evaluator.num_episodes, "episodes"
+
+
+def record_video(
+    algo: Any, evaluator: MetaEvaluator | PolicyEvaluator, env: Any, tasks: Sequence[int] = (0,)
+) -> list[list[Panel]]:
+    """One row of panels per held-out task, of the very episodes that the evaluation consists of.
+
+    Of an algorithm that adapts: the first episode in the task, of which nothing is known yet, and the first adapted
+    one. Of others one episode; without held-out tasks ``tasks`` are the numbers of episodes.
+
+    Args:
+        algo: The algorithm.
+        evaluator: Its evaluator.
+        env: The environment that ``evaluator`` runs: an id, or what makes one.
+        tasks: Which tasks, counted from 0.
+
+    Raises:
+        ValueError: The environment cannot be drawn, or there are fewer tasks.
+    """
+    updates = evaluator.prepare(algo)
+    count, what = tasks_to_film(algo, evaluator)
+    for task in tasks:
+        if not 0 <= task < count:
+            raise ValueError(f"tasks must be from 0 to {count - 1}, since there are {count} {what}, got {task}")
+    # What cannot be drawn is found before the evaluation, which may take long.
+    drawing_env(env, updates[tasks[0]] if updates else None).close()
+    if isinstance(evaluator, PolicyEvaluator):
+        episodes = evaluator.evaluate(algo, keep_rollouts=True).rollouts or ()
+        spots = [(task, 0) if updates else (0, task) for task in tasks]
+        shown = [
+            [(f"task {task}" if updates else f"episode {task + 1}", episodes[row][column])]
+            for task, (row, column) in zip(tasks, spots, strict=True)
+        ]
+    else:
+        result = evaluator.evaluate(algo, keep_rollouts=True)
+        cells, explored = result.rollouts or (), result.num_exploration
+        after = f"after {explored} episode" + ("" if explored == 1 else "s")
+        shown = [
+            [
+                (f"{result.task_names[task]}: before adaptation", cells[task * evaluator.repetitions][0]),
+                (f"{result.task_names[task]}: {after}", cells[task * evaluator.repetitions][explored]),
+            ]
+            for task in tasks
+        ]
+    key = evaluator.return_reward_key
+    return [
+        [
+            Panel(
+                title,
+                film(rollout, env, updates[task] if updates else None),
+                np.asarray(rollout.rewards if key is None else rollout.env_infos[key], dtype=float),
+            )
+            for title, rollout in row
+        ]
+        for task, row in zip(tasks, shown, strict=True)
+    ]
 
 
 def default_kind() -> str:
@@ -138,26 +204,21 @@ def _write_mp4(path: Path, pictures: Iterator[np.ndarray], fps: float) -> None:
             "MP4 needs imageio-ffmpeg, which is not installed: pip install 'metaroll[video]', or write a .gif"
         ) from error
     first = next(pictures)
-    temporary = temporary_path(path)
-    temporary = temporary.with_name(temporary.name + ".mp4")  # ffmpeg chooses the format by its ending
-    temporary.touch()  # ffmpeg would say in its own way that nothing can be written there
-    writer = imageio_ffmpeg.write_frames(
-        str(temporary),
-        (first.shape[1], first.shape[0]),
-        fps=fps,  # pyright: ignore[reportArgumentType] (it takes fractions, too)
-        macro_block_size=2,
-        ffmpeg_log_level="error",
-    )
-    try:
+
+    def write(file: BinaryIO) -> None:
+        writer = imageio_ffmpeg.write_frames(
+            file.name,
+            (first.shape[1], first.shape[0]),
+            fps=fps,  # pyright: ignore[reportArgumentType] (it takes fractions, too)
+            macro_block_size=2,
+            ffmpeg_log_level="error",
+            output_params=["-f", "mp4"],  # the temporary name does not say it
+        )
         try:
             writer.send(None)
-            writer.send(np.ascontiguousarray(first))
-            for picture in pictures:
+            for picture in itertools.chain([first], pictures):
                 writer.send(np.ascontiguousarray(picture))
         finally:
             writer.close()
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+
+    write_files({path: write})

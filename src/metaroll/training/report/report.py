@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,58 +15,31 @@ import numpy as np
 
 from metaroll.data.atomic_files import write_atomic
 from metaroll.envs.base.canvas import png_bytes
-from metaroll.training.report.report_facts import RunFacts, read_facts
-from metaroll.training.report.report_sections import (
-    adaptation_curve,
-    key_numbers,
-    learning_curve,
-    robustness_figures,
-    shots_curve,
-    table,
-    task_table,
-    training_curves,
+from metaroll.training.figures.charts import (
+    GRAY,
+    Chart,
+    Curve,
+    Field,
+    adaptation_chart,
+    learning_chart,
+    numbers_of,
+    robustness_chart,
+    series,
+    shots_chart,
 )
-from metaroll.training.store.files import to_plain
+from metaroll.training.figures.svg import legend, number_text, svg
+from metaroll.training.report.report_facts import RunFacts, read_facts
+from metaroll.training.store.files import number_of, to_plain
 
 __all__ = ["FILE_NAME", "write_report"]
 
 FILE_NAME = "report.html"
-_STYLE = """
-:root{color-scheme:light}
-*{box-sizing:border-box}
-body{margin:0;background:#fff;color:#1c2126;font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-main{max-width:74rem;margin:0 auto;padding:1.5rem 1rem 3rem}
-h1{font-size:1.75rem;line-height:1.2;margin:0 0 .3rem;overflow-wrap:anywhere}
-h2{font-size:1.25rem;margin:2.4rem 0 .8rem;border-bottom:1px solid #d5dae0;padding-bottom:.3rem}
-p{margin:.4rem 0}
-.lead{color:#454d57;overflow-wrap:anywhere}
-.note{background:#fff4e0;border-left:4px solid #b84e00;padding:.5rem .8rem;overflow-wrap:anywhere}
-.numbers{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,9.5rem),1fr));gap:.8rem;margin:1.2rem 0}
-.numbers div{background:#f3f5f8;border-radius:6px;padding:.6rem .8rem}
-dt{color:#454d57;font-size:.9rem}
-dd{margin:0;font-size:1.5rem;font-variant-numeric:tabular-nums}
-dd small{display:block;font-size:.85rem;color:#454d57}
-.figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,27rem),1fr));gap:1.6rem}
-.small{grid-template-columns:repeat(auto-fit,minmax(min(100%,17rem),1fr))}
-figure{margin:0;min-width:0}
-figcaption strong{display:block}
-figcaption span{color:#454d57;font-size:.9rem}
-svg.chart,img{display:block;width:100%;max-width:100%;height:auto}
-img{width:auto;border:1px solid #d5dae0}
-.legend{list-style:none;display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin:.3rem 0 0;padding:0;font-size:.9rem}
-.key{width:1.5rem;height:.75rem;margin-right:.4rem;vertical-align:-1px}
-.scroll{overflow-x:auto;max-width:100%;max-height:36rem;border:1px solid #d5dae0;border-radius:6px}
-table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums;width:100%}
-caption{text-align:left;padding:.4rem .7rem;color:#454d57}
-th,td{padding:.3rem .7rem;text-align:right;border-top:1px solid #e6e9ed;white-space:nowrap}
-th[scope=row],thead th:first-child{text-align:left}
-th{font-weight:600}
-.plain th{text-align:left}
-.plain td{text-align:left;white-space:normal;overflow-wrap:anywhere}
-details{margin:.6rem 0}
-summary{cursor:pointer;font-weight:600;padding:.3rem 0}
-"""
+_STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+_REFERENCES = {"return_oracle": "oracle (is told the task)", "return_floor": "floor (best without adapting)"}
+_MOST_TRAINING_CURVES = 24
 
 
 def write_report(
@@ -108,15 +83,15 @@ def _page(
             problems.append(f"{name} is left out, since a file does not hold what it should ({error!r})")
             return otherwise
 
-    numbers = made("the summary", key_numbers, "")
+    numbers = made("the summary", _key_numbers, "")
     figures = [
-        made("the learning curve", learning_curve, ""),
-        made("the adaptation curve", adaptation_curve, "") if facts.adapts else "",
-        made("the k-shot curve", shots_curve, ""),
-        *made("the robustness map", robustness_figures, []),
+        made("the learning curve", _learning_curve, ""),
+        made("the adaptation curve", _adaptation_curve, "") if facts.adapts else "",
+        made("the k-shot curve", _shots_curve, ""),
+        *made("the robustness map", _robustness_figures, []),
     ]
-    tasks = made("the table of tasks", task_table, "")
-    training = made("training", training_curves, [])
+    tasks = made("the table of tasks", _task_table, "")
+    training = made("training", _training_curves, [])
     body = [
         numbers,
         _section("Curves", f'<div class="figures">{"".join(figures)}</div>' if any(figures) else ""),
@@ -131,7 +106,8 @@ def _page(
         _section("Configuration", made("the configuration", _configuration, "")),
         _section("Provenance", made("provenance", _provenance, "")),
     ]
-    title = _title(facts)
+    known = {**facts.summary, **facts.config}
+    title = f"{known['algo']} on {known['env']}" if {"algo", "env"} <= known.keys() else facts.name
     lead = " · ".join(f"{html.escape(str(name))} {html.escape(str(value))}" for name, value in head.items())
     notices = "".join(f'<p class="note">{html.escape(problem)}</p>' for problem in problems)
     content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{notices}{"".join(body)}'
@@ -142,11 +118,6 @@ def _page(
         f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{_STYLE}</style></head>'
         f"<body><main>{content}</main></body></html>\n"
     )
-
-
-def _title(facts: RunFacts) -> str:
-    known = {**facts.summary, **facts.config}
-    return f"{known['algo']} on {known['env']}" if {"algo", "env"} <= known.keys() else facts.name
 
 
 def _section(title: str, content: str) -> str:
@@ -198,7 +169,7 @@ def _provenance(facts: RunFacts) -> str:
 
 def _pairs(rows: Mapping[Any, Any], caption: str) -> str:
     body = [[str(name), _text(value)] for name, value in rows.items()]
-    return f'<div class="plain">{table(["name", "value"], body, caption)}</div>'
+    return f'<div class="plain">{_table(["name", "value"], body, caption)}</div>'
 
 
 def _text(value: Any) -> str:
@@ -210,3 +181,164 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+# -- sections, each a piece of HTML from what is known about the run --------------------------------------------------
+
+
+def _key_numbers(facts: RunFacts) -> str:
+    """The numbers that stand for the run."""
+    newest = {row["metric"]: row["value"] for row in facts.newest()}
+    values = {**newest, **facts.evaluation}
+    cells: list[tuple[str, str, str]] = []
+    for name, label, bounds in (
+        ("return_before", "return in the first episode", "return_before_interval"),
+        ("return_after", "return after adaptation", "return_after_interval"),
+        ("change", "change over the episodes", ""),
+        ("return_mean", "mean return", "return_interval"),
+    ):
+        found = "gain" if name == "change" and name not in values else name  # as older runs call it
+        if found in values:
+            cells.append((label, number_text(number_of(values[found])), _interval(values, found, bounds)))
+    against = (facts.evaluation.get("baselines") or {}).get("no adaptation") or {}
+    if "advantage" in against:
+        gain = number_text(number_of(against["advantage"]))
+        cells.append(("gain by adaptation", gain, _interval(against, "advantage", "")))
+    for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
+        if values.get(name) is not None and (name == "success_rate" or against):
+            bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
+            cells.append((label, _percent(values[name]), _interval(values, name, bounds, _percent)))
+    if "normalized_score" in values:
+        cells.append(("score between floor and oracle", number_text(number_of(values["normalized_score"])), ""))
+    items = "".join(
+        f"<div><dt>{html.escape(label)}</dt><dd>{number}<small>{more}</small></dd></div>"
+        for label, number, more in cells
+    )
+    return f'<dl class="numbers">{items}</dl>' if items else "<p>There is no evaluation yet.</p>"
+
+
+def _learning_curve(facts: RunFacts) -> str:
+    """Returns of evaluations over environment steps, with intervals."""
+    chart = learning_chart(facts.metrics, facts.phase, _references(facts))
+    return _figure(chart) if chart.curves else ""
+
+
+def _adaptation_curve(facts: RunFacts) -> str:
+    """Return of the first, second, ... episode in a new task."""
+    values = facts.evaluation
+    if not values.get("adaptation_curve"):
+        newest = {row["metric"]: row["value"] for row in facts.newest()}
+        names = itertools.takewhile(newest.__contains__, (f"return_episode_{i}" for i in itertools.count(1)))
+        mean = [newest[name] for name in names]
+        unknown = [math.nan] * len(mean)
+        curve = {"episode": [*range(1, len(mean) + 1)], "mean": mean, "low": unknown, "high": unknown}
+        values = {"adaptation_curve": {**curve, "num_exploration": len(mean) - 1}}
+    if not values["adaptation_curve"]["mean"]:
+        return ""
+    return _figure(adaptation_chart(values, _references(facts)))
+
+
+def _shots_curve(facts: RunFacts) -> str:
+    """Return after adaptation from k episodes, and what others return in the same episodes."""
+    return _figure(shots_chart(facts.evaluation)) if facts.evaluation.get("k_shot_curve") else ""
+
+
+def _robustness_figures(facts: RunFacts) -> list[str]:
+    """Returns over domain parameters."""
+    return [_figure(robustness_chart(found)) for found in facts.robustness]
+
+
+def _training_curves(facts: RunFacts) -> list[str]:
+    """What else was logged in training, a small chart each."""
+    rows = [row for row in facts.metrics if row["phase"] == "train" and row["task"] is None]
+    figures = []
+    for name in list(dict.fromkeys(row["metric"] for row in rows))[:_MOST_TRAINING_CURVES]:
+        steps, values = series(rows, name)
+        if np.isfinite(values).any():
+            figures.append(_figure(Chart(name, "", "environment steps", name, [Curve("", steps, values, color=GRAY)])))
+    return figures
+
+
+def _task_table(facts: RunFacts) -> str:
+    """The numbers of each held-out task; empty where there are none."""
+    rows = [dict(row) for row in facts.evaluation.get("per_task") or []] or _tasks_in_metrics(facts)
+    returns = facts.evaluation.get("returns")
+    if not rows and isinstance(returns, list) and len(returns) > 1:
+        per_task = [numbers_of(row) for row in returns]
+        rows = [
+            {"name": f"task {i}", "return_mean": row.mean(), "return_min": row.min(), "return_max": row.max()}
+            for i, row in enumerate(per_task)
+        ]
+    for row in rows:
+        after = number_of(row.get("return_after"))
+        if "no_adaptation" in row:
+            row["gain"] = after - number_of(row["no_adaptation"])
+            row["worse"] = row.pop("worse", row["gain"] < 0)
+        elif "return_before" in row and "return_after" in row:
+            row["change"] = after - number_of(row["return_before"])
+    if not rows:
+        return ""
+    columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
+    head = ["task", *(name.replace("_", " ") for name in columns)]
+    body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
+    caption = "Mean returns in each held-out task"
+    if "gain" in columns:
+        caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
+    elif "change" in columns:
+        caption += "; change: after adaptation minus before, which is the first episode"
+    return _table(head, body, caption)
+
+
+def _table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:
+    """A table that scrolls in a box of its own where it is too wide."""
+    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
+    rows = ""
+    for first, *others in body:
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
+        rows += f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>'
+    label = html.escape(caption)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><caption>{label}</caption>'
+        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _figure(chart: Chart | Field) -> str:
+    explanation = chart.explanation
+    if isinstance(chart, Field) and np.isfinite(chart.values).any():
+        low, high = number_text(float(np.nanmin(chart.values))), number_text(float(np.nanmax(chart.values)))
+        explanation += f", from {low} (dark) to {high} (bright)"
+    more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
+    keys = "" if isinstance(chart, Field) else legend(chart)
+    return (
+        f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{svg(chart)}{keys}</figure>"
+    )
+
+
+def _references(facts: RunFacts) -> dict[str, float]:
+    return {label: number_of(facts.evaluation[name]) for name, label in _REFERENCES.items() if name in facts.evaluation}
+
+
+def _tasks_in_metrics(facts: RunFacts) -> list[dict[str, Any]]:
+    tasks: dict[str, dict[str, Any]] = {}
+    for row in facts.newest(per_task=True):
+        tasks.setdefault(str(row["task"]), {"name": row["task"]})[row["metric"]] = row["value"]
+    return list(tasks.values())
+
+
+def _interval(values: Mapping[str, Any], name: str, bounds: str, shown: Any = number_text) -> str:
+    pair = values.get(bounds) or [values.get(f"{name}_ci_low"), values.get(f"{name}_ci_high")]
+    low, high = (number_of(bound) for bound in pair)
+    return f"[{shown(low)}, {shown(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def _percent(value: Any) -> str:
+    return f"{100 * number_of(value):.3g} %"
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "n/a"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return _percent(value) if name == "success_rate" else number_text(number_of(value))

@@ -16,9 +16,8 @@ from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.training.evaluation.evaluator import Evaluator
+from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
-from metaroll.training.evaluation.policy_evaluator import PolicyEvaluator
 from metaroll.training.figures.plots import plot_learning_curve, require_matplotlib
 from metaroll.training.run.rollout_source import RolloutSource, SamplerChoice
 from metaroll.training.run.run_state import (

@@ -9,14 +9,14 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from metaroll.data.atomic_files import temporary_path, write_atomic
+from metaroll.data.atomic_files import write_atomic, write_files
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import RecordingError, SnapshotError
 
@@ -124,22 +124,19 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
     except RecordingError as error:
         raise TypeError(f"a state cannot be saved: {error}") from error
     arrays_path = folder / f"{name}.safetensors"
-    temporary = temporary_path(arrays_path)
+    sums: dict[str, dict[str, int]] = {}
+
+    def write(file: BinaryIO) -> None:
+        save_file(arrays, file.name)  # in a file of its own, which has another mode than those of a run
+        os.chmod(file.name, os.fstat(file.fileno()).st_mode & 0o777)
+        with open(file.name, "rb+") as written:
+            os.fsync(written.fileno())
+        sums[arrays_path.name] = checksum(file.name)
+
     try:
-        with open(temporary, "xb") as file:
-            mode = os.fstat(file.fileno()).st_mode  # that of the other files of a run; safetensors has one of its own
-        save_file(arrays, temporary)
-        os.chmod(temporary, mode & 0o777)
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        sums = {arrays_path.name: checksum(temporary)}
-        os.replace(temporary, arrays_path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, SafetensorError):  # it hides the error of the operating system, such as a full disk
-            raise OSError(f"{arrays_path} cannot be written: {error}") from error
-        raise
+        write_files({arrays_path: write})
+    except SafetensorError as error:  # it hides the error of the operating system, such as a full disk
+        raise OSError(f"{arrays_path} cannot be written: {error}") from error
     document = {"format": _FORMAT, "arrays": sums[arrays_path.name], "tree": structure}
     json_path = folder / f"{name}.json"
     data = json.dumps(document, allow_nan=False, separators=(",", ":")).encode()
@@ -162,7 +159,10 @@ def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
     if not isinstance(expected, dict) or expected.keys() != found.keys() or "tree" not in document:
         raise SnapshotError(f"{json_path} must hold a tree and the checksum of {arrays_path.name}; {hint}")
     if found != expected:
-        raise SnapshotError(f"{arrays_path} is damaged ({_difference(expected, found)}); {hint}")
+        why = "its checksum differs from the one that was written down"
+        if expected["size"] != found["size"]:
+            why = f"{found['size']} bytes instead of {expected['size']}"
+        raise SnapshotError(f"{arrays_path} is damaged ({why}); {hint}")
     try:
         return decode(document["tree"], load_file(arrays_path))
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
@@ -176,12 +176,6 @@ def is_tree(value: Any) -> bool:
     except RecordingError:
         return False
     return True
-
-
-def _difference(expected: Mapping[str, int], found: Mapping[str, int]) -> str:
-    if expected["size"] != found["size"]:
-        return f"{found['size']} bytes instead of {expected['size']}"
-    return "its checksum differs from the one that was written down"
 
 
 def tree_structure(tree: Any) -> Any:

@@ -1,13 +1,34 @@
-"""Where the numbers of a run go beside ``metrics.jsonl``: what such a logger is, and how one that fails is left out."""
+"""Where the numbers of a run go beside ``metrics.jsonl``: TensorBoard, Weights & Biases, loggers of users.
+
+One that fails is left out.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import secrets
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["LoggerGroup", "MetricLogger", "MetricRow", "tag_of"]
+from metaroll.errors import SnapshotError
+from metaroll.training.store.files import read_json, to_plain, write_json
+
+__all__ = [
+    "LoggerGroup",
+    "MetricLogger",
+    "MetricRow",
+    "TensorBoardLogger",
+    "WandbLogger",
+    "require_tensorboard",
+    "require_wandb",
+]
+
+_TENSORBOARD_FOLDER = "tensorboard"
+_WANDB_STATE = "wandb.json"
+_WANDB_STEPS = "env_steps"
 
 
 class MetricRow(NamedTuple):
@@ -40,7 +61,7 @@ class MetricLogger(Protocol):
         ...
 
 
-def tag_of(row: MetricRow) -> str:
+def _tag_of(row: MetricRow) -> str:
     """``phase/metric``; numbers of single tasks stand apart, as ``phase per task/metric/task``."""
     if row.task is None:
         return f"{row.phase}/{row.metric}"
@@ -92,3 +113,112 @@ class LoggerGroup:
             except Exception as error:
                 message = f"{type(logger).__name__} could not be closed ({type(error).__name__}: {error})"
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
+
+
+def require_tensorboard() -> None:
+    """An ``ImportError`` with the hint if TensorBoard is not installed."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ImportError(
+            "the TensorBoard logger needs tensorboard, which is not installed: pip install 'metaroll[tensorboard]'"
+        )
+
+
+class TensorBoardLogger:
+    """Writes event files into the folder ``tensorboard`` of the run, with environment steps as steps.
+
+    A resumed run adds a file that takes back what was shown of later steps.
+    """
+
+    def __init__(self) -> None:
+        require_tensorboard()
+        self._writer: Any = None
+
+    def open(self, run_dir: Path, env_steps: int) -> None:
+        """Begin a file; see ``MetricLogger``."""
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self.close()
+        first = env_steps + 1 if env_steps else 0
+        self._writer = SummaryWriter(str(run_dir / _TENSORBOARD_FOLDER), purge_step=first)
+
+    def write(self, rows: Sequence[MetricRow]) -> None:
+        """Write numbers, and put them on the disk."""
+        for row in rows:
+            self._writer.add_scalar(_tag_of(row), row.value, row.env_steps)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.close()
+
+
+def require_wandb() -> None:
+    """An ``ImportError`` with the hint if wandb is not installed."""
+    if importlib.util.find_spec("wandb") is None:
+        raise ImportError("the W&B logger needs wandb, which is not installed: pip install 'metaroll[wandb]'")
+
+
+class WandbLogger:
+    """Sends numbers to a project of Weights & Biases, drawn over environment steps.
+
+    The id of the W&B run is kept in ``wandb.json`` of the run folder: a resumed run goes on in the same one. What it
+    computes again is sent again; these are the same numbers at the same steps. ``WANDB_MODE=offline`` keeps everything
+    in the run folder.
+
+    Args:
+        project: Name of the project.
+        config: Configuration to show.
+    """
+
+    def __init__(self, project: str, config: Mapping[str, Any] | None = None) -> None:
+        if not isinstance(project, str) or not project.strip():
+            raise ValueError(f"project must be the name of a W&B project, got {project!r}")
+        require_wandb()
+        self._project = project
+        self._config = to_plain(config or {})
+        self._run: Any = None
+
+    def open(self, run_dir: Path, env_steps: int) -> None:
+        """Begin a W&B run, or go on with the one of this run folder; see ``MetricLogger``."""
+        import wandb
+
+        self.close()
+        path = run_dir / _WANDB_STATE
+        state = read_json(path, "delete it to begin a new W&B run") if env_steps and path.is_file() else None
+        if state is not None and not (isinstance(state, dict) and isinstance(state.get("id"), str)):
+            raise SnapshotError(f"{path} must hold the id of a W&B run, got {state!r}: delete it to begin a new one")
+        if state is None or state.get("project") != self._project:
+            state = {"project": self._project, "id": secrets.token_hex(8)}
+        try:
+            run: Any = wandb.init(
+                project=self._project,
+                id=state["id"],
+                name=run_dir.resolve().name,
+                config=self._config,
+                dir=str(run_dir),
+                resume="allow",
+                settings={"console": "off"},  # what is printed stays here
+            )
+        except Exception as error:  # no account, no network: its own classes
+            reason = " ".join(str(error).split())
+            raise ConnectionError(
+                f"W&B could not be started ({reason}): log in with `wandb login`, or keep the numbers here with "
+                "WANDB_MODE=offline"
+            ) from error
+        self._run = run
+        write_json(path, state)
+        self._run.define_metric(_WANDB_STEPS, hidden=True)
+        self._run.define_metric("*", step_metric=_WANDB_STEPS)
+
+    def write(self, rows: Sequence[MetricRow]) -> None:
+        """Send numbers, those of the same environment steps together."""
+        for env_steps, group in groupby(rows, key=lambda row: row.env_steps):
+            self._run.log({_WANDB_STEPS: env_steps, **{_tag_of(row): row.value for row in group}})
+
+    def close(self) -> None:
+        """Finish the W&B run, which sends what is left."""
+        if self._run is not None:
+            run, self._run = self._run, None
+            run.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import platform
 import re
@@ -18,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from metaroll.data.atomic_files import temporary_path, write_atomic
+from metaroll.data.atomic_files import temporary_path
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
-from metaroll.training.store.yaml_files import read_yaml
+from metaroll.training.store.yaml_files import read_yaml, write_yaml
 
 __all__ = [
     "CONFIG_FILE",
@@ -42,7 +43,6 @@ __all__ = [
     "refuse_existing",
     "refuse_foreign",
     "write_config",
-    "write_yaml",
 ]
 
 CONFIG_FILE = "config.yaml"
@@ -297,7 +297,8 @@ def _runs_in(folder: Path) -> list[Path]:
 # -- configuration -----------------------------------------------------------------------------------------------------
 
 
-def package_versions() -> dict[str, str]:
+@functools.cache
+def package_versions() -> Mapping[str, str]:
     """Versions that a result depends on; packages that are not installed are left out."""
     from metaroll import __version__
 
@@ -311,36 +312,9 @@ def package_versions() -> dict[str, str]:
 def write_config(folder: Path, config: Mapping[str, Any], name: str = CONFIG_FILE) -> None:
     """Write ``config.yaml`` (or a file of another name) into ``folder`` (made if needed), with format and versions."""
     sections = {key: value for key, value in config.items() if key not in ("metaroll_run", "versions")}
-    document = {"metaroll_run": CONFIG_FORMAT, **sections, "versions": package_versions()}
+    document = {"metaroll_run": CONFIG_FORMAT, **sections, "versions": dict(package_versions())}
     folder.mkdir(parents=True, exist_ok=True)
     write_yaml(folder / name, document, _HEADER)
-
-
-def write_yaml(path: Path, document: Mapping[str, Any], header: str = "") -> None:
-    """Write plain data as YAML, in one piece."""
-    import yaml
-
-    text = yaml.dump(_plain(document), Dumper=_dumper(), sort_keys=False, allow_unicode=True)
-    write_atomic(path, (header + text).encode())
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
-
-
-def _dumper() -> type:
-    """Writes lists in one line each and everything else in lines of its own."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        pass
-
-    Dumper.add_representer(list, lambda dumper, row: dumper.represent_sequence("tag:yaml.org,2002:seq", row, True))
-    return Dumper
 
 
 def read_config(folder: Path, name: str = CONFIG_FILE) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from metaroll.errors import RunExistsError, SnapshotError
 from metaroll.training.store.files import to_plain, write_atomic
 from metaroll.training.store.loggers import MetricLogger
 from metaroll.training.store.metrics_log import FILE_NAME, MetricsLog
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, RunLock, write_yaml
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, TASK_SPLIT_FILE, RunLock
 from metaroll.training.store.snapshots import Snapshot, Snapshotter, snapshots_of
+from metaroll.training.store.yaml_files import write_yaml
 
 __all__ = ["RunStore", "check_metrics"]
 
@@ -68,7 +69,8 @@ class RunStore:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        self._write_config(config)
+        if config is not None and not (self.run_dir / CONFIG_FILE).exists():
+            write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
     def go_on_from(self, snapshot: Snapshot, from_dir: Path, exist_ok: bool, config: Mapping[str, Any] | None) -> bool:
         """Bring the folder to where ``snapshot`` was written; whether it is another folder than ``from_dir``."""
@@ -96,11 +98,6 @@ class RunStore:
         if self.snapshotter is None:
             return None
         return self.snapshotter.save(iteration, trees, {**manifest, "metrics_offset": offset})
-
-    def _write_config(self, config: Mapping[str, Any] | None) -> None:
-        if config is None or self.run_dir is None or (self.run_dir / CONFIG_FILE).exists():
-            return
-        write_yaml(self.run_dir / CONFIG_FILE, to_plain(config))
 
 
 def check_metrics(run_dir: Path, snapshot: Snapshot) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import os
-import platform
 import re
 import shutil
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -20,7 +16,7 @@ from metaroll.checks import check_whole
 from metaroll.errors import SnapshotError
 from metaroll.training.store.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
-from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE
+from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
 
 __all__ = [
     "BUFFERS",
@@ -94,33 +90,7 @@ class Snapshot:
     @property
     def buffers(self) -> Any:
         """The replay buffers; ``None`` where they were not kept."""
-        return self.tree(BUFFERS) if self._has_buffers else None
-
-    @property
-    def _has_buffers(self) -> bool:
-        # The JSON goes first when buffers are removed, so a lone arrays file is a removal that was interrupted.
-        return bool(self.manifest["buffers"]) and (self.path / f"{BUFFERS}.json").is_file()
-
-    def check_buffers(self) -> None:
-        """Error if half of the buffers is gone from the newest snapshot (an older one may be losing them just now)."""
-        path = self.path / f"{BUFFERS}.json"
-        if self.manifest["buffers"] and not path.is_file() and (self.path / f"{BUFFERS}.safetensors").exists():
-            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} is missing; {self.hint}")
-
-    def check_files(self) -> None:
-        """Error unless all files are there with the right size, the small ones intact (``tree`` checks the rest)."""
-        files = {**self.manifest["files"], **(self.manifest["buffers"] if self._has_buffers else {})}
-        for name, expected in files.items():
-            path = self.path / name
-            if not path.is_file():
-                problem = "is missing"
-            elif path.stat().st_size != expected["size"]:
-                problem = f"has {path.stat().st_size} bytes instead of {expected['size']}"
-            elif path.suffix == ".json" and checksum(path) != expected:
-                problem = "is damaged (its checksum differs from the manifest's)"
-            else:
-                continue
-            raise SnapshotError(f"snapshot {self.iteration} cannot be used: {path} {problem}; {self.hint}")
+        return self.tree(BUFFERS) if _has_buffers(self.path, self.manifest) else None
 
 
 def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapshot:
@@ -134,28 +104,19 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
     if not found:
         raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
     chosen = _choose(found, iteration, run_dir)
-    older = [i for i in found if i < chosen]
-    newer = [i for i in found if i > chosen]
+    older, newer = [i for i in found if i < chosen], [i for i in found if i > chosen]
+    hint = "there is no other snapshot: restore it from a copy, or train anew with --out"
     if older or newer:
-        other = older[-1] if older else newer[0]
-        which = f"an older one: from_epoch={other}" if older else f"another one: from_epoch={other}"
+        which, other = ("an older", older[-1]) if older else ("another", newer[0])
         known = ", ".join(map(str, found))
-        hint = f"choose {which} (--from-epoch {other} on the command line; there are: {known})"
-    else:
-        hint = "there is no other snapshot: restore it from a copy, or train anew with --out"
+        hint = f"choose {which} one: from_epoch={other} (--from-epoch {other} on the command line; there are: {known})"
     path = found[chosen]
-    if not (path / _MANIFEST).is_file():
-        raise SnapshotError(f"snapshot {chosen} cannot be used: {path / _MANIFEST} is missing; {hint}")
     try:
-        manifest = read_json(path / _MANIFEST, hint)
+        manifest = _read_manifest(path, chosen)
+        _check_files(path, manifest, is_newest=not newer)
     except SnapshotError as error:
-        raise SnapshotError(f"snapshot {chosen} cannot be used: {error}") from error
-    _check_manifest(manifest, chosen, path, hint)
-    snapshot = Snapshot(chosen, path, manifest, hint)
-    if not newer:
-        snapshot.check_buffers()
-    snapshot.check_files()
-    return snapshot
+        raise SnapshotError(f"snapshot {chosen} cannot be used: {error}; {hint}") from error
+    return Snapshot(chosen, path, manifest, hint)
 
 
 def _why_none(run_dir: Path) -> str:
@@ -188,24 +149,47 @@ def _choose(found: Mapping[int, Path], iteration: int | str, run_dir: str | Path
     return int(iteration)
 
 
-def _check_manifest(manifest: Any, iteration: int, path: Path, hint: str) -> None:
-    version = manifest.get("format") if isinstance(manifest, dict) else None
-    if version != _FORMAT:
-        writer = manifest.get("metaroll", "an unknown version") if isinstance(manifest, dict) else "something else"
+def _read_manifest(folder: Path, iteration: int) -> dict[str, Any]:
+    path = folder / _MANIFEST
+    if not path.is_file():
+        raise SnapshotError(f"{path} is missing")
+    manifest = read_json(path, "it cannot be read")
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        version, writer = None, "something else"
+        if isinstance(manifest, dict):
+            version, writer = manifest.get("format"), f"metaroll {manifest.get('metaroll', 'of an unknown version')}"
         raise SnapshotError(
-            f"{path} has snapshot format {version!r}, this metaroll reads {_FORMAT}: it was written by metaroll "
-            f"{writer}; use that version, or train anew with --out"
+            f"{folder} has snapshot format {version!r}, this metaroll reads {_FORMAT}: it was written by {writer}; "
+            "use that version"
         )
-    problem = ""
     missing = [key for key in ("iteration", "files", "buffers", "metrics_offset") if key not in manifest]
     if missing:
-        problem = f"lacks {', '.join(missing)}"
-    elif _CHECKSUM in manifest and manifest[_CHECKSUM] != _checksum_of(manifest):
-        problem = "is damaged (its checksum differs from the one that was written down)"
-    elif manifest["iteration"] != iteration:
-        problem = f"belongs to snapshot {manifest['iteration']}: its folder was renamed or copied"
-    if problem:
-        raise SnapshotError(f"snapshot {iteration} cannot be used: {path / _MANIFEST} {problem}; {hint}")
+        raise SnapshotError(f"{path} lacks {', '.join(missing)}")
+    if _CHECKSUM in manifest and manifest[_CHECKSUM] != _checksum_of(manifest):
+        raise SnapshotError(f"{path} is damaged (its checksum differs from the one that was written down)")
+    if manifest["iteration"] != iteration:
+        raise SnapshotError(f"{path} belongs to snapshot {manifest['iteration']}: its folder was renamed or copied")
+    return manifest
+
+
+def _has_buffers(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    # The JSON goes first when buffers are removed, so a lone arrays file is a removal that was interrupted.
+    return bool(manifest["buffers"]) and (folder / f"{BUFFERS}.json").is_file()
+
+
+def _check_files(folder: Path, manifest: Mapping[str, Any], is_newest: bool) -> None:
+    """Error unless all files are there with the right size, the small ones intact (``load_tree`` checks the rest)."""
+    # An older snapshot may be losing its buffers just now; half of them is damage in the newest.
+    half_gone = is_newest and bool(manifest["buffers"]) and (folder / f"{BUFFERS}.safetensors").exists()
+    kept = manifest["buffers"] if half_gone or _has_buffers(folder, manifest) else {}
+    for name, expected in {**manifest["files"], **kept}.items():
+        path = folder / name
+        if not path.is_file():
+            raise SnapshotError(f"{path} is missing")
+        if path.stat().st_size != expected["size"]:
+            raise SnapshotError(f"{path} has {path.stat().st_size} bytes instead of {expected['size']}")
+        if path.suffix == ".json" and checksum(path) != expected:
+            raise SnapshotError(f"{path} is damaged (its checksum differs from the manifest's)")
 
 
 def _checksum_of(manifest: Mapping[str, Any]) -> int:
@@ -283,41 +267,36 @@ class Snapshotter:
         for name, tree in trees.items():
             if tree is not None:
                 (buffers if name == BUFFERS else files).update(save_tree(folder, name, tree))
+        versions = dict(package_versions())
         document = {
             "format": _FORMAT,
-            "metaroll": _version("metaroll"),
-            "packages": {"python": platform.python_version(), **{p: _version(p) for p in _PACKAGES}},
+            "metaroll": versions.pop("metaroll"),
+            "packages": versions,
             "iteration": iteration,
             **manifest,
             "files": files,
             "buffers": buffers,
         }
         document = to_plain(document)
-        write_json(
-            folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)}
-        )  # last: a folder with a manifest is complete
+        # Last: a folder with a manifest is complete.
+        write_json(folder / _MANIFEST, {**document, _CHECKSUM: _checksum_of(document)})
         flush_folder(folder)
 
     def _tidy(self, newest: int) -> None:
         for iteration, path in snapshots_of(self.snapshot_dir).items():
             if iteration >= newest:
                 continue
-            if self.snapshot_mode in ("last", "gap_overwrite") or not self._kept(iteration):
-                self._remove(path, iteration)
+            is_kept = self.snapshot_mode == "all" or iteration % self.snapshot_gap == 0
+            if self.snapshot_mode in ("last", "gap_overwrite") or not is_kept:
+                # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
+                doomed = path.with_name(f".tmp-{iteration:06d}")
+                shutil.rmtree(doomed, ignore_errors=True)
+                os.replace(path, doomed)
+                shutil.rmtree(doomed, ignore_errors=True)
             else:
                 (path / f"{BUFFERS}.json").unlink(missing_ok=True)
                 (path / f"{BUFFERS}.safetensors").unlink(missing_ok=True)
         self._remove_replaced()
-
-    def _kept(self, iteration: int) -> bool:
-        return self.snapshot_mode == "all" or iteration % self.snapshot_gap == 0
-
-    def _remove(self, path: Path, iteration: int) -> None:
-        # Renamed first: a removal that is interrupted leaves no folder that looks like a snapshot.
-        doomed = path.with_name(f".tmp-{iteration:06d}")
-        shutil.rmtree(doomed, ignore_errors=True)
-        os.replace(path, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
 
     def _remove_replaced(self) -> None:
         valid = set(snapshots_of(self.snapshot_dir).values())
@@ -348,13 +327,3 @@ class Snapshotter:
     def load(self, iteration: int | str = "last") -> Snapshot:
         """``load_snapshot`` of this run."""
         return load_snapshot(self.snapshot_dir, iteration)
-
-
-_PACKAGES = ("numpy", "torch", "gymnasium")
-
-
-@functools.cache
-def _version(package: str) -> str:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(package)
-    return "not installed"

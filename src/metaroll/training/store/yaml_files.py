@@ -1,13 +1,19 @@
-"""YAML files of names and values, read with limits: nobody needs a deep or a huge one, and aliases can make one."""
+"""YAML files of names and values, written in one piece.
+
+They are read with limits: nobody needs a deep or a huge one, and aliases can make one.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import yaml
 
-__all__ = ["read_yaml"]
+from metaroll.data.atomic_files import write_atomic
+
+__all__ = ["read_yaml", "write_yaml"]
 
 _MOST_BYTES = 2**18
 _MOST_ENTRIES = 10_000
@@ -27,7 +33,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if size > _MOST_BYTES:
         raise ValueError(f"{path} must have at most {_MOST_BYTES} bytes to be a configuration, got {size}")
     try:
-        document = _document(path.read_text(encoding="utf-8"))
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # a SafeLoader
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
@@ -39,61 +45,56 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return document
 
 
-def _document(text: str) -> Any:
-    _check_depth(text)
-    loader = yaml.SafeLoader(text)
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _count(node, {}, set())
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
+def write_yaml(path: Path, document: Mapping[str, Any], header: str = "") -> None:
+    """Write plain data as YAML, in one piece."""
+    text = yaml.dump(dict(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    write_atomic(path, (header + text).encode())
 
 
-def _check_depth(text: str) -> None:
-    """The parser that gives events needs no stack; what makes a tree of them does."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > _MOST_DEPTH:
-            line = event.start_mark.line + 1
+@final
+class _Dumper(yaml.SafeDumper):
+    """Writes lists and tuples in one line each and everything else in lines of its own, without aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
+        return super().represent_sequence(tag, sequence, True)
+
+
+@final
+class _Loader(yaml.SafeLoader):
+    """Composes no more, and nothing deeper, than a configuration needs, and no name twice."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = self._entries = 0
+        self._sizes: dict[int, int] = {}
+        """Entries of each node with all that its aliases stand for, each as often as it is used, by its id."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event, before = self.peek_event(), self._entries
+        line = event.start_mark.line + 1
+        if self._depth > _MOST_DEPTH:
             raise ValueError(f"line {line} is nested deeper than {_MOST_DEPTH} levels")
-
-
-def _count(node: yaml.Node, counted: dict[int, int], around: set[int]) -> int:
-    """Entries of ``node`` with all that its aliases stand for, each as often as it is used.
-
-    Args:
-        node: Part of the document.
-        counted: Entries of the parts that were counted before.
-        around: The parts that ``node`` lies in.
-    """
-    key, line = id(node), node.start_mark.line + 1
-    if key in around:
-        raise ValueError(f"line {line} contains itself: an alias (*name) must stand for something before it")
-    if key in counted:
-        return counted[key]
-    if isinstance(node, yaml.MappingNode):
-        _check_names(node)
-        parts = [part for pair in node.value for part in pair]
-    else:
-        parts = node.value if isinstance(node, yaml.SequenceNode) else []
-    total = 1
-    for part in parts:
-        total += _count(part, counted, around | {key})
-        if total > _MOST_ENTRIES:
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent) and id(node) not in self._sizes:
+            raise ValueError(f"line {line} contains itself: an alias (*name) must stand for something before it")
+        self._entries += self._sizes[id(node)] if isinstance(event, yaml.AliasEvent) else 1
+        self._sizes[id(node)] = self._entries - before
+        if self._entries > _MOST_ENTRIES:
             raise ValueError(f"line {line} has more than {_MOST_ENTRIES} entries, with what its aliases stand for")
-    counted[key] = total
-    return total
+        return node
 
-
-def _check_names(node: yaml.MappingNode) -> None:
-    names: set[tuple[str, str]] = set()
-    for name, _ in node.value:
-        if not isinstance(name, yaml.ScalarNode):
-            continue
-        if (name.tag, name.value) in names:
-            raise ValueError(f"line {name.start_mark.line + 1} gives {name.value!r} a second time: keep one of them")
-        names.add((name.tag, name.value))
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        names: set[tuple[str, str]] = set()
+        for name, _ in node.value:
+            if isinstance(name, yaml.ScalarNode):
+                if (name.tag, name.value) in names:
+                    line = name.start_mark.line + 1
+                    raise ValueError(f"line {line} gives {name.value!r} a second time: keep one of them")
+                names.add((name.tag, name.value))
+        return node

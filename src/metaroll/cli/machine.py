@@ -1,9 +1,13 @@
-"""What a driver could crash or hang: each runs in a process of its own, with a time limit."""
+"""What this machine has and can do: processors and memory, GPUs and pictures; all within the limits of containers.
+
+What a driver could crash or hang is tried in a process of its own, with a time limit.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -11,18 +15,22 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from metaroll.diagnostics.report import one_line
 
 __all__ = [
     "BACKENDS",
     "MUJOCO_ENV",
     "MUJOCO_GL",
+    "Memory",
     "Probe",
-    "main",
-    "one_line",
+    "Processors",
+    "memory",
     "picture_problem",
     "probe_backend",
+    "processors",
     "without_screen",
 ]
 
@@ -36,9 +44,109 @@ BACKENDS = {"egl": "libegl1", "osmesa": "libosmesa6"}
 """What MuJoCo can draw with where there is no screen (OSMesa without a GPU, too) -> package of Debian that has it."""
 
 _GRACE_S = 2.0
+_ROOT = Path("/")
+# The first version of cgroups writes a number near 2^63 where there is no limit.
+_NO_LIMIT = 2**60
 
 
-class Probe:
+# ------------------------------------------------------------------------------------------------ processors and memory
+class Processors(NamedTuple):
+    """``allowed`` processors of the machine's ``installed`` ones; ``quota`` is how many may be busy on average."""
+
+    installed: int
+    allowed: int
+    quota: float | None
+
+    @property
+    def usable(self) -> int:
+        """How many threads can be busy at once, at least one."""
+        return self.allowed if self.quota is None else max(1, min(self.allowed, math.floor(self.quota)))
+
+
+class Memory(NamedTuple):
+    """Bytes that this process could use at most, and those of them that are free now."""
+
+    total: int
+    available: int
+
+
+def processors(root: Path = _ROOT) -> Processors:
+    """Processors of this process. ``root`` is where ``proc`` and ``sys`` lie."""
+    installed = os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux
+    allowed = installed if affinity is None else len(affinity(0))
+    return Processors(installed, allowed, min(_quotas(root), default=None))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    for folder in _cgroups(root, ""):
+        quota, _, period = _text(folder / "cpu.max").partition(" ")
+        if quota.isdecimal() and period.isdecimal():
+            yield int(quota) / int(period)
+    for folder in _cgroups(root, "cpu"):
+        quota, period = _text(folder / "cpu.cfs_quota_us"), _text(folder / "cpu.cfs_period_us")
+        if quota.isdecimal() and period.isdecimal():
+            yield int(quota) / int(period)
+
+
+def memory(root: Path = _ROOT) -> Memory:
+    """Memory of this process. ``root`` is where ``proc`` and ``sys`` lie."""
+    entries = _numbers(root / "proc" / "meminfo")
+    if "MemTotal" in entries:
+        total = entries["MemTotal"] * 1024
+        available = entries.get("MemAvailable", entries["MemTotal"]) * 1024
+    else:  # not Linux
+        total = available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for limit, free in _memory_limits(root):
+        total, available = min(total, limit), min(available, free)
+    return Memory(total, available)
+
+
+def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit, and what is left of it; pages of files that the kernel would give back count as free."""
+    names = {
+        "": ("memory.max", "memory.current", "inactive_file"),
+        "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    }
+    for controller, (limit_file, usage_file, reclaimable) in names.items():
+        for folder in _cgroups(root, controller):
+            limit, usage = _text(folder / limit_file), _text(folder / usage_file)
+            if limit.isdecimal() and int(limit) < _NO_LIMIT:
+                used = int(usage) - _numbers(folder / "memory.stat").get(reclaimable, 0) if usage.isdecimal() else 0
+                yield int(limit), max(0, int(limit) - used)
+
+
+def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+    """Folders of the cgroup of this process and of those around it; ``""`` means the unified hierarchy."""
+    for line in _text(root / "proc" / "self" / "cgroup").splitlines():
+        _, _, rest = line.partition(":")
+        names, _, path = rest.partition(":")
+        if controller in names.split(","):
+            mounted = root / "sys" / "fs" / "cgroup"
+            base = mounted / names if controller else mounted
+            base = base if base.is_dir() else mounted / controller
+            inner = base / path.lstrip("/")
+            yield from [folder for folder in (inner, *inner.parents) if folder == base or base in folder.parents]
+
+
+def _text(path: Path) -> str:
+    """Content of a small file; empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """``name: number`` or ``name number`` per line."""
+    rows = [line.replace(":", " ").split() for line in _text(path).splitlines()]
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdecimal()}
+
+
+# ---------------------------------------------------------------------------------------------------- GPUs and pictures
+
+
+class Probe(contextlib.AbstractContextManager["Probe"]):
     """A process that runs one function of this module and answers with a dictionary; a context manager.
 
     Args:
@@ -61,7 +169,7 @@ class Probe:
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "metaroll.cli.probes", name, str(seconds), *arguments],
+            [sys.executable, "-P", "-m", "metaroll.cli.machine", name, str(seconds), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -88,7 +196,7 @@ class Probe:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return {"error": f"its process ended with {code}{': ' + last if last else ''}"}
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the process, and what it has started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -98,17 +206,9 @@ class Probe:
         with contextlib.suppress(subprocess.TimeoutExpired):  # stuck in a driver: nothing can end it
             self._process.wait(_GRACE_S)
 
-    def __enter__(self) -> Probe:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-def probe_backend(backend: str, seconds: float) -> Probe:
-    """Draws a picture by MuJoCo with one of ``BACKENDS``."""
+def probe_backend(backend: str | None, seconds: float) -> Probe:
+    """Draws a picture by MuJoCo with one of ``BACKENDS``, or with what it chooses itself."""
     return Probe("picture", MUJOCO_ENV, seconds=seconds, environment={MUJOCO_GL: backend})
 
 
@@ -140,16 +240,6 @@ def without_screen(seconds: float = 20.0) -> Iterator[str | None]:
         yield backend
     finally:
         del os.environ[MUJOCO_GL]
-
-
-def one_line(error: BaseException) -> str:
-    """Kind and message of an error, shortened to a line."""
-    try:
-        message = " ".join(str(error).split())
-    except Exception:  # errors of OpenGL cannot always say what they are
-        message = ""
-    text = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."
 
 
 def _probe_gpu() -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metaroll.cli.resources import Processors, memory, processors
+from metaroll.cli.machine import Processors, memory, processors
 
 GIB = 2**30
 

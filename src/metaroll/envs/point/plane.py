@@ -1,18 +1,19 @@
-"""What environments of a point in the plane share."""
+"""What environments of a point in the plane share: rows of points, their tasks, and how they are drawn."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Box
 
 from metaroll.envs.base.simulator import Columns
+from metaroll.envs.point.plane_drawing import Wall, draw_plane
 from metaroll.errors import ShapeError
 from metaroll.types import EnvSpec
 
-__all__ = ["PointRows", "checked_point", "clipped", "goal_of", "norm_of", "plane_spec", "square_start"]
+__all__ = ["DrawnPlane", "PointRows", "checked_point", "clipped", "goal_of", "norm_of", "plane_spec", "square_start"]
 
 
 def plane_spec(horizon: int, labels: tuple[str, ...] = ("x", "y")) -> EnvSpec:
@@ -78,3 +79,36 @@ class PointRows:
 def square_start(uniforms: Columns, reach: float, xp: Any) -> Any:
     """Places uniform in [-reach, reach]^2, ``(N, 2)``, from two columns of numbers."""
     return (2.0 * xp.stack(uniforms, axis=1) - 1.0) * reach
+
+
+class DrawnPlane:
+    """Mixin of ``BatchedEnv`` whose state begins with a place in the plane, and whose task holds a ``goal``.
+
+    With ``render_mode="rgb_array"`` it is drawn from above, with the way that the point has come in this episode.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (Gymnasium's own)
+    drawn_reach: ClassVar[float]
+    """The square [-drawn_reach, drawn_reach]^2 is drawn."""
+    goal_radius: ClassVar[float] = 0.0
+    """Where the goal counts as reached; 0 draws no such area."""
+    simulator: Any
+    render_mode: str | None
+    _rows: Any
+    _trail: list[np.ndarray]
+
+    def walls(self) -> list[Wall]:
+        """Walls that are in force, to be drawn."""
+        return []
+
+    def on_step(self, begins: bool = False) -> None:
+        """Remember where the point is, if it is drawn."""
+        if begins:
+            self._trail = []
+        if begins or self.render_mode is not None:
+            self._trail.append(self._rows.state[0][0, :2].copy())
+
+    def picture(self) -> np.ndarray:
+        """The plane from above, uint8 ``(360, 360, 3)``."""
+        goal = self.simulator.task["goal"]
+        return draw_plane(self._trail, goal, self.drawn_reach, self.goal_radius, self.walls())
