@@ -4,6 +4,7 @@ python benchmarks/short_episodes.py             measures, and appends to results
 python benchmarks/short_episodes.py --quick     the same with fewer repetitions, appending nothing
 python benchmarks/short_episodes.py --check     --quick, and status 1 where a bar is missed
 python benchmarks/short_episodes.py --memory    only the peak memory of 100,000 rollouts
+python benchmarks/short_episodes.py --device cuda  only the engine on a device, beside that in NumPy, by the clock
 
 Ours are whole calls of ``RolloutEngine.run`` with prepared plans, until the columns are there; the floor is
 ``Slots.step`` and ``Policy.act`` on 1,024 rows with noise from one NumPy generator, without resets, records or checks,
@@ -129,13 +130,13 @@ class Ours:
         from metaroll.rollouts.engine.engine import RolloutEngine
 
         self.engine = RolloutEngine(env, policy_for(env), pool=pool, **options)
-        self._plans = plans
+        self.plans = plans
         self.steps = int(self.engine.run(plans).lengths.sum())
 
     def seconds(self, touch: bool = False) -> float:
         """CPU time of a call in this process; ``touch`` looks at every rollout, too."""
         start = time.process_time()
-        rollouts = self.engine.run(self._plans)
+        rollouts = self.engine.run(self.plans)
         if touch:
             for _ in rollouts:
                 pass
@@ -215,6 +216,33 @@ def told(
     if bar is None:
         return True
     return value <= bar if middle is None else middle >= bar
+
+
+def measure_device(case: Case, args: argparse.Namespace) -> Iterator[bool]:
+    """The same plans on a device, beside NumPy, by the clock; no bar."""
+
+    def seconds(ours: Ours) -> float:
+        begin = time.perf_counter()
+        _ = ours.engine.run(ours.plans).lengths
+        return time.perf_counter() - begin
+
+    plans = plans_of(case.plans, case.max_steps)
+    with (
+        contextlib.closing(Ours(case.env, plans, device=args.device)) as ours,
+        contextlib.closing(Ours(case.env, plans)) as numpys,
+    ):
+        found = [(seconds(numpys), seconds(ours)) for _ in range(args.repetitions)]
+    theirs, engines = np.array(found).T
+    yield told(
+        args,
+        f"{case.name} (device)",
+        1e6 * float(np.median(engines)) / case.plans,
+        "microseconds per rollout",
+        peer="numpy",
+        ratio=(theirs / engines, None),
+        config={"env": case.env, "max_steps": case.max_steps, "plans": case.plans, "device": args.device},
+        peer_value=round(1e6 * float(np.median(theirs)) / case.plans, 3),
+    )
 
 
 # -- loops of others ---------------------------------------------------------------------------------------------------
@@ -344,6 +372,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
     parser.add_argument("--memory", action="store_true", help="only the peak memory of 100,000 rollouts")
+    parser.add_argument("--device", help="only the engine on this device of torch ('cuda', 'cpu'), beside NumPy")
     parser.add_argument("--many", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.repetitions = min(args.repetitions, 5) if unsaved(args) else args.repetitions
@@ -355,6 +384,10 @@ def main() -> int:
         return 0
     if args.memory:
         measure_memory(args)
+        return 0
+    if args.device is not None:
+        for case in CASES[:3]:
+            list(measure_device(case, args))
         return 0
     measures: list[Callable[[], Iterator[bool]]] = [lambda case=case: measure_case(case, args) for case in CASES]
     measures += [lambda: measure_list(args), lambda: measure_processes(args), lambda: measure_peers(args)]

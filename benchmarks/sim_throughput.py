@@ -2,11 +2,14 @@
 
     OMP_NUM_THREADS=1 python benchmarks/sim_throughput.py
     OMP_NUM_THREADS=1 python benchmarks/sim_throughput.py --envs metaroll/Pendulum-v0 --repeats 7
+    OMP_NUM_THREADS=1 python benchmarks/sim_throughput.py --device cuda
 
 All in float32 with domain parameters of their own in every slot. ``peer=loop`` steps the same formulas one simulation
 at a time with plain Python floats; ``peer=gymnasium`` is Pendulum-v1 in a SyncVectorEnv; both and ours start anew what
 has ended. ``peer=policy`` is the forward pass of a 64x64 policy alone, ours the whole rollout engine with that policy,
 recording included: in the middle of episodes, and over whole episodes from plans to ``StepSequence`` objects.
+``--device`` measures torch alone: the batch, and (``peer=numpy``) whole episodes of ``RolloutEngine(device=)`` until
+their columns are there, beside the same engine in NumPy with the same policy, both per second of the clock.
 Everything is warmed up first; windows of ours and the peer alternate, a ratio is that of two neighboring windows, and
 reported is the median over the repetitions with its range. Rates are per CPU second of this process, so run it with
 ``OMP_NUM_THREADS=1``; that of CUDA is per second of the clock.
@@ -33,7 +36,8 @@ ENVS = ("metaroll/Pendulum-v0", "metaroll/QQubeSwingUp-v0", "metaroll/QCartPoleS
 PACKAGES = ("metaroll", "numpy", "torch", "gymnasium")
 SPREAD = 0.1  # halfspan of the uniform distribution of every domain parameter, as a share of its nominal value
 GYMNASIUM_ENVS = 64
-CUDA_ENVS = 1 << 20
+DEVICE_ENVS = {"cuda": 1 << 20, "cpu": 1 << 12}
+DEVICE_ROLLOUTS = {"cuda": 1 << 14, "cpu": 1 << 10}
 EPISODE = 400  # steps of the whole episodes
 MIDDLE = 1 << 20  # horizon where windows lie in the middle of episodes
 MIDDLE_STEPS = 256
@@ -234,25 +238,66 @@ def measure(env_id: str, args: argparse.Namespace) -> None:
     compare(args, env_id, "policy", whole, forward, peer_is=peer_is, ours_is=f"whole episodes of {EPISODE} steps")
 
 
-def measure_cuda(env_id: str, args: argparse.Namespace) -> None:
+def clock_rate(go: Contestant, seconds: float) -> float:
+    """Steps per second of the clock."""
+    begin, steps = time.perf_counter(), 0
+    while not steps or time.perf_counter() - begin < seconds:
+        steps += go()
+    return steps / (time.perf_counter() - begin)
+
+
+def measure_device(env_id: str, device: str, args: argparse.Namespace) -> None:
+    """Torch on a device: the batch alone."""
     from metaroll.envs.lookup.source import make_env
 
-    known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": CUDA_ENVS, "versions": versions(*PACKAGES)}
-    config = {"env": env_id, "dtype": "float32", "backend": "torch, eager", "device": "cuda"}
+    num_envs = DEVICE_ENVS[device]
+    known = {"metric": "env_steps_per_second", "unit": UNIT, "slots": num_envs, "versions": versions(*PACKAGES)}
+    config = {"env": env_id, "dtype": "float32", "backend": "torch, eager", "device": device}
     quiet = args.quick or args.no_save
-    if not torch.cuda.is_available():
+    if device == "cuda" and not torch.cuda.is_available():
         report_missing(NAME, quiet, peer="none", reason="no CUDA device", config=config, **known)
         return
-    go = batched(make_env(env_id), CUDA_ENVS, "cuda")
+    go = batched(make_env(env_id), num_envs, device)
     go()
-    rates = []
-    for _ in range(args.repeats):
-        begin, steps = time.perf_counter(), 0
-        while not steps or time.perf_counter() - begin < args.seconds:
-            steps += go()
-        rates.append(steps / (time.perf_counter() - begin))
-    config["device"] = torch.cuda.get_device_name()
+    rates = [clock_rate(go, args.seconds) for _ in range(args.repeats)]
+    config["device"] = torch.cuda.get_device_name() if device == "cuda" else device
     report(NAME, quiet, peer="none", value=round(statistics.median(rates), 1), config=config, **known)
+
+
+def measure_device_engine(env_id: str, device: str, args: argparse.Namespace) -> None:
+    """Torch on a device: whole episodes with a policy, beside the same in NumPy."""
+    from metaroll.envs.lookup.source import make_env
+    from metaroll.policies.gaussian import GaussianMLPPolicy
+    from metaroll.rollouts.engine.engine import RolloutEngine
+
+    num = 64 if args.quick else DEVICE_ROLLOUTS[device]
+    known = {"metric": "engine_steps_per_second", "unit": UNIT, "slots": num, "versions": versions(*PACKAGES)}
+    config = {"env": env_id, "policy": "64x64", "episode": EPISODE, "device": device}
+    quiet = args.quick or args.no_save
+    if device == "cuda" and not torch.cuda.is_available():
+        report_missing(NAME, quiet, peer="numpy", reason="no CUDA device", config=config, **known)
+        return
+    env = make_env(env_id)
+    policy = GaussianMLPPolicy(env.env_spec, hidden_sizes=(64, 64), generator=torch.Generator().manual_seed(0))
+    plans = [plan.with_(max_steps=EPISODE) for plan in plans_of(env, num, 0)]
+    with RolloutEngine(env_id, policy, device=device) as ours, RolloutEngine(env_id, policy) as theirs:
+        goes = [lambda engine=engine: int(engine.run(plans).lengths.sum()) for engine in (ours, theirs)]
+        for go in goes:
+            go()
+        pairs = [tuple(clock_rate(go, args.seconds) for go in goes) for _ in range(args.repeats)]
+    ratios = [a / b for a, b in pairs]
+    config["device"] = torch.cuda.get_device_name() if device == "cuda" else device
+    report(
+        NAME,
+        quiet,
+        peer="numpy",
+        value=round(statistics.median(a for a, _ in pairs), 1),
+        ratio=round(statistics.median(ratios), 4),
+        ratio_range=[round(min(ratios), 4), round(max(ratios), 4)],
+        peer_value=round(statistics.median(b for _, b in pairs), 1),
+        config=config,
+        **known,
+    )
 
 
 def main() -> None:
@@ -261,6 +306,7 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=4096)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0, help="of a window")
+    parser.add_argument("--device", choices=sorted(DEVICE_ENVS), help="measure torch on this device, and nothing else")
     parser.add_argument("--no-save", action="store_true", help="append nothing to the results")
     parser.add_argument("--quick", action="store_true", help="one environment, short windows, nothing appended")
     args = parser.parse_args()
@@ -268,8 +314,11 @@ def main() -> None:
         args.envs, args.slots, args.repeats, args.seconds = args.envs[:1], 256, 1, 0.05
     torch.set_num_threads(1)
     for env_id in args.envs:
-        measure(env_id, args)
-        measure_cuda(env_id, args)
+        if args.device is None:
+            measure(env_id, args)
+        measure_device(env_id, args.device or "cuda", args)
+        if args.device is not None:
+            measure_device_engine(env_id, args.device, args)
 
 
 if __name__ == "__main__":

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["check_fraction", "check_number", "check_unit_interval", "check_whole", "plain_number", "takes_arguments"]
+from metaroll.errors import DataError
+
+__all__ = [
+    "check_fraction",
+    "check_number",
+    "check_unit_interval",
+    "check_whole",
+    "domain_row",
+    "plain_number",
+    "takes_arguments",
+]
 
 
 def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) -> int:
@@ -114,3 +124,24 @@ def takes_arguments(func: Callable[..., Any], *args: Any, **kwargs: Any) -> bool
     except TypeError:
         return False
     return True
+
+
+def domain_row(names: Sequence[str], told: Mapping[str, Any] | None, who: str) -> list[float]:
+    """The domain parameters ``names`` as ``who`` tells them, ``(D,)``.
+
+    Raises:
+        DataError: One is not told, or no finite number.
+    """
+    row = []
+    for name in names:
+        if name not in (told or {}):
+            known = ", ".join(sorted(told or {})) or "none"
+            raise DataError(
+                f"domain parameter {name!r} is not told by {who} (it tells: {known}); take an environment with "
+                "domain_param, or variations that set it (DomainParamUpdate, a domain randomizer)"
+            )
+        try:
+            row.append(plain_number(f"domain parameter {name!r} of {who}", (told or {})[name]))
+        except (TypeError, ValueError) as error:
+            raise DataError(str(error)) from error
+    return row

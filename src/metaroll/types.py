@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -330,6 +330,12 @@ class Slots(ABC):
         """Domain parameters of the rollout in a slot, where its environment tells them."""
         return None
 
+    def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
+        """An entry for each of ``slots (k,)``, equal where name, seconds per step, domain parameters and ``provenance``
+        of two slots are; ``None`` where nobody knows but each slot itself.
+        """
+        return None
+
     def name_of(self, slot: int) -> str:
         """What the environment in a slot is called."""
         return self.info.name
@@ -372,6 +378,7 @@ class PolicyInfo:
         slow: The policy runs row by row in Python.
         takes_domain_params: ``initial_state`` is given the domain parameters of each rollout's environment.
         draws: ``initial_state`` may draw from its generators; if not, none need to be made.
+        runs_on_torch: It is a torch module with ``act_on_torch``, which does what ``act`` does, on any device.
     """
 
     noise_dim: int = 0
@@ -384,6 +391,7 @@ class PolicyInfo:
     slow: bool = False
     takes_domain_params: bool = False
     draws: bool = True
+    runs_on_torch: bool = False
 
 
 class Policy(ABC):
@@ -439,6 +447,24 @@ class Policy(ABC):
                 policies with ``info.takes_domain_params``.
         """
         return {}
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """``act`` on tensors, with the parameters of the module, where it is (see ``PolicyInfo.runs_on_torch``).
+
+        It does not wait for the device. The numbers are those of ``act`` but for the last bits.
+
+        Args:
+            obs: Flat observations, a tensor ``(N, obs_dim)``.
+            state: Tensors ``(N, ...)``.
+            noise: Random numbers ``(N, noise_dim)``, float32.
+            deterministic: One flag, or one per row, bool ``(N,)``.
+
+        Raises:
+            TypeError: The policy acts in NumPy only.
+        """
+        raise TypeError(f"{type(self).__name__} acts in NumPy only: it has no act_on_torch")
 
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
         """The state rows after ``act``, had ``actions`` been taken in place of those that it chose.
@@ -503,12 +529,12 @@ class Runner(Protocol):
         num_rollouts: int | None = None,
         deterministic: bool = False,
         parameters: np.ndarray | None = None,
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``).
 
-        With one ``env_update`` (or none) the result is a list of StepSequences. With a sequence of M updates (and M
-        ``contexts``) it is a list of M such lists, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters``
-        ``(M, P)`` are those of the policy in each variation, ``(P,)`` those in all of them.
+        With one ``env_update`` (or none) the result is a sequence of StepSequences. With a sequence of M updates (and M
+        ``contexts``) it is M such sequences, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters (M, P)``
+        are those of the policy in each variation, ``(P,)`` those in all of them.
         """
         ...
 
@@ -548,8 +574,8 @@ class Runner(Protocol):
         num_domains: int = 1,
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
-    ) -> list[list[Any]]:
-        """Whole rollouts of the policy with each set of flat parameters ``(n, P)``: n lists of StepSequences.
+    ) -> list[Sequence[Any]]:
+        """Whole rollouts of the policy with each set of flat parameters ``(n, P)``: n sequences of StepSequences.
 
         All sets act in the same ``num_domains * num_init_states_per_domain`` pairs of a domain and an initial state.
         """

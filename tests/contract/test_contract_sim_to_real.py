@@ -32,6 +32,7 @@ TOLD = [
     "20 [0.1, 0.2, 0.3]",
     "True",
     "the nearest: {'pole_mass': 0.3}",
+    "300 ['device', 'torch']",
 ]
 
 
@@ -58,7 +59,7 @@ def run(folder: Path, code: str) -> list[str]:
 
 def test_the_blocks_of_python_run_one_after_the_other(tmp_path):
     blocks = python_blocks(PAGE)
-    assert len(blocks) == 8
+    assert len(blocks) == 9
     lines = run(tmp_path, "\n".join(blocks))
     assert [line for line in TOLD if line not in lines] == []
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"map.json", "map.csv", "map.png"}

@@ -78,6 +78,8 @@ STEPPING_ENVS = {
     "envs/base/batched_env.py",
     "envs/sims/simulator.py",
     "envs/sims/sim_env.py",
+    # The loop of a device, which has no slots there: it steps the rows of a simulator, as slots do on the host.
+    "rollouts/engine/device_block.py",
     # Wrappers, which step the one environment, or the Slots, that they wrap.
     "envs/wrappers/base.py",
     # What tries which attributes episodes change, with a copy of its own.
@@ -85,7 +87,7 @@ STEPPING_ENVS = {
     # The conformance kit of Slots.
     "envs/base/checks.py",
 }
-"""All modules of envs/ that may call ``step``: adapters that implement ``Slots``, slots of simulators, wrappers."""
+"""All other modules that may call ``step``: adapters that implement ``Slots``, slots of simulators, wrappers."""
 
 
 def stepping(tree: ast.Module, where: str) -> Iterator[str]:

@@ -62,7 +62,7 @@ def build(bottleneck: bool) -> PEARL:
             truncated=np.zeros(30, dtype=bool),
             continuous=True,
         )
-        algo._buffers.add(task, [rollout], to_context=True)
+        algo._buffers.add([task], [[rollout]], to_context=True)
     return algo
 
 

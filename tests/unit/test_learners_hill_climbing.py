@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 
 from metaroll.cli.main import main
+from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError, ShapeError, SnapshotError
 from metaroll.functional.parameter_noise import adapted_spread, default_population, noisy_sets
 from metaroll.learners.hill_climbing import HillClimbing
@@ -37,7 +37,11 @@ def learner_of(spec: EnvSpec = CART, **options: Any) -> HillClimbing:
 
 def returned(*scores: float) -> list[list[Any]]:
     """One rollout per set that returns its score."""
-    return [[SimpleNamespace(rewards=np.array([score]))] for score in scores]
+    return [[rollout_with(score)] for score in scores]
+
+
+def rollout_with(score: float) -> StepSequence:
+    return StepSequence(rewards=np.array([score]), observations=np.zeros((2, 1)), actions=np.zeros((1, 1)))
 
 
 def test_the_population_grows_with_the_logarithm():
@@ -84,7 +88,7 @@ def test_it_moves_to_the_best_set_only_if_that_beats_the_mean():
 def test_sets_may_be_compared_by_their_worst_rollouts():
     learner = learner_of(pop_size=1, epsilon=0.5)
     sets = learner.ask()
-    rollouts = [[SimpleNamespace(rewards=np.array([r])) for r in each] for each in ((4.0, 4.0), (9.0, 1.0))]
+    rollouts = [[rollout_with(r) for r in each] for each in ((4.0, 4.0), (9.0, 1.0))]
     found = learner.tell(rollouts)
     assert (found["score"], found["improved"]) == (4.0, 0.0)  # 1 is worse than 4, though 5 is more than 4
     assert np.array_equal(learner.policy.acting_parameters(), sets[0])

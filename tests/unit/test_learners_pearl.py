@@ -446,7 +446,7 @@ def test_rows_hold_the_true_final_observation_and_terminations_only():
     algo = make_pearl(use_next_obs_in_context=True)
     for terminated in (False, True):
         rollout = make_rollout([3], terminated=terminated)
-        algo._buffers.add(0, [rollout], to_context=True)
+        algo._buffers.add([0], [[rollout]], to_context=True)
         rows = algo._buffers.state_dict()["transitions"]["0"]
         drawn = algo._buffers.sample_transitions([0], 400, np.random.default_rng(0))[0]
         batch = algo._layout.split(torch.from_numpy(drawn))
@@ -462,7 +462,7 @@ def test_a_time_limit_at_the_terminal_step_keeps_the_termination():
     algo = make_pearl()
     rollout = make_rollout([3], terminated=True)
     rollout.truncated[-1] = True
-    algo._buffers.add(0, [rollout], to_context=True)
+    algo._buffers.add([0], [[rollout]], to_context=True)
     drawn = algo._buffers.sample_transitions([0], 200, np.random.default_rng(0))
     assert drawn[..., -1].max() == 1.0
 
@@ -500,7 +500,7 @@ def test_a_context_reward_that_is_no_number_is_refused():
     rollout = make_rollout([1])
     rollout.env_infos["sparse_reward"][2] = np.nan
     with pytest.raises(DataError, match=r"'sparse_reward' as reward.* NaN or Inf at step 2"):
-        algo._buffers.add(0, [rollout], to_context=True)
+        algo._buffers.add([0], [[rollout]], to_context=True)
     assert algo._buffers.num_transitions(0) == algo._buffers.num_context(0) == 0
     with pytest.raises(DataError, match="exploration_trajectories holds NaN or Inf at step 2"):
         algo.adapt_policy(algo.get_exploration_policy(), rollout)
@@ -514,7 +514,7 @@ def test_nan_in_a_rollout_is_refused_before_it_enters_the_buffer():
     rollout = make_rollout([1])
     rollout.rewards[3] = np.nan
     with pytest.raises(DataError, match="NaN or Inf at step 3"):
-        algo._buffers.add(0, [rollout], to_context=True)
+        algo._buffers.add([0], [[rollout]], to_context=True)
     assert algo._buffers.num_transitions(0) == 0
 
 
@@ -880,7 +880,7 @@ def test_pearl_acts_within_the_bounds_of_the_environment_and_learns_in_its_own_u
     made = rollout(Wide(), algo.get_exploration_policy(), max_steps=200, seed=0)
     assert Wide.action_space.contains(made.actions[0]) and made.actions[:, 1].min() >= 0.0
     assert made.actions[:, 0].max() > 10.0 and made.actions[:, 0].min() < -10.0 and made.actions[:, 1].max() > 7.0
-    algo._buffers.add(0, [made], to_context=True)
+    algo._buffers.add([0], [[made]], to_context=True)
     kept = algo._buffers.sample_transitions([0], 500, np.random.default_rng(0))[0, :, OBS_DIM : OBS_DIM + ACT_DIM]
     assert np.abs(kept).max() <= 1.0 + 1e-6 and kept[:, 1].min() < -0.5
     seen = algo._buffers.sample_context([0], 500, np.random.default_rng(0))[0, :, OBS_DIM : OBS_DIM + ACT_DIM]
@@ -896,3 +896,47 @@ def test_an_inner_policy_that_scales_by_itself_is_refused():
     space = gymnasium.spaces.Box(-1.0, 1.0, (OBS_DIM + LATENT_DIM,))
     with pytest.raises(ValueError, match="augment_env_spec"):
         make_pearl(env_spec=wide, inner_policy=TanhGaussianMLPPolicy(EnvSpec(space, wide.action_space), (8,)))
+
+
+def test_many_tasks_are_adapted_to_with_one_forward_of_the_encoder(monkeypatch):
+    """Contexts of other lengths in each task; beliefs are those of the loop up to rounding."""
+    algo = trained()
+    batches = [[make_rollout([task, k], 2 + task, task) for k in range(1 + task % 3)] for task in range(5)]
+    one_by_one = [algo.adapt_policy(algo.get_exploration_policy(), batch) for batch in batches]
+    calls: list[tuple[int, ...]] = []
+    forward = MLPEncoder.forward
+    monkeypatch.setattr(MLPEncoder, "forward", lambda self, x: (calls.append(tuple(x.shape)), forward(self, x))[1])
+    together = algo.adapt_policies([algo.get_exploration_policy() for _ in batches], batches)
+    assert calls == [(1, sum(len(rollout) for batch in batches for rollout in batch), CONTEXT_DIM)]
+    for one, other in zip(one_by_one, together, strict=True):
+        assert np.array_equal(one.acting_parameters(), other.acting_parameters())
+        for name, value in one.plan_context().items():
+            np.testing.assert_allclose(other.plan_context()[name], value, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(other.z, one.z)
+
+
+def test_tasks_whose_policies_differ_are_adapted_to_one_by_one():
+    algo, other = trained(), trained()
+    batch = [make_rollout([1])]
+    strange = other.get_exploration_policy()
+    with torch.no_grad():
+        for parameter in strange.context_encoder.parameters():
+            parameter.mul_(2.0)
+    found = algo.adapt_policies([algo.get_exploration_policy(), strange], [batch, batch])
+    assert not np.allclose(found[0].plan_context()["z_mean"], found[1].plan_context()["z_mean"])
+
+
+def test_rows_are_written_over_the_end_of_the_ring_and_in_several_turns():
+    """Two paths that do not fit together, and one that begins anew: the same rows as path by path."""
+    algo = make_pearl(replay_buffer_size=7, max_path_length=5)
+    rollouts = [make_rollout([k], length) for k, length in enumerate((5, 4, 3, 2))]
+    steps = algo._buffers.add([1, 2], [rollouts, []], to_context=True)
+    one_by_one = make_pearl(replay_buffer_size=7, max_path_length=5)
+    for one in rollouts:
+        one_by_one._buffers.add([1], [[one]], to_context=True)
+    assert steps == [14, 0]
+    assert same_tree(algo._buffers.state_dict(), one_by_one._buffers.state_dict())
+    rows = algo._buffers.state_dict()["transitions"]["1"]["data"]["transitions"]
+    for place, path, step in ((2, 2, 0), (4, 2, 2), (5, 3, 0), (6, 3, 1)):  # rows 9, 11, 12, 13 of 14
+        assert np.array_equal(rows[place][:OBS_DIM], rollouts[path].observations[step])
+        assert np.array_equal(rows[place][-1 - OBS_DIM : -1], rollouts[path].observations[step + 1])

@@ -104,6 +104,30 @@ def test_posterior_changes_nothing_and_handles_many_tasks():
     torch.testing.assert_close(policy.z_means, before[1])
 
 
+@pytest.mark.parametrize("bottleneck", [True, False])
+def test_posterior_of_lists_is_that_of_each_list_and_one_forward_encodes_all(bottleneck, monkeypatch):
+    policy = _policy(bottleneck)
+    rows = [_context(n) for n in (4, 1, 9)]
+    expected = [policy.posterior(row[None]) for row in rows]
+    calls, forward = [], policy.context_encoder.forward
+    monkeypatch.setattr(policy.context_encoder, "forward", lambda x: (calls.append(tuple(x.shape)), forward(x))[1])
+    means, variances = policy.posterior_of_lists([*rows[:2], np.zeros((0, C)), rows[2]])
+    assert calls == [(1, 14, C)]
+    for k, (mean, var) in zip((0, 1, 3), expected, strict=True):
+        torch.testing.assert_close(means[k], mean[0])
+        torch.testing.assert_close(variances[k], var[0])
+    assert not means[2].any() and (variances[2] == float(bottleneck)).all()
+
+
+def test_lists_pass_an_encoder_that_is_not_known_to_encode_rows_one_by_one():
+    policy = ContextConditionedPolicy(L, _Table(), _policy().policy, True, False, seed=0)
+    rows = [torch.randn(n, 2 * L, generator=torch_generator(n)) for n in (4, 2)]
+    means, variances = policy.posterior_of_lists(rows)
+    for k, row in enumerate(rows):
+        mean, var = policy.posterior(row[None])
+        assert torch.equal(means[k], mean[0]) and torch.equal(variances[k], var[0])
+
+
 def test_kl_is_summed_and_differentiable():
     """specs/meta.md 4.3: four tasks whose posterior is the prior have KL 0; at mean 1 each entry adds 1/2."""
     policy = _policy()

@@ -124,7 +124,7 @@ def test_domain_parameters_come_from_the_rollout_or_from_its_plan():
         domain_rows([told], ["l"])
     with pytest.raises(DataError, match="none"):
         domain_rows([make([1], True)], ["g"])
-    for value, about in (([1.0, 2.0], "must be one number"), (None, "must be one number"), (np.nan, "must be finite")):
+    for value, about in (([1.0, 2.0], "must be a number"), (None, "must be"), (np.nan, "must be finite")):
         with pytest.raises(DataError, match=f"'g' of rollout 0 {about}"):
             domain_rows([make([1], True, rollout_info={"domain_param": {"g": value}})], ["g"])
 

@@ -14,13 +14,12 @@ from metaroll.rollouts.workers.pool import PoolTimeouts
 from metaroll.rollouts.workers.transports import Health
 
 
-@given(st.integers(1, 5000), st.sampled_from(["list", "batched"]))
-def test_units_cover_all_plans_and_are_at_least_four_from_16_plans_on(count, kind):
+@given(st.integers(1, 5000), st.sampled_from(["list", "batched"]), st.integers(1, 8))
+def test_units_cover_all_plans_and_keep_all_workers_busy(count, kind, workers):
     """design.md 4.2."""
-    units = cut(np.arange(count), unit_size(count, kind))
+    units = cut(np.arange(count), unit_size(count, kind, workers))
     assert [i for unit in units for i in unit] == list(range(count))
-    if count >= 16:
-        assert len(units) >= 4
+    assert len(units) >= min(count, workers)
     assert all(1 <= slots_of_unit(len(unit), kind) <= len(unit) for unit in units)
 
 

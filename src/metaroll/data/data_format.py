@@ -76,22 +76,16 @@ def _to_numpy(data: Any, data_type: Any) -> np.ndarray:
     if isinstance(data_type, torch.dtype):
         raise TypeError(f"data_type must be a NumPy dtype for data_format 'numpy', got {data_type}")
     if isinstance(data, torch.Tensor):
-        array = _tensor_to_numpy(data)
-    elif isinstance(data, np.ndarray):
-        array = data
+        try:
+            array = data.detach().cpu().resolve_conj().resolve_neg().numpy()
+        except (TypeError, RuntimeError) as error:
+            raise TypeError(
+                f"a tensor of {data.dtype} and layout {data.layout} cannot become a NumPy array ({error}); "
+                "convert it first, for example with .float() or .to_dense()"
+            ) from error
     else:
         array = np.asanyarray(data)
     return array if data_type is None else array.astype(data_type, copy=False)
-
-
-def _tensor_to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    try:
-        return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
-    except (TypeError, RuntimeError) as error:
-        raise TypeError(
-            f"a tensor of {tensor.dtype} and layout {tensor.layout} cannot become a NumPy array ({error}); "
-            "convert it first, for example with .float() or .to_dense()"
-        ) from error
 
 
 def _to_torch(data: Any, data_type: Any) -> torch.Tensor:

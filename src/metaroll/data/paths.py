@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.data.data_format import cat_to_format, map_leaves, to_format
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
@@ -330,6 +331,14 @@ class TrajectoryBatch(_TrajectoryBatchFields):
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one, got none")
+        if isinstance(rollouts, Rollouts):
+            names = {"env_infos": "env_infos", "agent_infos": "policy_infos", "actions": "actions"}
+            columns = {name: rollouts.whole_column(field) for name, field in names.items()}
+            if all(column is not None for column in columns.values()):
+                columns |= {"rewards": rollouts.rewards, "terminals": rollouts.terminated, "lengths": rollouts.lengths}
+                copies = {name: map_leaves(lambda leaf, _: leaf.copy(), tree) for name, tree in columns.items()}
+                observations, last = rollouts.steps_and_final("observations")
+                return cls(env_spec=env_spec, observations=observations, last_observations=last, **copies)
         parts = [
             cls(
                 env_spec=env_spec,

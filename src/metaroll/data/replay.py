@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,18 +92,45 @@ class PathBuffer:
         """
         arrays = {key: np.asarray(value) for key, value in path.items()}
         length = self._check_path(arrays)
-        self._reserve(arrays, min(self._num_added + length, self._capacity))
+        for steps, rows in self.new_paths([length], {key: (a.shape[1], a.dtype) for key, a in arrays.items()}):
+            for key, array in arrays.items():
+                rows[key][...] = array[steps]
+
+    def new_paths(
+        self, lengths: Sequence[int], columns: Mapping[str, tuple[int, Any]]
+    ) -> list[tuple[slice, dict[str, np.ndarray]]]:
+        """Add paths whose rows the caller writes, all of them and at once, straight into the memory of the ring.
+
+        Args:
+            lengths: Numbers of transitions.
+            columns: Width and dtype of every key; those of the first path count.
+
+        Returns:
+            Which transitions of the paths, one after the other, and their rows of every key: one piece, or two where
+            the ring begins anew.
+
+        Raises:
+            ValueError: The paths together are longer than the buffer.
+        """
+        total = sum(lengths)
+        if total > self._capacity:
+            raise ValueError(
+                f"a path of {total} transitions does not fit into a buffer of {self._capacity}; raise its capacity"
+            )
+        self._reserve(columns, min(self._num_added + total, self._capacity))
         start = self._num_added % self._capacity
-        head = min(length, self._capacity - start)  # the rest goes to the beginning of the ring
-        for key, array in arrays.items():
-            memory = self._arrays[key]
-            memory[start : start + head] = array[:head]
-            memory[: length - head] = array[head:]
-        self._paths.append((self._num_added, length))
-        self._num_added += length
+        head = min(total, self._capacity - start)  # the rest goes to the beginning of the ring
+        for length in lengths:
+            self._paths.append((self._num_added, length))
+            self._num_added += length
         oldest = self._num_added - self.n_transitions_stored
         while self._paths[0][0] < oldest:
             self._paths.popleft()
+        pieces = [(slice(0, head), start)] + ([(slice(head, total), 0)] if head < total else [])
+        return [
+            (steps, {key: memory[begin : begin + steps.stop - steps.start] for key, memory in self._arrays.items()})
+            for steps, begin in pieces
+        ]
 
     def _check_path(self, arrays: Mapping[str, np.ndarray]) -> int:
         """Number of transitions of a path that fits; nothing is changed if it does not."""
@@ -121,10 +148,6 @@ class PathBuffer:
             raise ShapeError(f"all arrays of a path must have the same length, got {lengths}")
         if length == 0:
             raise ShapeError("path must have at least one transition, got none")
-        if length > self._capacity:
-            raise ValueError(
-                f"a path of {length} transitions does not fit into a buffer of {self._capacity}; raise its capacity"
-            )
         if self._arrays:
             self._check_against_first(arrays)
         return length
@@ -144,15 +167,15 @@ class PathBuffer:
             if not np.can_cast(array.dtype, memory.dtype, casting="same_kind"):
                 raise TypeError(f"path[{key!r}] must fit into {memory.dtype}, got {array.dtype}")
 
-    def _reserve(self, arrays: Mapping[str, np.ndarray], num_rows: int) -> None:
+    def _reserve(self, columns: Mapping[str, tuple[int, Any]], num_rows: int) -> None:
         """Memory for ``num_rows`` rows of every key; what is stored stays in its row."""
         have = len(next(iter(self._arrays.values()))) if self._arrays else 0
         if have >= num_rows:
             return
         rows = min(self._capacity, max(num_rows, 2 * have, _FIRST_CHUNK))
-        for key, array in arrays.items():
+        for key, (width, dtype) in columns.items():
             old = self._arrays.get(key)
-            memory = np.empty((rows, array.shape[1]), dtype=array.dtype if old is None else old.dtype)
+            memory = np.empty((rows, width), dtype=dtype if old is None else old.dtype)
             if old is not None:
                 memory[:have] = old
             self._arrays[key] = memory

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves, to_format
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
+from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
 __all__ = ["RolloutColumns", "Rollouts", "check_reduce", "plan_summary", "reduced_rows"]
@@ -31,6 +33,9 @@ _ORDER = (
 )
 """Fields of a rollout as it shows them; whatever else there is follows."""
 
+_FLAGS = ("terminated", "truncated")
+_NONE: Any = object()
+
 TIME_STEP = "dt"
 """Entry of ``infos``: seconds per step, for rollouts that show their ``time``."""
 
@@ -46,9 +51,10 @@ class RolloutColumns:
         truncated: bool ``(sum T,)``.
         bounds: Where rollouts begin and end, ``(N + 1,)``.
         complete: Whether the last step of each is its end, bool ``(N,)``.
-        infos: What stays constant in each rollout (``env_name``, ``domain_param``, ...), one dict each.
+        infos: What stays constant in each rollout (``env_name``, ``domain_param``, ...); rollouts may share one dict.
         own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
         plans: The plan of each, where rollouts come from plans.
+        common: What stays constant in all of them, as ``infos``.
     """
 
     fields: dict[str, Any]
@@ -59,9 +65,33 @@ class RolloutColumns:
     infos: Sequence[Mapping[str, Any]]
     own: list[dict[str, Any]] | None = None
     plans: Sequence[RolloutPlan] | None = None
+    common: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    def column(self, name: str) -> Any:
+        """A field, or flags, of all steps; ``KeyError`` where there is no such column."""
+        if name in _FLAGS:
+            return self.terminated if name == "terminated" else self.truncated
+        return self.fields[name]
+
+    def rows(self, name: str, first: int, stop: int) -> slice:
+        """Where the rollouts ``first`` to ``stop`` lie in a column."""
+        begin, end = int(self.bounds[first]), int(self.bounds[stop])
+        return slice(begin + first, end + stop) if name in WITH_FINAL else slice(begin, end)
+
+    def values(self, name: str, first: int, stop: int) -> Iterator[Any]:
+        """What each of the rollouts ``first`` to ``stop`` has of a field: views; ``_NONE`` where it has nothing."""
+        column = self.column(name) if name in self.fields or name in _FLAGS else _NONE
+        final = name in WITH_FINAL
+        edges = itertools.pairwise(self.bounds[first : stop + 1].tolist())
+        for number, (begin, end) in enumerate(edges, first):
+            rows = slice(begin + number, end + number + 1) if final else slice(begin, end)
+            value = column if column is _NONE else _cut(column, rows)
+            if self.own is not None and name in self.own[number]:
+                value = _merged(value, self.own[number][name])
+            yield value
 
     def rollout(self, number: int) -> StepSequence:
         """Rollout ``number`` as views of the columns."""
@@ -69,9 +99,7 @@ class RolloutColumns:
         steps, more = slice(begin, end), slice(begin + number, end + number + 1)
         fields = {name: _cut(value, more if name in WITH_FINAL else steps) for name, value in self.fields.items()}
         if self.own is not None:
-            for name, value in self.own[number].items():
-                both = isinstance(value, dict) and isinstance(fields.get(name), dict)
-                fields[name] = {**fields[name], **value} if both else value
+            fields |= {name: _merged(fields.get(name), value) for name, value in self.own[number].items()}
         fields = {name: fields[name] for name in (*_ORDER, *(fields.keys() - set(_ORDER))) if name in fields}
         dt = self.infos[number].get(TIME_STEP)
         if dt is not None:
@@ -83,26 +111,64 @@ class RolloutColumns:
 
     def info(self, number: int) -> dict[str, Any]:
         """``rollout_info`` of a rollout."""
-        info = {name: value for name, value in self.infos[number].items() if name != TIME_STEP}
+        info = {
+            name: dict(value) if value.__class__ is dict else value  # rollouts of one task share theirs
+            for name, value in self.infos[number].items()
+            if name != TIME_STEP
+        }
         if self.plans is not None:
             info["plan"] = plan_summary(self.plans[number])
-        return info
+        return info | self.common
 
 
 class Rollouts(Sequence[StepSequence]):
     """Rollouts in the order of their plans: columns for those who compute, ``StepSequence`` for those who look.
 
-    ``rollouts[i]`` is made anew whenever it is asked for, and its arrays are views of the columns: ``list(rollouts)``
-    keeps what you change in ``rollout_info``, and a rollout that is kept keeps the memory of all that ran with it
-    (``copy.deepcopy`` of it does not).
+    ``rollouts[i]`` is made anew whenever it is asked for, and fills itself with views of the columns when it is looked
+    at first: ``list(rollouts)`` keeps what you change in ``rollout_info``, and a rollout that is kept keeps the memory
+    of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns.
 
     Args:
         parts: Columns that follow one another.
     """
 
     def __init__(self, parts: Sequence[RolloutColumns] = ()) -> None:
-        self._parts = [part for part in parts if len(part)]
-        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
+        self._set_spans([(part, 0, len(part)) for part in parts if len(part)])
+
+    @classmethod
+    def of(cls, rollouts: Iterable[StepSequence]) -> Rollouts:
+        """The columns of ``rollouts``: nothing is copied where they come from columns and were not looked at.
+
+        Raises:
+            TypeError: One is no ``StepSequence``.
+        """
+        if isinstance(rollouts, Rollouts):
+            return rollouts
+        spans = []
+        for rollout in rollouts:
+            if not isinstance(rollout, StepSequence):
+                raise TypeError(f"rollouts must be StepSequences, got {type(rollout).__name__}")
+            part, number = rollout._place or (_columns_of(rollout), 0)
+            if spans and spans[-1][0] is part and spans[-1][2] == number:
+                spans[-1] = (part, spans[-1][1], number + 1)
+            else:
+                spans.append((part, number, number + 1))
+        return cls._of_spans(spans)
+
+    @classmethod
+    def joined(cls, groups: Iterable[Iterable[StepSequence]]) -> Rollouts:
+        """The columns of all groups, one after the other."""
+        return cls._of_spans([span for group in groups for span in cls.of(group)._spans])
+
+    @classmethod
+    def _of_spans(cls, spans: list[_Span]) -> Rollouts:
+        rollouts = cls()
+        rollouts._set_spans(spans)
+        return rollouts
+
+    def _set_spans(self, spans: list[_Span]) -> None:
+        self._spans = spans
+        self._starts = np.array([0, *itertools.accumulate(stop - first for _, first, stop in spans)])
         self._columns: dict[str, Any] = {}
 
     # -- a sequence of rollouts ------------------------------------------------------------------------------------
@@ -113,22 +179,23 @@ class Rollouts(Sequence[StepSequence]):
     @overload
     def __getitem__(self, index: int) -> StepSequence: ...
     @overload
-    def __getitem__(self, index: slice) -> list[StepSequence]: ...
-    def __getitem__(self, index: int | slice) -> StepSequence | list[StepSequence]:
+    def __getitem__(self, index: slice) -> Rollouts: ...
+    def __getitem__(self, index: int | slice) -> StepSequence | Rollouts:
         if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
+            return self.take(range(*index.indices(len(self))))
         if not -len(self) <= index < len(self):
             raise IndexError(f"index must be below the number of rollouts, {len(self)}, got {index}")
         index = int(index) % len(self)
-        part = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return self._parts[part].rollout(index - int(self._starts[part]))
+        span = int(np.searchsorted(self._starts, index, side="right")) - 1
+        part, first, _ = self._spans[span]
+        return StepSequence._in_columns(part, first + index - int(self._starts[span]))
 
     def __iter__(self) -> Iterator[StepSequence]:
-        for part in self._parts:
-            for number in range(len(part)):
-                yield part.rollout(number)
+        return (StepSequence._in_columns(part, number) for part, number in self._members())
 
-    def __add__(self, other: Any) -> list[StepSequence]:
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, Rollouts):
+            return self.joined([self, other])
         return [*self, *other] if isinstance(other, Sequence) else NotImplemented
 
     def __radd__(self, other: Any) -> list[StepSequence]:
@@ -139,8 +206,36 @@ class Rollouts(Sequence[StepSequence]):
 
     @property
     def parts(self) -> list[RolloutColumns]:
-        """The columns that follow one another."""
-        return list(self._parts)
+        """The columns in which these rollouts lie, perhaps among others."""
+        return list({id(part): part for part, _, _ in self._spans}.values())
+
+    def add_info(self, name: str, value: Any) -> None:
+        """Put an entry into ``rollout_info`` of all that ran together with these."""
+        for part in self.parts:
+            part.common[name] = value
+
+    def take(self, numbers: Sequence[int] | np.ndarray) -> Rollouts:
+        """The rollouts with these numbers, in this order."""
+        chosen = np.asarray(numbers, dtype=np.int64)
+        span = np.searchsorted(self._starts, chosen, side="right") - 1
+        firsts = np.array([first for _, first, _ in self._spans], dtype=np.int64)
+        inside = chosen - self._starts[span] + firsts[span] if len(chosen) else chosen
+        breaks = np.flatnonzero((np.diff(span) != 0) | (np.diff(inside) != 1)) + 1
+        edges = [0, *breaks.tolist(), len(chosen)] if len(chosen) else []
+        span, inside = span.tolist(), inside.tolist()
+        return self._of_spans(
+            [(self._spans[span[a]][0], inside[a], inside[b - 1] + 1) for a, b in itertools.pairwise(edges)]
+        )
+
+    def sorted_by(self, order: np.ndarray) -> Rollouts:
+        """The same rollouts, sorted by ``order (N,)``, in columns of their own."""
+        parts = self.parts
+        first_of = dict(zip(map(id, parts), itertools.accumulate(map(len, parts), initial=0), strict=False))
+        numbers = [first_of[id(part)] + np.arange(first, stop) for part, first, stop in self._spans]
+        return Rollouts([_gathered(parts, np.concatenate(numbers)[np.argsort(order, kind="stable")])])
+
+    def _members(self) -> Iterator[tuple[RolloutColumns, int]]:
+        return ((part, number) for part, first, stop in self._spans for number in range(first, stop))
 
     # -- columns -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +247,11 @@ class Rollouts(Sequence[StepSequence]):
     @property
     def lengths(self) -> np.ndarray:
         """Steps of each rollout, ``(N,)``."""
-        return self._cached("lengths", lambda: _joined([np.diff(part.bounds) for part in self._parts], np.int64))
+
+        def found() -> np.ndarray:
+            return _joined([np.diff(part.bounds[first : stop + 1]) for part, first, stop in self._spans], np.int64)
+
+        return self._cached("lengths", found)
 
     @property
     def rewards(self) -> np.ndarray:
@@ -162,22 +261,22 @@ class Rollouts(Sequence[StepSequence]):
     @property
     def returns(self) -> np.ndarray:
         """Undiscounted return of each rollout, ``(N,)``."""
+        rewards, bounds = (self.rewards, self.bounds) if len(self) else (np.zeros(0), np.zeros(1, dtype=np.int64))
+        return self._cached("returns", lambda: np.add.reduceat(rewards, bounds[:-1]))
 
-        def sums() -> np.ndarray:
-            parts = [np.add.reduceat(part.fields["rewards"], part.bounds[:-1]) for part in self._parts]
-            return _joined(parts, np.float64)
-
-        return self._cached("returns", sums)
+    def discounted_returns(self, gamma: float) -> np.ndarray:
+        """``discounted_return(gamma)`` of each rollout, bit for bit, ``(N,)``."""
+        return np.array([discounted_sum(rewards, gamma) for rewards in self.each("rewards")], dtype=np.float64)
 
     @property
     def terminated(self) -> np.ndarray:
         """Bool ``(sum T,)``."""
-        return self._cached("terminated", lambda: _joined([part.terminated for part in self._parts], np.bool_))
+        return self.column("terminated") if self._spans else np.zeros(0, dtype=bool)
 
     @property
     def truncated(self) -> np.ndarray:
         """Bool ``(sum T,)``."""
-        return self._cached("truncated", lambda: _joined([part.truncated for part in self._parts], np.bool_))
+        return self.column("truncated") if self._spans else np.zeros(0, dtype=bool)
 
     @property
     def indices(self) -> np.ndarray:
@@ -191,9 +290,14 @@ class Rollouts(Sequence[StepSequence]):
         Raises:
             ValueError: They do not come from plans.
         """
-        if any(part.plans is None for part in self._parts):
+        if any(part.plans is None for part in self.parts):
             raise ValueError("these rollouts do not come from plans")
-        return [plan for part in self._parts for plan in part.plans or ()]
+        return [plan for part, first, stop in self._spans for plan in (part.plans or ())[first:stop]]
+
+    @property
+    def infos(self) -> list[dict[str, Any]]:
+        """``rollout_info`` of each rollout."""
+        return [part.info(number) for part, number in self._members()]
 
     def column(self, name: str) -> Any:
         """One field of all rollouts, ``(sum T, ...)``; ``observations`` and ``states`` have one entry more for each.
@@ -203,40 +307,97 @@ class Rollouts(Sequence[StepSequence]):
         """
 
         def found() -> Any:
-            if any(name not in part.fields for part in self._parts) or not self._parts:
-                known = sorted(set.intersection(*(set(part.fields) for part in self._parts))) if self._parts else []
-                raise KeyError(f"not all rollouts have {name!r}; all have {known}")
-            trees = [part.fields[name] for part in self._parts]
+            known = self.parts
+            if not known or (name not in _FLAGS and any(name not in part.fields for part in known)):
+                all_have = sorted(set.intersection(*(set(part.fields) for part in known))) if known else []
+                raise KeyError(f"not all rollouts have {name!r}; all have {all_have}")
+            trees = [
+                part.column(name)
+                if stop - first == len(part)
+                else _cut(part.column(name), part.rows(name, first, stop))
+                for part, first, stop in self._spans
+            ]
             if len(trees) == 1:
                 return trees[0]
+            if trees[0].__class__ is np.ndarray:
+                return np.concatenate(trees)
             leaves = [dict(iterate_leaves(tree)) for tree in trees]
             return map_leaves(lambda _, path: np.concatenate([found[path] for found in leaves]), trees[0])
 
         return self._cached(f"column {name}", found)
 
+    def each(self, name: str, default: Any = _NONE) -> list[Any]:
+        """One field of each rollout as views of its column, ``(T, ...)`` (``(T + 1, ...)`` for ``observations``).
+
+        Args:
+            name: Of the field, ``"terminated"`` or ``"truncated"``.
+            default: For rollouts that do not have it.
+
+        Raises:
+            KeyError: A rollout does not have it, and there is no default.
+        """
+        found = [value for part, first, stop in self._spans for value in part.values(name, first, stop)]
+        if default is _NONE and any(value is _NONE for value in found):
+            raise KeyError(f"not all rollouts have {name!r}")
+        return found if default is _NONE else [default if value is _NONE else value for value in found]
+
+    def steps_and_final(self, name: str) -> tuple[Any, Any]:
+        """``observations`` or ``states`` at each step ``(sum T, ...)``, and after the last one of each ``(N, ...)``."""
+        is_final = np.zeros(int(self.bounds[-1]) + len(self), dtype=bool)
+        is_final[self.bounds[1:] + np.arange(len(self))] = True
+        column = self.column(name)
+        return _cut(column, ~is_final), _cut(column, is_final)
+
+    def require_final_observations(self) -> None:
+        """``ShapeError`` unless every rollout holds the observation after its last step."""
+        if not self.has_column("observations"):
+            raise ShapeError("a rollout must hold the observation after its last step: one more than it has rewards")
+
     def has_column(self, name: str) -> bool:
         """Whether ``column(name)`` is all there is of a field: no rollout lacks it, or has a part of its own."""
-        return all(name in part.fields for part in self._parts) and not self._has_own(name)
+        return not self._has_own(name) and all(name in part.fields for part in self.parts)
 
-    def has_none(self, name: str) -> bool:
-        """Whether no rollout has this field."""
-        return not any(name in part.fields for part in self._parts) and not self._has_own(name)
-
-    def sorted_by(self, order: np.ndarray) -> Rollouts:
-        """The same rollouts, sorted by ``order (N,)``."""
-        return Rollouts([_gathered(self._parts, np.argsort(order, kind="stable"))])
-
-    def take(self, numbers: Sequence[int] | np.ndarray) -> list[StepSequence]:
-        """The rollouts with these numbers ``(K,)``."""
-        return [self[int(number)] for number in numbers]
+    def whole_column(self, name: str) -> Any | None:
+        """``column(name)`` if it is all there is of a field, ``{}`` if no rollout has the field, else ``None``."""
+        if self._has_own(name):
+            return None
+        have = [name in part.fields for part in self.parts]
+        return {} if not any(have) else self.column(name) if all(have) else None
 
     def _has_own(self, name: str) -> bool:
-        return any(name in entry for part in self._parts for entry in part.own or ())
+        return any(name in own for part, first, stop in self._spans if part.own for own in part.own[first:stop])
 
     def _cached(self, name: str, compute: Callable[[], Any]) -> Any:
         if name not in self._columns:
             self._columns[name] = compute()
         return self._columns[name]
+
+
+_Span = tuple[RolloutColumns, int, int]
+"""Rollouts of a part that follow one another: the first one, and the one after the last."""
+
+
+def _columns_of(rollout: StepSequence) -> RolloutColumns:
+    """The columns of a rollout that stands for itself."""
+    count = len(rollout)
+    fields: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for name in rollout.data_names:
+        values = rollout.get_data_values(name, truncate_last=name == "actions")
+        tree = map_leaves(lambda leaf, path: to_format(leaf, "numpy"), values)
+        lengths = {len(leaf) for _, leaf in iterate_leaves(tree)} or {count}
+        (fields if lengths == {count + (name in WITH_FINAL)} else own)[name] = tree
+    fields["rewards"] = fields["rewards"].reshape(count)
+    info = rollout.rollout_info if isinstance(rollout.rollout_info, Mapping) else {}
+    return RolloutColumns(
+        fields,
+        rollout.terminated,
+        rollout.truncated,
+        np.array([0, count]),
+        np.array([rollout.done[-1]]),
+        [info],
+        [own] if own else None,
+    )
 
 
 def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutColumns:
@@ -268,6 +429,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
         [infos[number] for number in numbers],
         [own[number] for number in numbers] if any(own) else None,
         None if plans is None else [plans[number] for number in numbers],
+        {name: value for part in parts for name, value in part.common.items()},
     )
 
 
@@ -325,6 +487,11 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
         "init_state": plan.init_state,
         "context": plan.context or None,
     }
+
+
+def _merged(value: Any, own: Any) -> Any:
+    """A field of a rollout of which it has ``own`` as well."""
+    return {**value, **own} if isinstance(value, dict) and isinstance(own, dict) else own
 
 
 def _cut(value: Any, rows: slice | np.ndarray) -> Any:

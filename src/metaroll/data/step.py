@@ -39,8 +39,9 @@ class DictIndexProxy:
     def _keys(self) -> Any:
         return self._obj
 
-    def _view(self, key: str) -> Any:
-        return _entry(self._obj[key], self._index, self._join(key))
+    def _locate(self, key: str) -> tuple[Any, int, str]:
+        """Sequence, index in it, and its path, of a key that ``_field`` returned."""
+        return self._obj[key], self._index, self._join(key)
 
     def _join(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else str(key)
@@ -50,7 +51,7 @@ class DictIndexProxy:
         if key is None:
             where = f" in {self._path!r}" if self._path else ""
             raise DataError(f"there is no field {name!r}{where}; fields: {', '.join(map(str, self._keys()))}")
-        return self._view(key)
+        return _entry(*self._locate(key))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_obj" not in self.__dict__:
@@ -63,27 +64,22 @@ class DictIndexProxy:
     def __getitem__(self, name: str) -> Any:
         return self._find(name)
 
-    def _target(self, name: str) -> tuple[Any, int, str] | None:
-        """The sequence that an assignment to ``name`` writes into, with the index; ``None`` if there is none."""
-        key = self._field(name)
-        return None if key is None else (self._obj[key], self._index, key)
-
     def __setattr__(self, name: str, value: Any) -> None:
         try:
-            target = self._target(name)
+            key = self._field(name)
+            target = None if key is None else self._locate(key)
         except KeyError as error:
             raise AttributeError(error.args[0]) from None
         if target is None:
             object.__setattr__(self, name, value)
             return
-        sequence, index, key = target
+        sequence, index, path = target
         if isinstance(sequence, dict | tuple):
-            raise TypeError(f"{self._join(key)!r} holds several sequences; assign to one of them")
+            raise TypeError(f"{path!r} holds several sequences; assign to one of them")
         sequence[index] = value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if self._target(name) is None:
-            self._find(name)  # raises
+        self._find(name)  # raises if there is none
         setattr(self, name, value)
 
     def __dir__(self) -> list[str]:
@@ -128,20 +124,9 @@ class Step(DictIndexProxy):
         return key
 
     def _locate(self, key: str) -> tuple[Any, int, str]:
-        """Tree, index and field name of a key that ``_field`` returned."""
         if key in self._obj.data_names or key in FLAGS:
             return getattr(self._obj, key), self._index, key
-        name = key[len("next_") :]
-        tree, index = self._obj.locate_next(name, self._index)
-        return tree, index, key
-
-    def _view(self, key: str) -> Any:
-        tree, index, path = self._locate(key)
-        return _entry(tree, index, path)
-
-    def _target(self, name: str) -> tuple[Any, int, str] | None:
-        key = self._field(name)
-        return None if key is None else self._locate(key)
+        return *self._obj.locate_next(key[len("next_") :], self._index), key
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), (self._obj, self._index), self._extras())

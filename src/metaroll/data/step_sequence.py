@@ -261,7 +261,8 @@ class StepSequence(StepStorage, Sequence[Step]):
         flags = {name: np.concatenate([getattr(part, name) for part in parts]) for name in FLAGS}
         bounds = None
         if continuous:
-            bounds = np.concatenate([[0], *(b[1:] + o for b, o in zip(ends, _offsets(parts), strict=True))])
+            offsets = np.cumsum([0, *(len(part) for part in parts[:-1])])
+            bounds = np.concatenate([[0], *(b[1:] + o for b, o in zip(ends, offsets, strict=True))])
         info = parts[0].rollout_info
         same = all(trees_equal(info, part.rollout_info) for part in parts[1:])
         return cls._assemble(fields, finals, flags, bounds, info if same else None, fmt)
@@ -542,7 +543,3 @@ def _count_steps(rewards: Any) -> int:
         return len(rewards)
     except TypeError:
         raise ShapeError(f"rewards must be a sequence with one number per step, got {rewards!r}") from None
-
-
-def _offsets(parts: Sequence[StepSequence]) -> np.ndarray:
-    return np.cumsum([0, *(len(part) for part in parts[:-1])])

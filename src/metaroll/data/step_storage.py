@@ -51,6 +51,24 @@ class StepStorage(ABC):
     _names: list[str]
     _bounds: np.ndarray | None
     _finals: dict[tuple[Any, ...], FinalEntries]
+    _place: Any = None
+    """Columns and number of a rollout that nobody has looked at yet, which fills itself from there."""
+
+    @classmethod
+    def _in_columns(cls, columns: Any, number: int) -> Self:
+        """Rollout ``number`` of ``RolloutColumns``, filled when it is looked at first."""
+        result = cls.__new__(cls)
+        vars(result)["_place"] = (columns, number)
+        return result
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether this is a rollout among others in columns, which has not been looked at."""
+        return self._place is not None
+
+    def _fill(self) -> None:
+        columns, number = vars(self).pop("_place")
+        vars(self).update(vars(columns.rollout(number)))
 
     @classmethod
     def _assemble(
@@ -116,6 +134,8 @@ class StepStorage(ABC):
         return np.diff(self.rollout_bounds)
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if self._place is not None:
+            self._fill()
         if name in vars(self).get("_names", ()):  # other data for a field must fit as the first did
             if not (self._format == "numpy" and type(value) is np.ndarray):
                 refuse_gradients(name, value)
@@ -125,12 +145,23 @@ class StepStorage(ABC):
 
     def __getattr__(self, name: str) -> Any:
         # Only reached if there is no such attribute: next_<field> is the successor of a field.
+        if self._place is not None:
+            columns, number = self._place
+            if name == "_length":
+                return int(columns.bounds[number + 1] - columns.bounds[number])
+            self._fill()
+            return getattr(self, name)
         if name.startswith("next_") and name[5:] in vars(self).get("_names", ()):
             try:
                 return self.get_next_values(name[5:])
             except DataError as error:
                 raise AttributeError(str(error)) from None
         raise AttributeError(f"{type(self).__name__} has no attribute or field {name!r}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._place is not None:  # all that ran with it shall not travel with it
+            self._fill()
+        return vars(self)
 
     def add_data(
         self, name: str, value: Any = None, item_shape: tuple[int, ...] | None = None, with_after_last: bool = False

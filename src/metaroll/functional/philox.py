@@ -25,7 +25,16 @@ from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.kernels import compiled
 
-__all__ = ["integers32", "normals", "normals_block", "philox4x32", "stream_keys", "uniforms"]
+__all__ = [
+    "integers32",
+    "normals",
+    "normals_block",
+    "philox4x32",
+    "stream_keys",
+    "torch_normals",
+    "torch_uniforms",
+    "uniforms",
+]
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -266,6 +275,60 @@ def integers32(keys: np.ndarray, role: int, count: int, start: Any = 0) -> np.nd
         ValueError: ``role`` or a position lies outside.
     """
     return _by_rows(_draw(keys, role, start, count, 4, np.dtype(np.uint32), _integers32))
+
+
+def torch_uniforms(keys: torch.Tensor, role: int, start: torch.Tensor, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """``uniforms`` on the device of ``keys``, with the same bits.
+
+    Args:
+        keys: Those of ``stream_keys`` as int64 ``(N, 4)``.
+        role: Which of the row's streams.
+        start: First position of each row, int64 ``(N,)``.
+        count: Numbers per row.
+        dtype: ``torch.float64`` or ``torch.float32``.
+
+    Returns:
+        Shape ``(count, N)``.
+    """
+    if dtype is torch.float32:
+        words, offset = _torch_words(keys, role, start, count, 4)
+        return _torch_stretch([(word >> 8).to(dtype) * 2.0**-24 for word in words], offset, count)
+    words, offset = _torch_words(keys, role, start, count, 2)
+    lanes = [
+        ((high >> 5).to(dtype) * 67108864.0 + (low >> 6).to(dtype)) * 2.0**-53 for high, low in (words[:2], words[2:])
+    ]
+    return _torch_stretch(lanes, offset, count)
+
+
+def torch_normals(keys: torch.Tensor, role: int, start: torch.Tensor, count: int) -> torch.Tensor:
+    """``normals`` in float32 on the device of ``keys``: of the same integers, by torch's ``log``, ``cos`` and ``sin``.
+
+    Arguments and result are those of ``torch_uniforms``.
+    """
+    words, offset = _torch_words(keys, role, start, count, 4)
+    lanes: list[torch.Tensor] = []
+    for first, second in (words[:2], words[2:]):
+        radius = (-2.0 * ((first >> 1).to(torch.float32) * 2.0**-31 + 2.0**-32).log()).sqrt()
+        angle = (second - ((second >> 31) << 32)).to(torch.float32) * float(np.float32(np.pi * 2.0**-31))
+        lanes += [angle.cos() * radius, angle.sin() * radius]
+    return _torch_stretch(lanes, offset, count)
+
+
+def _torch_words(
+    keys: torch.Tensor, role: int, start: torch.Tensor, count: int, per_block: int
+) -> tuple[Any, torch.Tensor]:
+    """Words ``(B, N)`` of all blocks that hold the numbers, and where in the first block each row begins, ``(N,)``."""
+    first = torch.div(start, per_block, rounding_mode="floor")
+    num_blocks = -(-(per_block - 1 + count) // per_block)
+    blocks = first + torch.arange(num_blocks, device=keys.device)[:, None]
+    k0, k1, c1, c3 = keys.unbind(1)
+    return _philox_torch((blocks, c1, role + ((blocks >> 32) << 8), c3), (k0, k1)), start - first * per_block
+
+
+def _torch_stretch(lanes: Sequence[torch.Tensor], offset: torch.Tensor, count: int) -> torch.Tensor:
+    """The ``count`` numbers of each row from its ``offset (N,)`` on, of lanes ``(B, N)``."""
+    flat = torch.stack(list(lanes), dim=1).flatten(0, 1)
+    return flat.gather(0, offset + torch.arange(count, device=offset.device)[:, None])
 
 
 def _is_single(dtype: Any) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,16 +10,30 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_number, check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, SnapshotError
+from metaroll.errors import SnapshotError
 from metaroll.functional.running_moments import Moments, add_rows
-from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, train_epochs
-from metaroll.learners.snapshots import load_optimizer_tree, load_or_keep, optimizer_tree
+from metaroll.learners.on_policy_training import (
+    KNOWN_EPOCHS,
+    EpochLearner,
+    TrainingTasks,
+    episode_metrics,
+    horizon_of,
+    refuse_non_finite,
+)
+from metaroll.learners.snapshots import (
+    fingerprint_of,
+    load_optimizer_tree,
+    load_or_keep,
+    optimizer_tree,
+    shapes_of,
+    weights_of,
+)
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalizedPolicy
-from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, pad_rollouts, rollout_groups
+from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.types import EnvSpec, Policy, Runner
@@ -29,7 +41,7 @@ from metaroll.types import EnvSpec, Policy, Runner
 __all__ = ["Distillation", "LabeledRollouts"]
 
 
-class Distillation(RLAlgorithm):
+class Distillation(EpochLearner):
     """Trains a policy to do, from observations alone, what a teacher does that is told more (the domain parameters).
 
     A student with memory can find out from the last steps what the teacher is told (rapid motor adaptation, Kumar et
@@ -83,16 +95,13 @@ class Distillation(RLAlgorithm):
         device: str | torch.device | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        limit = self.env_spec.max_episode_length if max_path_length is None else max_path_length
-        if limit is None:
-            raise ValueError("max_path_length is missing: the environment has no time limit of its own")
-        self.max_path_length = limit
+        self.max_path_length = horizon_of(max_path_length, self.env_spec)
         self._sizes = {
             "steps_per_epoch": steps_per_epoch,
             "memory_steps": memory_steps,
             "num_passes": num_passes,
             "batch_size": batch_size,
-            "max_path_length": limit,
+            "max_path_length": self.max_path_length,
         }
         for name, value in self._sizes.items():
             check_whole(name, value, 1)
@@ -110,8 +119,7 @@ class Distillation(RLAlgorithm):
         )
         self._tasks_per_epoch, self._learning_rate, self._max_grad_norm = tasks_per_epoch, learning_rate, max_grad_norm
         self.seed = fresh_seed() if seed is None else int(seed)
-        seed_of_tasks = derive_seed("distillation tasks", self.seed)
-        self._variations = None if task_sampler is None else TrainingTasks(task_sampler, seed_of_tasks)
+        self._tasks = TrainingTasks(task_sampler, derive_seed("distillation tasks", self.seed))
 
         self.teacher = _checked_teacher(teacher, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
@@ -132,23 +140,12 @@ class Distillation(RLAlgorithm):
         """The student."""
         return self._policy
 
-    def train(self, runner: Runner) -> float | None:
-        """Collect, label, learn and evaluate, for each epoch of ``runner``.
-
-        Returns:
-            Average return of the last evaluation; of the last training rollouts where there was none.
-        """
-        return train_epochs(self, runner)
-
-    def collect(self, runner: Runner) -> list[StepSequence]:
+    def collect(self, runner: Runner) -> Rollouts:
         """The rollouts of one epoch, of the student, or (in the first epochs) of the teacher."""
         actor = self.teacher if self._num_epochs < self.teacher_epochs else None
         steps = self._sizes["steps_per_epoch"]
-        if self._variations is None:
-            return list(runner.obtain_samples(runner.step_itr, steps, actor))
-        count = self._tasks_per_epoch or -(-steps // self.max_path_length)
-        groups = runner.obtain_samples(runner.step_itr, -(-steps // count), actor, self._variations.draw(count))
-        return [rollout for group in groups for rollout in group]
+        num_tasks = self._tasks_per_epoch or -(-steps // self.max_path_length)
+        return self._tasks.collect(runner, num_tasks, steps, None, actor)
 
     def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
         """Have the teacher label ``rollouts``, and learn from them and the last ones; what it took and gave.
@@ -156,11 +153,10 @@ class Distillation(RLAlgorithm):
         Raises:
             InvalidValueError: Weights are not finite any more.
         """
-        data = collect_on_policy(rollouts, self.env_spec)
-        taken, labels = (
-            self._own_units(_applied(rollouts, data)),
-            self._own_units(label_actions(self.teacher, data, rollouts)),
-        )
+        found = Rollouts.of(rollouts)
+        data = collect_on_policy(found, self.env_spec)
+        applied = found.column("actions").reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
+        taken, labels = (self._own_units(rows) for rows in (applied, label_actions(self.teacher, data, found)))
         if self._policy.normalize_observations:
             self._moments = add_rows(self._moments, data.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
@@ -168,18 +164,11 @@ class Distillation(RLAlgorithm):
         losses = [self._step(group) for _ in range(self._sizes["num_passes"]) for group in self._minibatches()]
         by_teacher = self._num_epochs < self.teacher_epochs
         self._num_epochs += 1
-        if not all(map(math.isfinite, losses)) or not all(bool(torch.isfinite(w).all()) for w in self._weights):
-            raise InvalidValueError(
-                f"losses or weights are not finite any more after {self._num_epochs} epochs; lower learning_rate, and "
-                "resume from the last snapshot"
-            )
-        returns = data.episode_returns
+        loss = float(np.mean(losses))
+        refuse_non_finite({"loss": loss}, self._weights, self._num_epochs)
         metrics = {
-            "return": float(returns.mean()),
-            "return_std": float(returns.std()),
-            "episode_length": float(data.lengths.mean()),
-            "episodes": float(len(returns)),
-            "loss": float(np.mean(losses)),
+            **episode_metrics(data),
+            "loss": loss,
             "gradient_steps": float(len(losses)),
             "memory_steps": float(len(self._memory)),
             "disagreement": _disagreement(taken, labels),
@@ -188,20 +177,18 @@ class Distillation(RLAlgorithm):
 
     def fingerprint(self) -> str:
         """Class, networks and settings as a short text; a snapshot fits a learner with the same one."""
-        shapes = [f"{name}{tuple(value.shape)}" for name, value in self._policy.state_dict().items()]
-        kinds = [type(self._policy.policy).__name__, type(self.teacher).__name__]
+        kinds = [type(self._policy.policy).__name__, type(self.teacher).__name__, *shapes_of(self._policy)]
         settings = [*self._sizes.items(), self.teacher_epochs, self._learning_rate, self._max_grad_norm]
-        text = "\n".join([*kinds, *shapes, *map(repr, [*settings, self._tasks_per_epoch])])
-        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return fingerprint_of(self, *kinds, *map(repr, [*settings, self._tasks_per_epoch]))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights of the student and of the teacher, optimizer, moments, generators and counters."""
         return {
-            "student": {name: value.detach().clone() for name, value in self._policy.state_dict().items()},
-            "teacher": _weights_of(self.teacher),
+            "student": weights_of(self._policy),
+            "teacher": weights_of(self.teacher) if isinstance(self.teacher, nn.Module) else {},
             "optimizer": optimizer_tree(self._optimizer),
             "moments": self._moments.to_dict(),
-            "variations": None if self._variations is None else self._variations.state_dict(),
+            "variations": self._tasks.state_dict(),
             "batches": self._generator.bit_generator.state,
             "counters": {"seed": self.seed, "epochs": self._num_epochs},
         }
@@ -220,8 +207,7 @@ class Distillation(RLAlgorithm):
             self.teacher.load_state_dict(tree["teacher"])
         load_optimizer_tree(self._optimizer, tree["optimizer"])
         self._moments = Moments.from_dict(tree["moments"], self._policy.input_dim)
-        if self._variations is not None and tree["variations"] is not None:
-            self._variations.load_state_dict(tree["variations"])
+        self._tasks.load_state_dict(tree["variations"])
         self._generator.bit_generator.state = tree["batches"]
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
 
@@ -270,23 +256,11 @@ class Distillation(RLAlgorithm):
         return network.evaluate_actions(rows, labels)[0]
 
 
-def _applied(rollouts: Sequence[StepSequence], data: OnPolicyData) -> np.ndarray:
-    """Actions as the environment got them, like those of ``data`` in shape and kind."""
-    actions = np.concatenate([np.asarray(rollout.actions).reshape(len(rollout), -1) for rollout in rollouts])
-    return actions.reshape(data.actions.shape).astype(data.actions.dtype, copy=False)
-
-
 def _disagreement(taken: np.ndarray, labels: np.ndarray) -> float:
     """Root mean square difference of actions; of choices the share that differs."""
     if labels.dtype.kind == "f":
         return float(np.sqrt(np.mean(np.square(taken - labels))))
     return float(np.mean(taken != labels))
-
-
-def _weights_of(teacher: Any) -> dict[str, Any]:
-    if not isinstance(teacher, nn.Module):
-        return {}
-    return {name: value.detach().clone() for name, value in teacher.state_dict().items()}
 
 
 def _checked_teacher(teacher: Any, env_spec: EnvSpec) -> Any:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
-from torch import nn
 
 from metaroll.checks import check_number, check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import SnapshotError
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
-from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.on_policy_training import train_epochs
+from metaroll.learners.on_policy_training import EpochLearner
 from metaroll.learners.ppo import PPO
-from metaroll.policies.normalized import NormalizedPolicy
-from metaroll.types import EnvSpec, Runner
+from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.types import Runner
 
 __all__ = ["EPOpt"]
 
 
-class EPOpt(RLAlgorithm):
+class EPOpt(EpochLearner):
     """Maximizes the mean of the worst share of returns, their conditional value at risk, with PPO.
 
     Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch``
@@ -53,6 +49,17 @@ class EPOpt(RLAlgorithm):
         warm_up_epochs: Number of first epochs that learn from all rollouts.
         rollouts_per_epoch: Number of rollouts that are collected per epoch.
         return_discount: Discount of the returns by which rollouts are compared, in [0, 1].
+
+    Attributes:
+        learner: What is updated. Policy, critic, spaces, limits and evaluations are its own.
+        policy: What acts.
+        critic: The value function: of the rollouts that are learned from.
+        env_spec: Spaces of the environment.
+        discount: Discount factor of the learner.
+        max_path_length: Most steps of a rollout.
+        gradients: How the learner computes gradients.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
     """
 
     def __init__(
@@ -69,7 +76,11 @@ class EPOpt(RLAlgorithm):
         check_whole("warm_up_epochs", warm_up_epochs, 0)
         check_whole("rollouts_per_epoch", rollouts_per_epoch, 1)
         check_number("return_discount", return_discount, 0.0, 1.0)
-        self._learner = learner
+        self.learner = learner
+        self.policy, self.critic, self.env_spec = learner.policy, learner.critic, learner.env_spec
+        self.discount, self.max_path_length = learner.discount, learner.max_path_length
+        self.evaluate_every, self.test_env_sampler = learner.evaluate_every, learner.test_env_sampler
+        self.gradients = learner.gradients
         self._epsilon = check_epsilon(epsilon)
         self._warm_up_epochs = int(warm_up_epochs)
         self._rollouts_per_epoch = int(rollouts_per_epoch)
@@ -77,71 +88,18 @@ class EPOpt(RLAlgorithm):
         self._num_epochs = 0
 
     @property
-    def learner(self) -> PPO:
-        """What is updated."""
-        return self._learner
-
-    @property
-    def policy(self) -> NormalizedPolicy:
-        """What acts."""
-        return self._learner.policy
-
-    @property
-    def critic(self) -> nn.Module:
-        """The value function: of the rollouts that are learned from."""
-        return self._learner.critic
-
-    @property
-    def env_spec(self) -> EnvSpec:
-        """Spaces of the environment."""
-        return self._learner.env_spec
-
-    @property
-    def discount(self) -> float:
-        """Discount factor of the learner."""
-        return self._learner.discount
-
-    @property
-    def max_path_length(self) -> int:
-        """Most steps of a rollout."""
-        return self._learner.max_path_length
-
-    @property
-    def gradients(self) -> str:
-        """How the learner computes gradients."""
-        return self._learner.gradients
-
-    @property
     def seed(self) -> int:
         """Seed of the learner."""
-        return self._learner.seed
-
-    @property
-    def evaluate_every(self) -> int:
-        """Evaluate after every so many epochs; 0 means never."""
-        return self._learner.evaluate_every
-
-    @property
-    def test_env_sampler(self) -> Any:
-        """Task sampler of the evaluations; ``None`` means the environment as it is."""
-        return self._learner.test_env_sampler
+        return self.learner.seed
 
     @property
     def epsilon(self) -> float:
         """Share of the rollouts that the next update learns from: 1 in the first epochs."""
         return 1.0 if self._num_epochs < self._warm_up_epochs else self._epsilon
 
-    def train(self, runner: Runner) -> float | None:
-        """Collect, select, update and evaluate, for each epoch of ``runner``.
-
-        Returns:
-            Average return of the last evaluation; of the last rollouts that were learned from where there was none.
-        """
-        return train_epochs(self, runner)
-
-    def collect(self, runner: Runner) -> list[StepSequence]:
+    def collect(self, runner: Runner) -> Rollouts:
         """All rollouts of one epoch."""
-        return self._learner.collect(runner, self._rollouts_per_epoch)
+        return self.learner.collect(runner, self._rollouts_per_epoch)
 
     def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
         """Improve the policy with the worst share ``epsilon`` of ``rollouts`` of the present policy.
@@ -151,35 +109,31 @@ class EPOpt(RLAlgorithm):
         """
         if not rollouts:
             raise ValueError("rollouts must hold at least one rollout, got none")
-        epsilon = self.epsilon
-        returns = np.array([float(rollout.discounted_return(self._return_discount)) for rollout in rollouts])
+        found, epsilon = Rollouts.of(rollouts), self.epsilon
+        returns = found.discounted_returns(self._return_discount)
         # With all of them in their own order, the first epochs are those of the learner alone.
-        kept = list(rollouts) if epsilon == 1.0 else [rollouts[i] for i in worst_indices(returns, epsilon)]
-        metrics = self._learner.update(kept)
+        kept = found if epsilon == 1.0 else found.take(worst_indices(returns, epsilon))
+        metrics = self.learner.update(kept)
         self._num_epochs += 1
-        undiscounted = [float(rollout.undiscounted_return()) for rollout in rollouts]
-        full = full_set_metrics(undiscounted, [len(rollout) for rollout in rollouts])
+        full = full_set_metrics(found.discounted_returns(1.0), found.lengths)
         return {**metrics, **full, "epsilon": epsilon}
 
     def to(self, device: str | torch.device | None = None) -> None:
         """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
-        self._learner.to(device)
+        self.learner.to(device)
 
     def fingerprint(self) -> str:
         """Learner and own numbers as a short text; a snapshot fits an EPOpt with the same one."""
         own = (self._epsilon, self._warm_up_epochs, self._rollouts_per_epoch, self._return_discount)
-        text = f"{self._learner.fingerprint()} {own!r}"
-        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return fingerprint_of(self, f"{self.learner.fingerprint()} {own!r}")
 
     def state_dict(self) -> dict[str, Any]:
         """State of the learner, and the number of updates."""
-        return {"learner": self._learner.state_dict(), "epochs": self._num_epochs}
+        return {"learner": self.learner.state_dict(), "epochs": self._num_epochs}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``state_dict``, bit for bit."""
-        missing = {"learner", "epochs"} - set(tree)
-        if missing:
-            raise SnapshotError(f"the saved state of EPOpt lacks {sorted(missing)}; it was made by another algorithm")
+        check_entries("EPOpt", tree, ("learner", "epochs"))
         num_epochs = int(tree["epochs"])
-        self._learner.load_state_dict(tree["learner"])  # all of it, or nothing
+        self.learner.load_state_dict(tree["learner"])  # all of it, or nothing
         self._num_epochs = num_epochs

@@ -32,6 +32,23 @@ def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
     return ForeignAlgorithm(algo)
 
 
+class _Member:
+    """A member of the object behind the view, under its own name.
+
+    Args:
+        otherwise: What it is where the object does not have it.
+    """
+
+    def __init__(self, otherwise: Any = None) -> None:
+        self._otherwise = otherwise
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, view: Any, owner: type) -> Any:
+        return self if view is None else view._ask(self._name, self._otherwise)
+
+
 @final
 class ForeignAlgorithm(MetaRLAlgorithm):
     """A view of an object with ``train(runner)`` that is no ``RLAlgorithm``; what it lacks has our defaults.
@@ -58,51 +75,20 @@ class ForeignAlgorithm(MetaRLAlgorithm):
             has_state=self._can("state_dict") and self._can("load_state_dict"),
         )
 
-    @property
-    def policy(self) -> Any:
-        """What acts."""
-        return self._ask("policy")
-
-    @property
-    def exploration_policy(self) -> Any:
-        """What acts in training."""
-        return self._ask("exploration_policy")
-
-    @property
-    def max_path_length(self) -> float | None:
-        """Most steps of a rollout."""
-        return self._ask("max_path_length")
-
-    @property
-    def discount(self) -> float:
-        """Discount factor."""
-        return self._ask("discount", 1.0)
+    policy: Any = _Member()
+    exploration_policy: Any = _Member()
+    max_path_length: Any = _Member()
+    discount: Any = _Member(1.0)
+    train_tasks: Any = _Member()
+    test_env_sampler: Any = _Member()
+    num_test_tasks: Any = _Member()
+    sampler_cls: Any = _Member()
 
     @property
     def env_spec(self) -> EnvSpec | None:
         """Spaces of the environment, if they are told in our terms."""
         spec = self._ask("env_spec")
         return spec if isinstance(spec, EnvSpec) else None
-
-    @property
-    def train_tasks(self) -> Sequence[Any] | None:
-        """Tasks that it learns in."""
-        return self._ask("train_tasks")
-
-    @property
-    def test_env_sampler(self) -> Any:
-        """Task sampler of its evaluations."""
-        return self._ask("test_env_sampler")
-
-    @property
-    def num_test_tasks(self) -> int | None:
-        """Number of tasks to draw from that."""
-        return self._ask("num_test_tasks")
-
-    @property
-    def sampler_cls(self) -> Any:
-        """Garage sampler class to collect with."""
-        return self._ask("sampler_cls")
 
     def train(self, runner: Runner) -> Any:
         return self._algo.train(runner)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -10,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_number, check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
-from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.snapshots import load_or_keep
+from metaroll.learners.on_policy_training import EpochLearner, horizon_of
+from metaroll.learners.snapshots import fingerprint_of, load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import derive_seed, fresh_seed
@@ -23,7 +23,7 @@ from metaroll.types import EnvSpec, Runner
 __all__ = ["HillClimbing"]
 
 
-class HillClimbing(RLAlgorithm):
+class HillClimbing(EpochLearner):
     """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
 
     All sets of an epoch, the mean among them, act without noise in the same domains and initial states, so that their
@@ -79,8 +79,8 @@ class HillClimbing(RLAlgorithm):
         seed: int | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        self.max_path_length = _limit(max_path_length, self.env_spec)
-        self.policy = _wrapped(policy, scale_actions)
+        self.max_path_length = horizon_of(max_path_length, self.env_spec)
+        self.policy = policy if isinstance(policy, NormalizedPolicy) else NormalizedPolicy(policy, False, scale_actions)
         """What acts: with the parameters of the mean."""
         self._places = _explored(self.policy)
         if noise not in NOISES:
@@ -135,29 +135,17 @@ class HillClimbing(RLAlgorithm):
             return False
         return float(np.std(self._returns)) < self._stop_std
 
-    def train(self, runner: Runner) -> float | None:
-        """Try sets and move, for each epoch of ``runner``, or until ``converged``.
+    def collect(self, runner: Runner) -> list[Any]:
+        """Rollouts of each set of a new ``ask``."""
+        return runner.sample_parameters(
+            self.ask(),
+            num_domains=self.num_domains,
+            num_init_states_per_domain=self.num_init_states_per_domain,
+        )
 
-        Returns:
-            Average return of the last evaluation; of the last mean where there was none.
-        """
-        average_return: float | None = None
-        evaluated = False
-        for epoch in runner.step_epochs():
-            if self.converged:  # asked here, so that the epoch before has been saved
-                break
-            groups = runner.sample_parameters(
-                self.ask(),
-                num_domains=self.num_domains,
-                num_init_states_per_domain=self.num_init_states_per_domain,
-            )
-            metrics = self.tell(groups)
-            runner.log(metrics)
-            if self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
-                average_return, evaluated = runner.evaluate(self, self.test_env_sampler), True
-            elif not evaluated:
-                average_return = metrics["return"]
-        return average_return
+    def update(self, rollouts: Sequence[Sequence[Any]]) -> dict[str, float]:
+        """``tell``."""
+        return self.tell(rollouts)
 
     def ask(self) -> np.ndarray:
         """Flat parameters of the policy to try, float32 ``(pop_size + 1, P)``; the first set is the mean."""
@@ -180,7 +168,7 @@ class HillClimbing(RLAlgorithm):
                 f"rollouts must hold a list for each of the {len(self._asked)} sets, with at least one rollout, got "
                 f"lists of {[len(group) for group in rollouts]}"
             )
-        returns = [np.array([float(np.sum(np.asarray(r.rewards))) for r in group]) for group in rollouts]
+        returns = [np.array([each.sum() for each in Rollouts.of(group).each("rewards")]) for group in rollouts]
         scores = np.array([conditional_value_at_risk(each, self.epsilon) for each in returns])
         if not np.isfinite(scores).all():
             raise InvalidValueError(f"the returns of set {int(np.flatnonzero(~np.isfinite(scores))[0])} are not finite")
@@ -212,8 +200,7 @@ class HillClimbing(RLAlgorithm):
         settings += [self.num_domains, self.num_init_states_per_domain, self.max_path_length]
         layout = self.policy.parameter_layout()
         kinds = [type(self.policy.policy).__name__, *layout.names, *layout.shapes, self.policy.action_bounds]
-        text = "\n".join(map(repr, [*settings, *kinds]))
-        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        return fingerprint_of(self, *map(repr, [*settings, *kinds]))
 
     def state_dict(self) -> dict[str, Any]:
         """Mean, best set, spread, returns of the last means, and generator."""
@@ -250,18 +237,6 @@ class HillClimbing(RLAlgorithm):
         if found.shape != self._flat.shape:
             raise ShapeError(f"sets of parameters must have shape {self._flat.shape}, got {found.shape}")
         return found
-
-
-def _limit(max_path_length: int | None, env_spec: EnvSpec) -> int:
-    limit = env_spec.max_episode_length if max_path_length is None else max_path_length
-    if limit is None:
-        raise ValueError("max_path_length is missing: the environment has no time limit of its own")
-    check_whole("max_path_length", limit, 1)
-    return int(limit)
-
-
-def _wrapped(policy: Any, scale_actions: bool) -> NormalizedPolicy:
-    return policy if isinstance(policy, NormalizedPolicy) else NormalizedPolicy(policy, False, scale_actions)
 
 
 def _explored(policy: NormalizedPolicy) -> np.ndarray:

@@ -3,59 +3,97 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from metaroll.data.step_sequence import StepSequence
-from metaroll.types import EnvUpdate, Runner
+from metaroll.checks import check_whole
+from metaroll.data.rollouts import Rollouts
+from metaroll.errors import InvalidValueError
+from metaroll.learners.base import RLAlgorithm
+from metaroll.processing.on_policy import OnPolicyData
+from metaroll.types import EnvSpec, EnvUpdate, Runner
 
-__all__ = ["KNOWN_EPOCHS", "OnPolicyLearner", "TrainingTasks", "train_epochs"]
+__all__ = ["KNOWN_EPOCHS", "EpochLearner", "TrainingTasks", "episode_metrics", "horizon_of", "refuse_non_finite"]
 
 
 KNOWN_EPOCHS = 10
 """Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
 
 
-class OnPolicyLearner(Protocol):
-    """What ``train_epochs`` asks of a learner."""
+class EpochLearner(RLAlgorithm):
+    """Collects rollouts in every epoch, learns from them, and evaluates after some of the epochs.
 
-    @property
-    def evaluate_every(self) -> int:
-        """Evaluate after every so many epochs; 0 means never."""
-        ...
-
-    @property
-    def test_env_sampler(self) -> Any:
-        """Task sampler of the evaluations; ``None`` means the environment as it is."""
-        ...
-
-    def collect(self, runner: Runner) -> list[StepSequence]:
-        """The rollouts of one epoch."""
-        ...
-
-    def update(self, rollouts: Sequence[StepSequence]) -> Mapping[str, float]:
-        """Learn from them; numbers for the log, ``return`` among them."""
-        ...
-
-
-def train_epochs(learner: OnPolicyLearner, runner: Runner) -> float | None:
-    """Collect, update and evaluate, for each epoch of ``runner``.
-
-    Returns:
-        Average return of the last evaluation; of the last training rollouts where there was none.
+    Attributes:
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
     """
-    average_return: float | None = None
-    evaluated = False
-    for epoch in runner.step_epochs():
-        metrics = learner.update(learner.collect(runner))
-        runner.log(metrics)
-        if learner.evaluate_every and (epoch + 1) % learner.evaluate_every == 0:
-            average_return, evaluated = runner.evaluate(learner, learner.test_env_sampler), True
-        elif not evaluated:
-            average_return = metrics["return"]
-    return average_return
+
+    evaluate_every: int
+
+    @abstractmethod
+    def collect(self, runner: Runner) -> Any:
+        """The rollouts of one epoch."""
+
+    @abstractmethod
+    def update(self, rollouts: Any) -> Mapping[str, float]:
+        """Learn from them; numbers for the log, ``return`` among them."""
+
+    def train(self, runner: Runner) -> float | None:
+        """Collect, update and evaluate, for each epoch of ``runner``, or until ``converged``.
+
+        Returns:
+            Average return of the last evaluation; of the last training rollouts where there was none.
+        """
+        average_return: float | None = None
+        evaluated = False
+        for epoch in runner.step_epochs():
+            if self.converged:  # asked here, so that the epoch before has been saved
+                break
+            metrics = self.update(self.collect(runner))
+            runner.log(metrics)
+            if self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
+                average_return, evaluated = runner.evaluate(self, self.test_env_sampler), True
+            elif not evaluated:
+                average_return = metrics["return"]
+        return average_return
+
+
+def horizon_of(max_path_length: int | None, env_spec: EnvSpec) -> int:
+    """``max_path_length``, or the time limit of the environment.
+
+    Raises:
+        ValueError: There is neither.
+    """
+    limit = env_spec.max_episode_length if max_path_length is None else max_path_length
+    if limit is None:
+        raise ValueError("max_path_length is missing: the environment has no time limit of its own")
+    return check_whole("max_path_length", limit)
+
+
+def episode_metrics(data: OnPolicyData) -> dict[str, float]:
+    """What the log tells of all rollouts that are learned from."""
+    returns = data.episode_returns
+    return {
+        "return": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "episode_length": float(data.lengths.mean()),
+        "episodes": float(len(returns)),
+    }
+
+
+def refuse_non_finite(numbers: Mapping[str, float], weights: Iterable[Tensor], num_epochs: int) -> None:
+    """``InvalidValueError`` if losses or weights hold NaN or Inf."""
+    if all(map(math.isfinite, numbers.values())) and all(bool(torch.isfinite(weight).all()) for weight in weights):
+        return
+    raise InvalidValueError(
+        f"losses or weights are not finite any more after {num_epochs} epochs ({dict(numbers)}); lower learning_rate, "
+        "and resume from the last snapshot"
+    )
 
 
 class TrainingTasks:
@@ -66,7 +104,8 @@ class TrainingTasks:
     and ``load_state_dict``; one that has neither draws other variations after a resume.
 
     Args:
-        source: A list of ``EnvUpdate``, or a sampler with ``sample(n_tasks, with_replacement)``.
+        source: A list of ``EnvUpdate``, or a sampler with ``sample(n_tasks, with_replacement)``; ``None`` means the
+            environment as it is.
         seed: Seed of the generator.
     """
 
@@ -75,7 +114,7 @@ class TrainingTasks:
         if isinstance(self._source, list):
             if not self._source or not all(callable(update) for update in self._source):
                 raise ValueError(f"task_sampler must be a sampler, or a list of at least one EnvUpdate, got {source!r}")
-        elif not callable(getattr(source, "sample", None)):
+        elif source is not None and not callable(getattr(source, "sample", None)):
             raise TypeError(f"task_sampler must have sample(n_tasks), got {type(source).__name__}")
         self._generator = np.random.default_rng(seed)
 
@@ -88,13 +127,38 @@ class TrainingTasks:
             return list(source.sample(count, with_replacement=True, generator=generator))
         return list(source.sample(count, with_replacement=True))
 
-    def state_dict(self) -> dict[str, Any]:
+    def collect(
+        self, runner: Runner, num_tasks: int, num_steps: int | None, num_rollouts: int | None, actor: Any = None
+    ) -> Rollouts:
+        """At least ``num_steps`` steps together, or ``num_rollouts``, in ``num_tasks`` variations (all alike in that).
+
+        Args:
+            runner: Who collects.
+            num_tasks: How many to draw; where there is no source, rollouts are of the environment as it is.
+            num_steps: Least number of steps.
+            num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
+            actor: What acts in place of the policy of the learner.
+        """
+        if self._source is None:
+            return Rollouts.of(runner.obtain_samples(runner.step_itr, num_steps, actor, num_rollouts=num_rollouts))
+        least = None if num_steps is None else -(-num_steps // num_tasks)
+        exact = None if num_rollouts is None else num_rollouts // num_tasks
+        updates = self.draw(num_tasks)
+        return Rollouts.joined(
+            runner.obtain_samples(runner.step_itr, least, actor, env_update=updates, num_rollouts=exact)
+        )
+
+    def state_dict(self) -> dict[str, Any] | None:
         """State of the generator, and of the sampler if it tells one."""
+        if self._source is None:
+            return None
         tell = getattr(self._source, "state_dict", None)
         return {"generator": self._generator.bit_generator.state, "sampler": tell() if callable(tell) else None}
 
-    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+    def load_state_dict(self, tree: Mapping[str, Any] | None) -> None:
         """Go on where ``state_dict`` was taken."""
+        if self._source is None or tree is None:
+            return
         self._generator.bit_generator.state = tree["generator"]
         take = getattr(self._source, "load_state_dict", None)
         if tree["sampler"] is not None and callable(take):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,18 +11,14 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_whole
-from metaroll.errors import SnapshotError
+from metaroll.errors import unknown_name
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.pearl_config import (
-    BatchConfig,
-    CollectionConfig,
-    OptimizationConfig,
     PEARLConfig,
-    augmented_spec,
     check_updates,
     continuous_spec,
     count_test_tasks,
-    module_spec,
+    flat_box,
 )
 from metaroll.learners.pearl_data import PEARLCollector, RowLayout, TaskBuffers, check_memory, context_rows
 from metaroll.learners.pearl_networks import (
@@ -35,6 +30,7 @@ from metaroll.learners.pearl_networks import (
     reinitialized_copy,
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
+from metaroll.learners.snapshots import check_entries, described, fingerprint_of
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
@@ -162,39 +158,33 @@ class PEARL(MetaRLAlgorithm):
         if num_epochs is not None:
             check_whole("num_epochs", num_epochs, 0)
         self._config = PEARLConfig(
-            optimization=OptimizationConfig(
-                policy_lr=policy_lr,
-                qf_lr=qf_lr,
-                vf_lr=vf_lr,
-                context_lr=context_lr,
-                policy_mean_reg_coeff=policy_mean_reg_coeff,
-                policy_std_reg_coeff=policy_std_reg_coeff,
-                policy_pre_activation_coeff=policy_pre_activation_coeff,
-                soft_target_tau=soft_target_tau,
-                kl_lambda=kl_lambda,
-                discount=discount,
-                reward_scale=reward_scale,
-            ),
-            batches=BatchConfig(
-                meta_batch_size=meta_batch_size,
-                num_steps_per_epoch=num_steps_per_epoch,
-                batch_size=batch_size,
-                embedding_batch_size=embedding_batch_size,
-                embedding_mini_batch_size=embedding_mini_batch_size,
-            ),
-            collection=CollectionConfig(
-                num_initial_steps=num_initial_steps,
-                num_tasks_sample=num_tasks_sample,
-                num_steps_prior=num_steps_prior,
-                num_steps_posterior=num_steps_posterior,
-                num_extra_rl_steps_posterior=num_extra_rl_steps_posterior,
-                max_path_length=max_path_length,
-                update_post_train=update_post_train,
-                replay_buffer_size=replay_buffer_size,
-                context_reward_key=context_reward_key,
-            ),
-            latent_dim=check_whole("latent_dim", latent_dim),
-            num_train_tasks=check_whole("num_train_tasks", num_train_tasks),
+            policy_lr=policy_lr,
+            qf_lr=qf_lr,
+            vf_lr=vf_lr,
+            context_lr=context_lr,
+            policy_mean_reg_coeff=policy_mean_reg_coeff,
+            policy_std_reg_coeff=policy_std_reg_coeff,
+            policy_pre_activation_coeff=policy_pre_activation_coeff,
+            soft_target_tau=soft_target_tau,
+            kl_lambda=kl_lambda,
+            discount=discount,
+            reward_scale=reward_scale,
+            meta_batch_size=meta_batch_size,
+            num_steps_per_epoch=num_steps_per_epoch,
+            batch_size=batch_size,
+            embedding_batch_size=embedding_batch_size,
+            embedding_mini_batch_size=embedding_mini_batch_size,
+            num_initial_steps=num_initial_steps,
+            num_tasks_sample=num_tasks_sample,
+            num_steps_prior=num_steps_prior,
+            num_steps_posterior=num_steps_posterior,
+            num_extra_rl_steps_posterior=num_extra_rl_steps_posterior,
+            max_path_length=max_path_length,
+            update_post_train=update_post_train,
+            replay_buffer_size=replay_buffer_size,
+            context_reward_key=context_reward_key,
+            latent_dim=latent_dim,
+            num_train_tasks=num_train_tasks,
             use_information_bottleneck=use_information_bottleneck,
             use_next_obs=use_next_obs_in_context,
         )
@@ -210,13 +200,18 @@ class PEARL(MetaRLAlgorithm):
         self._scales = accepts(policy_class, "action_space")
         scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
         self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context, scaling)
-        self._memory_when_full = check_memory(
-            num_train_tasks, self._config.collection, self._layout, num_epochs, memory_limit
-        )
+        self._memory_when_full = check_memory(self._config, self._layout, num_epochs, memory_limit)
 
         self._policy_class, self._num_policies = policy_class, 0
-        encoder = build_encoder(encoder_class, self.env_spec, self._config, encoder_hidden_sizes, self.seed)
-        self._config.batches.check_encoder(bool(getattr(encoder, "recurrent", False)))
+        spec = self.get_env_spec(
+            self.env_spec,
+            latent_dim,
+            "encoder",
+            use_next_obs=use_next_obs_in_context,
+            use_information_bottleneck=use_information_bottleneck,
+        )
+        encoder = build_encoder(encoder_class, spec, encoder_hidden_sizes, self.seed)
+        self._config.check_encoder(bool(getattr(encoder, "recurrent", False)))
         self._networks = PEARLNetworks(
             policy=self._make_policy(encoder, inner_policy),
             encoder=encoder,
@@ -228,7 +223,7 @@ class PEARL(MetaRLAlgorithm):
         self._device = self._default_device = torch.device("cpu" if device is None else device)
         self._networks.to(self._device)
         self._networks.check_widths(self.env_spec, self._config, self._device)
-        self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self._config.optimization)
+        self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self._config)
 
         self._random = PEARLGenerators(self.seed, self._device)
         self._is_resuming = False
@@ -238,7 +233,9 @@ class PEARL(MetaRLAlgorithm):
     @classmethod
     def augment_env_spec(cls, env_spec: Any, latent_dim: int) -> EnvSpec:
         """Spec (of an environment or spec) with ``latent_dim`` more observations, all flat Boxes on [-1, 1]."""
-        return augmented_spec(env_spec, latent_dim)
+        spec = EnvSpec.from_env(env_spec)
+        check_whole("latent_dim", latent_dim)
+        return EnvSpec(flat_box(spec.obs_dim + int(latent_dim)), flat_box(spec.act_dim), spec.max_episode_length)
 
     @classmethod
     def get_env_spec(
@@ -260,7 +257,14 @@ class PEARL(MetaRLAlgorithm):
             use_next_obs: Whether the encoder reads next observations as well.
             use_information_bottleneck: Whether the encoder puts out mean and variance, or z alone.
         """
-        return module_spec(env_spec, latent_dim, module, use_next_obs, use_information_bottleneck)
+        spec, latent_dim = EnvSpec.from_env(env_spec), check_whole("latent_dim", latent_dim)
+        if module == "encoder":
+            context_dim = spec.obs_dim + spec.act_dim + 1 + (spec.obs_dim if use_next_obs else 0)
+            factor_dim = latent_dim * (2 if use_information_bottleneck else 1)
+            return InOutSpec(flat_box(context_dim, np.inf), flat_box(factor_dim, np.inf))
+        if module == "vf":
+            return EnvSpec(flat_box(spec.obs_dim), flat_box(latent_dim), spec.max_episode_length)
+        raise unknown_name("module", str(module), ("encoder", "vf"))
 
     @property
     def policy(self) -> Any:
@@ -293,9 +297,20 @@ class PEARL(MetaRLAlgorithm):
                 it up: the result uses its networks.
             exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task.
         """
-        rows = context_rows(exploration_trajectories, self._layout, self._config.collection.context_reward_key)
-        adapted = self._view(exploration_policy.context_encoder, exploration_policy.policy)
-        self._infer(adapted, rows[None])
+        return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
+
+    def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[Any]:
+        """See ``MetaRLAlgorithm``: the contexts of all tasks pass the encoder at once."""
+        rows = [context_rows(batch, self._layout, self._config.context_reward_key) for batch in batches]
+        adapted = [self._view(policy.context_encoder, policy.policy) for policy in policies]
+        if _share_encoder(adapted):
+            with torch.no_grad():
+                beliefs = adapted[0].posterior_of_lists(rows)
+            for policy, mean, variance in zip(adapted, *(part.split(1) for part in beliefs), strict=True):
+                policy.set_belief(mean, variance, self._random.belief())
+        else:
+            for policy, context in zip(adapted, rows, strict=True):
+                self._infer(policy, context[None])
         return adapted
 
     def train(self, runner: Runner) -> float | None:
@@ -319,12 +334,12 @@ class PEARL(MetaRLAlgorithm):
     @property
     def discount(self) -> float:
         """Discount factor."""
-        return float(self._config.optimization.discount)
+        return float(self._config.discount)
 
     @property
     def max_path_length(self) -> int:
         """Most steps of a rollout."""
-        return int(self._config.collection.max_path_length)
+        return int(self._config.max_path_length)
 
     @property
     def train_tasks(self) -> list[Any]:
@@ -334,7 +349,7 @@ class PEARL(MetaRLAlgorithm):
     @property
     def context_reward_key(self) -> str | None:
         """Name of the env_info that is the reward in contexts, or ``None``."""
-        return self._config.collection.context_reward_key
+        return self._config.context_reward_key
 
     @property
     def device(self) -> torch.device:
@@ -348,16 +363,11 @@ class PEARL(MetaRLAlgorithm):
 
     def fingerprint(self) -> str:
         """Class, networks and hyperparameters as a short text; a snapshot fits a PEARL with the same one."""
-        text = "\n".join(
-            [
-                self._networks.shapes(),
-                self._config.describe(),
-                getattr(self._policy_class, "__name__", ""),
-                self._optimizers.kind,
-                *([] if self._layout.scaling is None else [repr(self._layout.scaling.bounds)]),
-            ]
+        bounds = [] if self._layout.scaling is None else [repr(self._layout.scaling.bounds)]
+        name = getattr(self._policy_class, "__name__", "")
+        return fingerprint_of(
+            self, self._networks.shapes(), described(self._config), name, self._optimizers.kind, *bounds
         )
-        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizers, generators and counters as nested dicts; replay data apart (``buffers_state_dict``)."""
@@ -374,9 +384,7 @@ class PEARL(MetaRLAlgorithm):
         Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
         are loaded too.
         """
-        missing = {"networks", "optimizers", "generators", "counters"} - set(tree)
-        if missing:
-            raise SnapshotError(f"the saved state of PEARL lacks {sorted(missing)}; it was made by another algorithm")
+        check_entries("PEARL", tree, ("networks", "optimizers", "generators", "counters"))
         self._networks.load_state_dict(tree["networks"])
         self._optimizers.load_state_dict(tree["optimizers"])
         self._random.load_state_dict(tree["generators"])
@@ -424,7 +432,7 @@ class PEARL(MetaRLAlgorithm):
         )
 
     def _make_buffers(self) -> None:
-        config = self._config.collection
+        config = self._config
         self._buffers = TaskBuffers(
             len(self._updates), config.replay_buffer_size, self._layout, config.context_reward_key
         )
@@ -450,31 +458,31 @@ class PEARL(MetaRLAlgorithm):
 
     def _posterior_contexts(self, tasks: Sequence[int]) -> list[Context]:
         """Belief about each task given a sample of its context buffer."""
-        size = self._config.batches.embedding_batch_size
+        size = self._config.embedding_batch_size
         context = self._buffers.sample_context(tasks, size, self._random.tasks)
         self._infer(self.policy, context)
         means, variances = (values.detach().cpu().numpy() for values in (self.policy.z_means, self.policy.z_vars))
         return [{"z_mean": mean.copy(), "z_var": var.copy()} for mean, var in zip(means, variances, strict=True)]
 
     def _draw_tasks(self) -> list[int]:
-        count = self._config.collection.num_tasks_sample
+        count = self._config.num_tasks_sample
         return self._random.tasks.integers(len(self._updates), size=count).tolist()
 
     def _train_networks(self) -> dict[str, float]:
         """The gradient steps of one epoch; averages of their losses."""
-        batches = self._config.batches
+        batches = self._config
         total = torch.zeros(len(METRICS), device=self._device)
         for _ in range(batches.num_steps_per_epoch):
             tasks = self._random.batches.integers(len(self._updates), size=batches.meta_batch_size).tolist()
             total += self._gradient_step(tasks)
         self._num_gradient_steps += batches.num_steps_per_epoch
         means = mean_metrics(total, batches.num_steps_per_epoch)
-        check_finite(self._networks, means, self._num_gradient_steps, self._config.optimization.reward_scale)
+        check_finite(self._networks, means, self._num_gradient_steps, self._config.reward_scale)
         return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
         """Train all networks once on ``tasks`` (once per slice of the context for a recurrent encoder)."""
-        batches, encoder = self._config.batches, self._networks.encoder
+        batches, encoder = self._config, self._networks.encoder
         context = self._to_device(
             self._buffers.sample_context(tasks, batches.embedding_batch_size, self._random.batches)
         )
@@ -488,9 +496,8 @@ class PEARL(MetaRLAlgorithm):
                 self._optimizers,
                 self._layout.split(self._to_device(rows)),
                 part,
-                self._config.optimization,
+                self._config,
                 self._random.noise,
-                self._config.use_information_bottleneck,
             )
             if hasattr(encoder, "detach_hidden"):
                 encoder.detach_hidden()
@@ -498,3 +505,11 @@ class PEARL(MetaRLAlgorithm):
 
     def _to_device(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._device)
+
+
+def _share_encoder(policies: Sequence[Any]) -> bool:
+    """Whether one of the encoders may encode the contexts of all policies: it encodes rows, and all are alike."""
+    if not all(isinstance(policy, ContextConditionedPolicy) and policy.encodes_rows for policy in policies):
+        return False
+    first, *others = (list(policy.context_encoder.parameters()) for policy in policies)
+    return all(len(own) == len(first) and all(map(torch.equal, own, first)) for own in others)

@@ -7,6 +7,9 @@ kind is one gather per task and one copy to the device.
 
 from __future__ import annotations
 
+import bisect
+import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,12 +18,15 @@ import gymnasium
 import numpy as np
 from torch import Tensor
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import map_leaves
 from metaroll.data.replay import PathBuffer, memory_estimate
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
+from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
-from metaroll.learners.pearl_config import CollectionConfig
+from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.policies.scaling import ActionScaling
+from metaroll.processing.on_policy import rollout_groups
 from metaroll.types import Context, EnvSpec, EnvUpdate, Runner
 
 __all__ = [
@@ -30,7 +36,6 @@ __all__ = [
     "TransitionBatch",
     "check_memory",
     "context_rows",
-    "transition_rows",
     "waves_of",
 ]
 
@@ -73,6 +78,21 @@ class RowLayout:
         """Numbers in a context entry."""
         return self.obs_dim + self.act_dim + 1 + (self.obs_dim if self.use_next_obs else 0)
 
+    def own_actions(self, actions: Any, observations: np.ndarray) -> np.ndarray:
+        """Actions ``(T, act_dim)`` in the policy's units.
+
+        Raises:
+            ShapeError: They, or the flat ``observations`` that belong to them, come from another environment.
+        """
+        rows = _numpy(actions)
+        rows = rows.reshape(len(rows), -1)
+        if observations.shape[1] != self.obs_dim or rows.shape[1] != self.act_dim:
+            raise ShapeError(
+                f"trajectories must have observations (T, {self.obs_dim}) and actions (T, {self.act_dim}), got "
+                f"{observations.shape} and {rows.shape}: they come from another environment than PEARL was built for"
+            )
+        return rows if self.scaling is None else self.scaling.unscaled(rows)
+
     def split(self, rows: Tensor) -> TransitionBatch:
         """Views of the columns of ``rows (..., width)``; reward and ending keep their last axis of length 1."""
         obs, act = self.obs_dim, self.act_dim
@@ -86,15 +106,21 @@ class RowLayout:
 
 
 def _flat_observations(observations: Any, space: gymnasium.Space, count: int) -> np.ndarray:
-    """The first ``count`` observations as ``(count, obs_dim)`` float32."""
-    batch = map_leaves(lambda leaf, path: _numpy(leaf)[:count], observations)
+    """The first ``count`` observations as ``(count, obs_dim)``."""
     if isinstance(space, gymnasium.spaces.Box):
-        return np.asarray(batch, dtype=np.float32).reshape(count, -1)
-    return flatten_batch(space, batch).astype(np.float32, copy=False)
+        return _numpy(observations)[:count].reshape(count, -1)
+    return flatten_batch(space, map_leaves(lambda leaf, path: _numpy(leaf)[:count], observations))
 
 
 def _numpy(values: Any) -> np.ndarray:
     return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+
+
+def _refuse_non_finite(rows: np.ndarray, what: str) -> None:
+    finite = np.isfinite(rows).all(axis=1)
+    if not finite.all():
+        step = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"{what} holds NaN or Inf at step {step}: {rows[step]}")
 
 
 def _info_rewards(env_infos: Any, key: str, count: int) -> np.ndarray:
@@ -111,58 +137,58 @@ def _info_rewards(env_infos: Any, key: str, count: int) -> np.ndarray:
     return rewards.reshape(count)
 
 
-def _refuse_non_finite(rows: np.ndarray, what: str) -> None:
-    finite = np.isfinite(rows).all(axis=1)
-    if not finite.all():
-        step = int(np.flatnonzero(~finite)[0])
-        raise DataError(f"{what} holds NaN or Inf at step {step}: {rows[step]}")
+class _RolloutRows:
+    """Rollouts to be written as rows; their observations stay where they are until then.
 
+    The successor of a last step is the true final observation; only terminations count as endings, time limits do not.
 
-def _rows_of(
-    observations: np.ndarray, actions: Any, rewards: Any, next_observations: np.ndarray, layout: RowLayout, width: int
-) -> np.ndarray:
-    """Rows ``(T, width)`` filled up to the next observation."""
-    count = len(observations)
-    obs, act = layout.obs_dim, layout.act_dim
-    actions = _numpy(actions).reshape(count, -1)
-    if observations.shape[1] != obs or actions.shape[1] != act:
-        raise ShapeError(
-            f"trajectories must have observations (T, {obs}) and actions (T, {act}), got {observations.shape} and "
-            f"{actions.shape}: they come from another environment than PEARL was built for"
-        )
-    rows = np.empty((count, width), dtype=np.float32)
-    rows[:, :obs] = observations
-    rows[:, obs : obs + act] = actions if layout.scaling is None else layout.scaling.unscaled(actions)
-    rows[:, obs + act] = _numpy(rewards).reshape(count)
-    if width > obs + act + 1:
-        rows[:, obs + act + 1 : 2 * obs + act + 1] = next_observations
-    return rows
-
-
-def transition_rows(
-    rollout: Any, layout: RowLayout, context_reward_key: str | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a ``StepSequence``: transitions ``(T, width)`` and context entries ``(T, context_width)``.
-
-    The successor of the last step is the true final observation; only terminations count as endings, time limits do
-    not. With ``context_reward_key`` the context holds that env_info in place of the reward.
+    Args:
+        layout: Columns of the rows.
+        rollouts: The rollouts.
     """
-    count = len(rollout.rewards)
-    known = min(len(leaf) for _, leaf in iterate_leaves(rollout.observations))
-    if known != count + 1:
-        raise ShapeError(
-            f"a rollout must hold the observation after its last step, got {known} observations and {count} rewards"
-        )
-    observations = _flat_observations(rollout.observations, layout.observation_space, count + 1)
-    rows = _rows_of(observations[:-1], rollout.actions, rollout.rewards, observations[1:], layout, layout.width)
-    rows[:, -1] = _numpy(rollout.terminated)
-    _refuse_non_finite(rows, "a rollout")
-    context = rows[:, : layout.context_width].copy()
-    if context_reward_key is not None:
-        rewards = _info_rewards(getattr(rollout, "env_infos", None), context_reward_key, count)
-        context[:, layout.obs_dim + layout.act_dim] = rewards
-        _refuse_non_finite(context, f"the context (with {context_reward_key!r} as reward) of a rollout")
-    return rows, context
+
+    def __init__(self, layout: RowLayout, rollouts: Rollouts) -> None:
+        self._layout = layout
+        self.bounds = rollouts.bounds.tolist()
+        self.lengths = rollouts.lengths.tolist()
+        rollouts.require_final_observations()
+        space, seen = layout.observation_space, rollouts.each("observations")
+        is_box = isinstance(space, gymnasium.spaces.Box)
+        self._observations = [
+            _flat_observations(part, space, length + 1) for part, length in zip(seen, self.lengths, strict=True)
+        ]
+        # All that ran together, of many tasks perhaps, is checked as a whole.
+        self._seen = [part.fields["observations"] for part in rollouts.parts] if is_box else self._observations
+        self._actions = layout.own_actions(rollouts.column("actions"), self._observations[0])
+        self.rewards = np.asarray(rollouts.rewards)
+        self._terminated = rollouts.terminated
+
+    def write(self, rows: np.ndarray, first: int, stop: int) -> None:
+        """Write the steps ``first`` to ``stop`` as transitions or context entries, as the width of ``rows`` says."""
+        obs, act = self._layout.obs_dim, self._layout.act_dim
+        rows[:, obs : obs + act] = self._actions[first:stop]
+        rows[:, obs + act] = self.rewards[first:stop]
+        if rows.shape[1] == self._layout.width:
+            rows[:, -1] = self._terminated[first:stop]
+        seen, successors = rows[:, :obs], rows[:, obs + act + 1 : 2 * obs + act + 1]
+        number = bisect.bisect_right(self.bounds, first) - 1
+        while number < len(self.lengths) and (begin := self.bounds[number]) < stop:
+            start, end = max(begin, first), min(self.bounds[number + 1], stop)
+            observations = self._observations[number][start - begin : end - begin + 1]
+            seen[start - first : end - first] = observations[:-1]
+            if successors.shape[1]:
+                successors[start - first : end - first] = observations[1:]
+            number += 1
+
+    def refuse_non_finite(self, what: str, width: int) -> None:
+        """``DataError`` if rows of this width held NaN or Inf."""
+        columns = (self._actions, self.rewards, *self._seen)
+        if all(np.isfinite(column.astype(np.float32, copy=False)).all() for column in columns):
+            return
+        for begin, end in itertools.pairwise(self.bounds):
+            rows = np.empty((end - begin, width), dtype=np.float32)
+            self.write(rows, begin, end)
+            _refuse_non_finite(rows, what)
 
 
 def _parts(trajectories: Any) -> Iterator[Any]:
@@ -183,11 +209,14 @@ def _part_rows(part: Any, layout: RowLayout, reward_key: str | None) -> np.ndarr
     count = len(part.rewards)
     # A StepSequence may hold the observation after the last step as well.
     flat = _flat_observations(part.observations, layout.observation_space, count)
-    successors = flat
-    if layout.use_next_obs:
-        successors = _flat_observations(part.next_observations, layout.observation_space, count)
     rewards = part.rewards if reward_key is None else _info_rewards(getattr(part, "env_infos", None), reward_key, count)
-    rows = _rows_of(flat, part.actions, rewards, successors, layout, layout.context_width)
+    rows = np.empty((count, layout.context_width), dtype=np.float32)
+    obs, act = layout.obs_dim, layout.act_dim
+    rows[:, obs : obs + act] = layout.own_actions(part.actions, flat)
+    rows[:, :obs] = flat
+    rows[:, obs + act] = _numpy(rewards).reshape(count)
+    if layout.use_next_obs:
+        rows[:, obs + act + 1 :] = _flat_observations(part.next_observations, layout.observation_space, count)
     _refuse_non_finite(rows, "exploration_trajectories")
     return rows
 
@@ -207,21 +236,20 @@ def context_rows(trajectories: Any, layout: RowLayout, context_reward_key: str |
 
 
 def check_memory(
-    num_tasks: int,
-    config: CollectionConfig,
+    config: PEARLConfig,
     layout: RowLayout,
     num_epochs: int | None = None,
     memory_limit: int | None = None,
 ) -> int:
-    """Bytes that the buffers of ``num_tasks`` tasks take after ``num_epochs`` epochs (``None``: when full), at most.
+    """Bytes that the buffers of all train tasks take after ``num_epochs`` epochs (``None``: when full), at most.
 
     Raises:
         ValueError: That exceeds ``memory_limit``.
     """
-    capacity = config.replay_buffer_size
+    capacity, num_tasks = config.replay_buffer_size, config.num_train_tasks
     collected, context = None, None
     if num_epochs is not None:
-        collected, context = config.most_transitions(num_tasks, num_epochs), config.most_context(num_tasks)
+        collected, context = config.most_transitions(num_epochs), config.most_context()
     needed = memory_estimate(num_tasks, capacity, layout.width, num_rows=collected)
     needed += memory_estimate(num_tasks, capacity, layout.context_width, num_rows=context)
     if memory_limit is not None and needed > memory_limit:
@@ -262,16 +290,38 @@ class TaskBuffers:
         """Context entries stored for ``task``."""
         return self._contexts[task].n_transitions_stored
 
-    def add(self, task: int, rollouts: Sequence[Any], *, to_context: bool) -> int:
-        """Store the rollouts of ``task``, and as context if asked; number of steps."""
-        steps = 0
-        for rollout in rollouts:
-            rows, context = transition_rows(rollout, self.layout, self._reward_key if to_context else None)
-            self._transitions[task].add_path({_KEY: rows})
+    def add(self, tasks: Sequence[int], groups: Sequence[Sequence[StepSequence]], *, to_context: bool) -> list[int]:
+        """Store the rollouts of each of ``tasks``, and as context if asked; numbers of steps.
+
+        With the reward key of the buffers the context holds that env_info in place of the reward.
+
+        Raises:
+            DataError: A rollout holds NaN or Inf, or lacks the env_info; none is stored.
+        """
+        edges = [0, *itertools.accumulate(map(len, groups))]
+        found, key = Rollouts.joined(groups), self._reward_key
+        if not len(found):
+            return [0] * len(tasks)
+        rows = entries = _RolloutRows(self.layout, found)
+        rows.refuse_non_finite("a rollout", self.layout.width)
+        if to_context and key is not None:
+            infos = zip(found.each("env_infos", None), rows.lengths, strict=True)
+            entries = copy.copy(rows)
+            entries.rewards = np.concatenate([_info_rewards(told, key, length) for told, length in infos])
+            entries.refuse_non_finite(f"the context (with {key!r} as reward) of a rollout", self.layout.context_width)
+        for task, (begin, end) in zip(tasks, itertools.pairwise(edges), strict=True):
+            self._write(self._transitions[task], rows, self.layout.width, range(begin, end))
             if to_context:
-                self._contexts[task].add_path({_KEY: context})
-            steps += len(rows)
-        return steps
+                self._write(self._contexts[task], entries, self.layout.context_width, range(begin, end))
+        return [rows.bounds[end] - rows.bounds[begin] for begin, end in itertools.pairwise(edges)]
+
+    @staticmethod
+    def _write(buffer: PathBuffer, rows: _RolloutRows, width: int, which: range) -> None:
+        """Write the rollouts ``which`` straight into the memory of ``buffer``."""
+        for group in rollout_groups(which, rows.bounds, buffer.capacity) if which else ():
+            begin = rows.bounds[group[0]]
+            for steps, memory in buffer.new_paths([rows.lengths[i] for i in group], {_KEY: (width, np.float32)}):
+                rows.write(memory[_KEY], begin + steps.start, begin + steps.stop)
 
     def clear_context(self, task: int) -> None:
         """Forget the context of ``task``; its transitions are kept."""
@@ -345,7 +395,7 @@ class PEARLCollector:
         self,
         updates: Sequence[EnvUpdate],
         buffers: TaskBuffers,
-        config: CollectionConfig,
+        config: PEARLConfig,
         posterior: Callable[[Sequence[int]], list[Context]],
     ) -> None:
         self._updates = updates
@@ -419,10 +469,8 @@ class PEARLCollector:
             raise ValueError(
                 f"the runner must return one list of rollouts per task, got {len(groups)} for {len(tasks)}"
             )
-        taken = []
-        for task, rollouts in zip(tasks, groups, strict=True):
-            count = self._buffers.add(task, rollouts, to_context=to_context)
+        taken = self._buffers.add(tasks, groups, to_context=to_context)
+        for task, count in zip(tasks, taken, strict=True):
             if not count:
                 raise ValueError(f"the runner returned no steps for train task {task}")
-            taken.append(count)
         return taken

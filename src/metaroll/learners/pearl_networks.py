@@ -14,8 +14,8 @@ from gymnasium.spaces import flatdim
 from torch import Tensor, nn
 
 from metaroll.errors import ShapeError, SnapshotError
-from metaroll.learners.pearl_config import OptimizationConfig, PEARLConfig, encoder_spec
-from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
+from metaroll.learners.pearl_config import PEARLConfig
+from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree, weights_of
 from metaroll.seeding import derive_seed, isolated_rng, torch_generator
 from metaroll.types import EnvSpec
 
@@ -32,13 +32,11 @@ def accepts(function: Callable[..., Any], argument: str) -> bool:
 
 def build_encoder(
     encoder_class: Callable[..., nn.Module],
-    env_spec: EnvSpec,
-    config: PEARLConfig,
+    spec: Any,
     hidden_sizes: Sequence[int],
     seed: int,
 ) -> nn.Module:
-    """The context encoder, initialized from ``seed`` alone."""
-    spec = encoder_spec(env_spec, config.latent_dim, config.use_next_obs, config.use_information_bottleneck)
+    """The context encoder for the ``InOutSpec`` ``spec``, initialized from ``seed`` alone."""
     draws = derive_seed("pearl encoder", seed)
     options = {"generator": torch_generator(draws)} if accepts(encoder_class, "generator") else {}
     with isolated_rng(draws):  # foreign encoders draw their weights from the global generator
@@ -143,10 +141,7 @@ class PEARLNetworks:
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
         """Copies of the weights by network and name."""
-        return {
-            name: {key: value.detach().clone() for key, value in network.state_dict().items()}
-            for name, network in self._saved().items()
-        }
+        return {name: weights_of(network) for name, network in self._saved().items()}
 
     def load_state_dict(self, tree: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Copy the weights of ``state_dict`` into the networks (on the device where these are)."""
@@ -206,7 +201,7 @@ class PEARLOptimizers:
     """
 
     def __init__(
-        self, networks: PEARLNetworks, optimizer_class: Callable[..., torch.optim.Optimizer], config: OptimizationConfig
+        self, networks: PEARLNetworks, optimizer_class: Callable[..., torch.optim.Optimizer], config: PEARLConfig
     ) -> None:
         def build(network: nn.Module, lr: float) -> torch.optim.Optimizer:
             return _fast_optimizer(optimizer_class, list(network.parameters()), lr)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from metaroll.errors import InvalidValueError
-from metaroll.learners.pearl_config import OptimizationConfig
+from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.pearl_data import TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
 
@@ -137,9 +137,8 @@ def update_networks(
     optimizers: PEARLOptimizers,
     batch: TransitionBatch,
     context: Tensor,
-    config: OptimizationConfig,
+    config: PEARLConfig,
     generator: torch.Generator,
-    use_information_bottleneck: bool = True,
 ) -> Tensor:
     """Train all networks on transitions and contexts of X tasks (Rakelly 2019, algorithm 1); the ``METRICS``.
 
@@ -151,15 +150,14 @@ def update_networks(
         optimizers: Changed in place.
         batch: Transitions of X tasks, B of each: ``(X, B, ...)``.
         context: Context entries of the same tasks, shape ``(X, N, context_dim)``.
-        config: Learning rates and weights.
+        config: Weights of the losses, and whether the latent is a distribution (with a KL term).
         generator: Source of the latent's and the actions' noise, on the device of the networks.
-        use_information_bottleneck: Whether the latent is a distribution (with a KL term).
     """
     (action, mean, log_std, log_prob, pre_tanh), z = networks.policy(batch.observations, context, generator=generator)
     obs, act, rewards, next_obs, terminated = (part.flatten(0, 1) for part in batch)
     z_fixed = z.detach()
 
-    kl = networks.policy.compute_kl_div() if use_information_bottleneck else None
+    kl = networks.policy.compute_kl_div() if config.use_information_bottleneck else None
     with torch.no_grad():
         target = q_target(
             rewards, terminated, networks.target_vf(next_obs, z_fixed), config.discount, config.reward_scale

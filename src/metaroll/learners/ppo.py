@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -12,15 +11,22 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, unknown_name
+from metaroll.errors import unknown_name
 from metaroll.functional.running_moments import Moments, add_rows, no_moments
-from metaroll.learners.base import RLAlgorithm
-from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, train_epochs
+from metaroll.learners.on_policy_training import (
+    KNOWN_EPOCHS,
+    EpochLearner,
+    TrainingTasks,
+    episode_metrics,
+    horizon_of,
+    refuse_non_finite,
+)
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
 from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run_passes
-from metaroll.learners.snapshots import load_or_keep
+from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy
@@ -86,7 +92,7 @@ class PPONormalizer:
         return {"observations": self._observations, "returns": self._returns, "domain": self._domain}
 
 
-class PPO(RLAlgorithm):
+class PPO(EpochLearner):
     """Proximal policy optimization with a clipped objective (Schulman et al. 2017, arXiv:1707.06347).
 
     Every epoch collects whole rollouts, estimates advantages (GAE; a time limit counts the value of the last
@@ -175,9 +181,6 @@ class PPO(RLAlgorithm):
         device: str | torch.device | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
-        max_path_length = self.env_spec.max_episode_length if max_path_length is None else max_path_length
-        if max_path_length is None:
-            raise ValueError("max_path_length is missing: the environment has no time limit of its own")
         self._config = PPOConfig(
             steps_per_epoch=steps_per_epoch,
             num_passes=num_passes,
@@ -192,7 +195,7 @@ class PPO(RLAlgorithm):
             target_kl=target_kl,
             discount=discount,
             gae_lambda=gae_lambda,
-            max_path_length=max_path_length,
+            max_path_length=horizon_of(max_path_length, self.env_spec),
             tasks_per_epoch=tasks_per_epoch,
             normalize_advantages=normalize_advantages,
             normalize_observations=normalize_observations,
@@ -204,14 +207,17 @@ class PPO(RLAlgorithm):
             raise unknown_name("gradients", str(gradients), ("auto", "numpy", "autograd"))
         self.evaluate_every = evaluate_every
         self.seed = fresh_seed() if seed is None else int(seed)
-        self._variations = _variations(task_sampler, derive_seed("ppo tasks", self.seed))
+        self._tasks = TrainingTasks(task_sampler, derive_seed("ppo tasks", self.seed))
         self.test_env_sampler = test_env_sampler
         self.domain_params = _names(domain_params, task_sampler)
 
         self._told = _privileges(privileged, self.domain_params)
         self._policy = _wrapped(policy, self._config.normalize_observations, scale_actions, self._told, self.env_spec)
         inputs = self.env_spec.obs_dim + len(self.domain_params)
-        self._critic = _default_critic(inputs, derive_seed("ppo critic", self.seed)) if critic is None else critic
+        draws = torch_generator(derive_seed("ppo critic", self.seed))
+        self._critic = (
+            MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=draws) if critic is None else critic
+        )
         self._device = torch.device("cpu" if device is None else device)
         self._policy.to(self._device)
         self._critic.to(self._device)
@@ -250,24 +256,11 @@ class PPO(RLAlgorithm):
         """How gradients are computed: ``"numpy"`` or ``"autograd"``."""
         return self._gradients
 
-    def train(self, runner: Runner) -> float | None:
-        """Collect, update and evaluate, for each epoch of ``runner``.
-
-        Returns:
-            Average return of the last evaluation; of the last training rollouts where there was none.
-        """
-        return train_epochs(self, runner)
-
-    def collect(self, runner: Runner, num_rollouts: int | None = None) -> list[StepSequence]:
+    def collect(self, runner: Runner, num_rollouts: int | None = None) -> Rollouts:
         """The rollouts of one epoch: ``steps_per_epoch``, or ``num_rollouts``, each in a variation of its own."""
-        steps = self._config.steps_per_epoch if num_rollouts is None else None
-        if self._variations is None:
-            return list(runner.obtain_samples(runner.step_itr, steps, num_rollouts=num_rollouts))
-        count = num_rollouts or self._config.tasks_per_epoch or -(-self._config.steps_per_epoch // self.max_path_length)
-        least, exact = (None, 1) if steps is None else (-(-steps // count), None)
-        updates = self._variations.draw(count)
-        groups = runner.obtain_samples(runner.step_itr, least, env_update=updates, num_rollouts=exact)
-        return [rollout for group in groups for rollout in group]
+        least = self._config.steps_per_epoch
+        num_tasks = num_rollouts or self._config.tasks_per_epoch or -(-least // self.max_path_length)
+        return self._tasks.collect(runner, num_tasks, least if num_rollouts is None else None, num_rollouts)
 
     def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
         """Improve policy and critic with ``rollouts`` of the present policy; what it took and gave.
@@ -275,19 +268,16 @@ class PPO(RLAlgorithm):
         Raises:
             InvalidValueError: Weights are not finite any more.
         """
+        rollouts = Rollouts.of(rollouts)
         data = self._data_of(rollouts)
         batch, explained = self._prepare(data, rollouts)
         learning_rate = self._config.learning_rate_at(self._num_epochs)
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
         self._normalizer.learn_observations(data)
         self._num_epochs += 1
-        _check_finite((self._policy, self._critic), metrics, self._num_epochs)
-        returns = data.episode_returns
+        refuse_non_finite(metrics, [*self._policy.parameters(), *self._critic.parameters()], self._num_epochs)
         return {
-            "return": float(returns.mean()),
-            "return_std": float(returns.std()),
-            "episode_length": float(data.lengths.mean()),
-            "episodes": float(len(returns)),
+            **episode_metrics(data),
             "explained_variance": explained,
             "learning_rate": learning_rate,
             **metrics,
@@ -313,20 +303,18 @@ class PPO(RLAlgorithm):
 
     def fingerprint(self) -> str:
         """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
-        shapes = [f"{name}{tuple(value.shape)}" for name, value in self._policy.state_dict().items()]
-        shapes += [f"{name}{tuple(value.shape)}" for name, value in self._critic.state_dict().items()]
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
-        text = "\n".join([*kinds, *shapes, self._config.describe()])
-        return f"{type(self).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+        shapes = [*shapes_of(self._policy), *shapes_of(self._critic)]
+        return fingerprint_of(self, *kinds, *shapes, described(self._config))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer, moments of observations and returns, generators and counters."""
         return {
-            "policy": {name: value.detach().clone() for name, value in self._policy.state_dict().items()},
-            "critic": {name: value.detach().clone() for name, value in self._critic.state_dict().items()},
+            "policy": weights_of(self._policy),
+            "critic": weights_of(self._critic),
             "optimizer": self._trainer.state_dict(),
             "moments": self._normalizer.state_dict(),
-            "variations": None if self._variations is None else self._variations.state_dict(),
+            "variations": self._tasks.state_dict(),
             "batches": self._batch_generator.bit_generator.state,
             "counters": {"seed": self.seed, "epochs": self._num_epochs},
         }
@@ -346,8 +334,7 @@ class PPO(RLAlgorithm):
         self._critic.load_state_dict(tree["critic"])
         self._trainer.load_state_dict(tree["optimizer"])
         self._normalizer.load_state_dict(tree["moments"])
-        if self._variations is not None and tree["variations"] is not None:
-            self._variations.load_state_dict(tree["variations"])
+        self._tasks.load_state_dict(tree["variations"])
         self._batch_generator.bit_generator.state = tree["batches"]
         self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
 
@@ -388,20 +375,6 @@ class PPO(RLAlgorithm):
         return batch, 1.0 - float(advantages.var()) / spread if spread > 0 else math.nan
 
 
-def _default_critic(inputs: int, seed: int) -> MLP:
-    return MLP(inputs, 1, (64, 64), "tanh", init="orthogonal", generator=torch_generator(seed))
-
-
-def _check_finite(modules: Sequence[nn.Module], metrics: Mapping[str, float], num_epochs: int) -> None:
-    weights = [weight for module in modules for weight in module.parameters()]
-    if all(map(math.isfinite, metrics.values())) and all(bool(torch.isfinite(w).all()) for w in weights):
-        return
-    raise InvalidValueError(
-        f"losses or weights are not finite any more after {num_epochs} epochs ({dict(metrics)}); lower learning_rate, "
-        "and resume from the last snapshot"
-    )
-
-
 def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
     if not policy.policy.has_densities:
         raise TypeError(
@@ -424,10 +397,6 @@ def _check_critic(critic: nn.Module, width: int, device: torch.device) -> None:
         raise ValueError(f"critic must take rows of {width} numbers (observation, domain_params): {error}") from error
     if shape != (2, 1):
         raise ValueError(f"critic must give one value per row, shape (2, 1) for two rows, got {shape}")
-
-
-def _variations(task_sampler: Any, seed: int) -> TrainingTasks | None:
-    return None if task_sampler is None else TrainingTasks(task_sampler, seed)
 
 
 def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:

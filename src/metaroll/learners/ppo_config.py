@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from metaroll.checks import check_number, check_whole
 
@@ -51,10 +51,6 @@ class PPOConfig:
         for name in ("normalize_advantages", "normalize_observations", "normalize_returns"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
-
-    def describe(self) -> str:
-        """All values as one line of text, the same on every machine."""
-        return ", ".join(f"{name}={value!r}" for name, value in sorted(asdict(self).items()))
 
     def learning_rate_at(self, epoch: int) -> float:
         """Learning rate of the epoch (from 0): falls linearly to 0 over ``lr_decay_epochs``, and stays there."""

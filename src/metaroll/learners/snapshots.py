@@ -1,16 +1,55 @@
-"""States of learners for snapshots: torch optimizers as plain trees, and restoring all of a state or nothing."""
+"""States of learners for snapshots: which fit, weights and optimizers as plain trees, restoring all or nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from metaroll.errors import SnapshotError
 
-__all__ = ["load_optimizer_tree", "load_or_keep", "optimizer_tree"]
+__all__ = [
+    "check_entries",
+    "described",
+    "fingerprint_of",
+    "load_optimizer_tree",
+    "load_or_keep",
+    "optimizer_tree",
+    "shapes_of",
+    "weights_of",
+]
+
+
+def fingerprint_of(learner: Any, *parts: str) -> str:
+    """Class and ``parts`` as a short text."""
+    text = "\n".join(parts)
+    return f"{type(learner).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def described(config: Any) -> str:
+    """All values of a dataclass as one line of text, the same on every machine."""
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(asdict(config).items()))
+
+
+def weights_of(module: nn.Module) -> dict[str, Tensor]:
+    """Copies of all weights and buffers by name."""
+    return {name: value.detach().clone() for name, value in module.state_dict().items()}
+
+
+def shapes_of(module: nn.Module) -> list[str]:
+    """Names and shapes of all weights and buffers."""
+    return [f"{name}{tuple(value.shape)}" for name, value in module.state_dict().items()]
+
+
+def check_entries(name: str, tree: Mapping[str, Any], entries: Iterable[str]) -> None:
+    """``SnapshotError`` unless the saved state of ``name`` has these entries."""
+    missing = set(entries) - set(tree)
+    if missing:
+        raise SnapshotError(f"the saved state of {name} lacks {sorted(missing)}; it was made by another algorithm")
 
 
 def optimizer_tree(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -74,9 +113,7 @@ def load_or_keep(
     """
     if not isinstance(tree, Mapping):
         raise SnapshotError(f"the saved state of {name} must be a dict, as state_dict() gives it, got {tree!r}")
-    missing = set(before) - set(tree)
-    if missing:
-        raise SnapshotError(f"the saved state of {name} lacks {sorted(missing)}; it was made by another algorithm")
+    check_entries(name, tree, before)
     try:
         load(tree)
     except BaseException as error:

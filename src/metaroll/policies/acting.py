@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -23,6 +24,7 @@ __all__ = [
     "Affine",
     "check_box",
     "choose_action",
+    "choose_on_torch",
     "lay_out",
     "mlp_rows",
     "per_row",
@@ -87,6 +89,13 @@ def choose_action(sampled: np.ndarray, mean: np.ndarray, deterministic: np.ndarr
     return np.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
 
 
+def choose_on_torch(sampled: torch.Tensor, mean: torch.Tensor, deterministic: bool | torch.Tensor) -> torch.Tensor:
+    """``choose_action`` of tensors, where the flag may be one for all."""
+    if isinstance(deterministic, bool):
+        return mean if deterministic else sampled
+    return torch.where(deterministic.reshape(-1, *([1] * (sampled.ndim - 1))), mean, sampled)
+
+
 class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     """Base of own policies: a torch module for training that acts through NumPy.
 
@@ -102,7 +111,9 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
 
     def __init__(self, env_spec: EnvSpec, info: PolicyInfo) -> None:
         super().__init__()
-        self._info = info
+        # A class that acts otherwise in NumPy than the one that it comes from does not act so on a device.
+        runs_on_torch = info.runs_on_torch and _definer(type(self), "act") >= _definer(type(self), "act_on_torch")
+        self._info = replace(info, runs_on_torch=runs_on_torch)
         self.env_spec = EnvSpec.from_env(env_spec)
         self.obs_dim, self.act_dim = self.env_spec.obs_dim, self.env_spec.act_dim
         self._layout: ParameterLayout | None = None
@@ -241,6 +252,11 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
         # Views of this object's memory; the copy makes its own.
         state.update(_flat_cache=(None, None), _live_cache=(None, None), _sources=[])
         return state
+
+
+def _definer(kind: type, name: str) -> int:
+    """Position in the method resolution order of the class that defines ``name``."""
+    return next(i for i, base in enumerate(kind.__mro__) if name in base.__dict__)
 
 
 def _parameter_slots(module: nn.Module, names: Sequence[str]) -> list[tuple[dict[str, Any], str]]:

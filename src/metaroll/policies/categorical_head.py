@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import gymnasium
 import numpy as np
 import torch
 
-from metaroll.policies.acting import choose_action
+from metaroll.policies.acting import choose_action, choose_on_torch
 from metaroll.types import EnvSpec
 
 __all__ = ["CategoricalHead"]
@@ -65,6 +67,32 @@ class CategoricalHead:
         if len(chosen) == 1 and not self._shape:
             return chosen[0], probs[0]
         return np.stack(chosen, axis=1).reshape(len(logits), *self._shape), np.concatenate(probs, axis=1)
+
+    def choose_on_torch(
+        self, logits: torch.Tensor, noise: torch.Tensor, deterministic: bool | torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """``choose`` of tensors."""
+        parts = [
+            _choose_on_torch(part, noise[:, i : i + 1], deterministic)
+            for i, part in enumerate(logits.split(self.sizes, dim=1))
+        ]
+        if len(parts) == 1 and not self._shape:
+            return parts[0]
+        chosen = torch.stack([part[0] for part in parts], dim=1).reshape(len(logits), *self._shape)
+        return chosen, torch.cat([part[1] for part in parts], dim=1)
+
+
+def _choose_on_torch(
+    logits: torch.Tensor, noise: torch.Tensor, deterministic: bool | torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``_choose`` of tensors."""
+    likeliest = logits.argmax(dim=1)
+    weight = (logits - logits.amax(dim=1, keepdim=True)).exp()
+    # Summed up one by one: a device's own cumulative sum may take any order.
+    below = torch.stack(list(itertools.accumulate(weight.unbind(1))), dim=1)
+    total = below[:, -1:]
+    chosen = torch.minimum((below <= noise * total).sum(dim=1), (below < total).sum(dim=1))
+    return choose_on_torch(chosen, likeliest, deterministic), weight / total
 
 
 def _choose(logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray) -> tuple[np.ndarray, np.ndarray]:

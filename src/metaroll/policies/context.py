@@ -16,6 +16,7 @@ from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
 from metaroll.functional.distributions import gaussian_kl_to_standard, product_of_gaussians
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
+from metaroll.policies.networks import MLP
 from metaroll.policies.parameters import FlatParameters
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
@@ -77,18 +78,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
                 f"policy must act in [-1, 1] where an action_space is given, got {policy.env_spec.action_space}; build "
                 "it from the spec that the algorithm's augment_env_spec returns"
             )
-        if self.obs_dim < 0:
-            raise ValueError(
-                f"latent_dim must be part of the inner policy's observation of "
-                f"{self.env_spec.obs_dim} numbers (obs and z), got {self.latent_dim}"
-            )
-        width = getattr(self.context_encoder, "output_dim", None)
-        expected = self.latent_dim * (2 if self.use_information_bottleneck else 1)
-        if width is not None and width != expected:
-            raise ValueError(
-                f"context_encoder must put out {expected} numbers (latent_dim={self.latent_dim}, "
-                f"use_information_bottleneck={self.use_information_bottleneck}), got {width}"
-            )
+        _check_widths(self)
         self._generator = torch_generator(fresh_seed() if seed is None else seed)
         self._context: list[torch.Tensor] = []
         for name in _BELIEF:
@@ -141,21 +131,70 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         Raises:
             ShapeError: There is no row, or rows have another width.
         """
-        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
-        rows = rows[None] if rows.ndim == 2 else rows
-        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
-        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
-            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
-        encoded = self.context_encoder(rows)
+        encoded = self.context_encoder(self._as_context(context))
         if not self.use_information_bottleneck:
             mean = encoded.mean(dim=1)
             return mean, torch.zeros_like(mean)
         means, raw = encoded.split(self.latent_dim, dim=-1)
         return product_of_gaussians(means, F.softplus(raw))
 
+    def _as_context(self, context: torch.Tensor | np.ndarray) -> torch.Tensor:
+        rows = torch.as_tensor(context, dtype=self.z_means.dtype, device=self.z_means.device)
+        rows = rows[None] if rows.ndim == 2 else rows
+        width = getattr(self.context_encoder, "input_dim", rows.shape[-1])
+        if rows.ndim != 3 or rows.shape[-1] != width or not rows.shape[0] or not rows.shape[1]:
+            raise ShapeError(f"context must be (X, N, {width}) with X and N at least 1, got {tuple(rows.shape)}")
+        return rows
+
+    @property
+    def encodes_rows(self) -> bool:
+        """Whether the encoder is known to encode each row by itself: rows of many tasks may pass it together."""
+        return isinstance(self.context_encoder, MLP) and not getattr(self.context_encoder, "recurrent", False)
+
+    def posterior_of_lists(self, contexts: Sequence[torch.Tensor | np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and variance ``(X, L)`` for X tasks with different numbers of rows, ``contexts[x] (n_x, C)``.
+
+        Each task's numbers are those that ``posterior`` gives for it alone, up to rounding; without rows they are the
+        prior. Where the encoder ``encodes_rows``, those of all tasks pass it at once.
+        """
+        if not contexts:
+            raise ValueError("contexts must hold the rows of at least one task, got none")
+        means = self.z_means.new_zeros(len(contexts), self.latent_dim)
+        variances = torch.full_like(means, 1.0 if self.use_information_bottleneck else 0.0)
+        told = [x for x, rows in enumerate(contexts) if len(rows)]
+        rows = [self._as_context(contexts[x]) for x in told]
+        if not told:
+            return means, variances
+        if self.encodes_rows:
+            found = [self._posterior_of_ragged(torch.cat(rows, dim=1), [part.shape[1] for part in rows])]
+        else:
+            found = [self.posterior(part) for part in rows]
+        means[told], variances[told] = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return means, variances
+
+    def _posterior_of_ragged(self, rows: torch.Tensor, lengths: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        """``posterior`` of tasks whose rows ``(1, sum of lengths, C)`` follow one another."""
+        encoded = self.context_encoder(rows)[0]
+        counts = torch.tensor(lengths, device=rows.device)[:, None]
+        valid = torch.arange(max(lengths), device=rows.device) < counts
+        means = encoded.new_zeros(*valid.shape, self.latent_dim)
+        means[valid] = encoded[:, : self.latent_dim]
+        if not self.use_information_bottleneck:
+            mean = means.sum(dim=1) / counts
+            return mean, torch.zeros_like(mean)
+        variances = torch.full_like(means, torch.inf)  # a factor that tells nothing
+        variances[valid] = F.softplus(encoded[:, self.latent_dim :])
+        return product_of_gaussians(means, variances)
+
     def infer_posterior(self, context: torch.Tensor | np.ndarray, generator: torch.Generator | None = None) -> None:
         """Set the belief to ``posterior(context (X, N, C))`` and draw z from it."""
-        self.z_means, self.z_vars = self.posterior(context)
+        self.set_belief(*self.posterior(context), generator)
+
+    def set_belief(
+        self, means: torch.Tensor, variances: torch.Tensor, generator: torch.Generator | None = None
+    ) -> None:
+        """Set the belief to ``means`` and ``variances (X, L)`` and draw z from it."""
+        self.z_means, self.z_vars = means, variances
         self.sample_from_belief(generator)
 
     def update_context(self, timestep: Any) -> None:
@@ -254,7 +293,7 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         """
         z = np.empty((len(contexts), self.latent_dim), dtype=np.float32)
         for row, context, generator in zip(z, contexts, generators, strict=True):
-            row[...] = self._draw_z(context, generator)
+            row[...] = _draw_z(self, context, generator)
         inner = self.policy.initial_state(contexts, generators, domain_params)
         return _joined(z, inner)
 
@@ -279,18 +318,24 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         if len(state) == 1:
             action, _, infos = self.policy.act(rows, {}, noise, deterministic, parameters)
             return self._within_bounds(action), state, infos
-        inner = self._inner_state(state)
+        inner = _inner_state(state)
         action, inner, infos = self.policy.act(rows, inner, noise, deterministic, parameters)
         return self._within_bounds(action), _joined(state["z"], inner), infos
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        rows = torch.cat([obs.to(torch.float32), state["z"]], dim=1)
+        action, inner, infos = self.policy.act_on_torch(rows, _inner_state(state), noise, deterministic)
+        if self._scaling is not None:
+            action = self._scaling.scaled_on_torch(action)
+        return action, _joined(state["z"], inner), infos
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As the inner policy, in its units; ``actions (N, act_dim)``."""
         raw = actions if self._scaling is None else self._scaling.unscaled(actions)
-        return _joined(state["z"], self.policy.with_actions_taken(self._inner_state(state), raw))
-
-    @staticmethod
-    def _inner_state(state: PolicyState) -> PolicyState:
-        return {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
+        return _joined(state["z"], self.policy.with_actions_taken(_inner_state(state), raw))
 
     def _within_bounds(self, action: np.ndarray) -> np.ndarray:
         return action if self._scaling is None else self._scaling.scaled(action)
@@ -341,32 +386,52 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         action, _, infos = self.act(flat, state, noise, deterministic)
         return action[0], {name: value[0] for name, value in infos.items()}
 
-    # -- helpers -----------------------------------------------------------------------------------------------------
 
-    def _draw_z(self, context: Context | None, generator: np.random.Generator) -> np.ndarray:
-        if context is not None and "z" in context:
-            return self._row(context, "z")
-        if context is not None and "z_mean" in context:
-            mean, var = self._row(context, "z_mean"), self._row(context, "z_var")
-            if not (var >= 0).all():
-                raise ValueError(f"context['z_var'] must not be negative, got {var}")
-        elif not context:
-            mean = np.zeros(self.latent_dim, dtype=np.float32)
-            var = np.ones_like(mean)
-        else:
-            raise ValueError(f"context must hold 'z', or 'z_mean' and 'z_var', or be None, got {sorted(context)}")
-        if not self.use_information_bottleneck:
-            return mean
-        return mean + np.sqrt(var) * generator.standard_normal(self.latent_dim, dtype=np.float32)
-
-    def _row(self, context: Context, name: str) -> np.ndarray:
-        if name not in context:
-            raise ValueError(f"context must hold {name!r} beside {sorted(context)}")
-        row = np.asarray(context[name], dtype=np.float32).reshape(-1)
-        if len(row) != self.latent_dim:
-            raise ShapeError(f"context[{name!r}] must have shape ({self.latent_dim},), got {np.shape(context[name])}")
-        return row
+def _check_widths(policy: ContextConditionedPolicy) -> None:
+    if policy.obs_dim < 0:
+        raise ValueError(
+            f"latent_dim must be part of the inner policy's observation of "
+            f"{policy.env_spec.obs_dim} numbers (obs and z), got {policy.latent_dim}"
+        )
+    width = getattr(policy.context_encoder, "output_dim", None)
+    expected = policy.latent_dim * (2 if policy.use_information_bottleneck else 1)
+    if width is not None and width != expected:
+        raise ValueError(
+            f"context_encoder must put out {expected} numbers (latent_dim={policy.latent_dim}, "
+            f"use_information_bottleneck={policy.use_information_bottleneck}), got {width}"
+        )
 
 
-def _joined(z: np.ndarray, inner: PolicyState) -> PolicyState:
+def _draw_z(policy: ContextConditionedPolicy, context: Context | None, generator: np.random.Generator) -> np.ndarray:
+    """The z ``(L,)`` of a rollout: that of its context, or drawn from the belief there, or from the prior."""
+    if context is not None and "z" in context:
+        return _row(context, policy.latent_dim, "z")
+    if context is not None and "z_mean" in context:
+        mean, var = _row(context, policy.latent_dim, "z_mean"), _row(context, policy.latent_dim, "z_var")
+        if not (var >= 0).all():
+            raise ValueError(f"context['z_var'] must not be negative, got {var}")
+    elif not context:
+        mean = np.zeros(policy.latent_dim, dtype=np.float32)
+        var = np.ones_like(mean)
+    else:
+        raise ValueError(f"context must hold 'z', or 'z_mean' and 'z_var', or be None, got {sorted(context)}")
+    if not policy.use_information_bottleneck:
+        return mean
+    return mean + np.sqrt(var) * generator.standard_normal(policy.latent_dim, dtype=np.float32)
+
+
+def _row(context: Context, width: int, name: str) -> np.ndarray:
+    if name not in context:
+        raise ValueError(f"context must hold {name!r} beside {sorted(context)}")
+    row = np.asarray(context[name], dtype=np.float32).reshape(-1)
+    if len(row) != width:
+        raise ShapeError(f"context[{name!r}] must have shape ({width},), got {np.shape(context[name])}")
+    return row
+
+
+def _inner_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name[len(_INNER) :]: value for name, value in state.items() if name.startswith(_INNER)}
+
+
+def _joined(z: Any, inner: Mapping[str, Any]) -> dict[str, Any]:
     return {"z": z, **{_INNER + name: value for name, value in inner.items()}}

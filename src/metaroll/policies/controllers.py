@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from metaroll.errors import DataError, ShapeError
+from metaroll.checks import domain_row
+from metaroll.errors import ShapeError
 from metaroll.types import Context, Policy, PolicyInfo, PolicyState
 
 __all__ = ["BallBalancerController", "CartPoleController", "Controller", "QubeController"]
@@ -84,15 +85,10 @@ class Controller(Policy):
 
     def _row(self, domain_param: Any) -> np.ndarray:
         """The values that the formula needs, ``(D,)``."""
-        kind = type(self).__name__
-        if domain_param is None:
-            raise DataError(f"{kind} must know the domain parameters, which this environment does not tell; pass them")
-        if not isinstance(domain_param, Mapping):
+        if domain_param is not None and not isinstance(domain_param, Mapping):
             raise TypeError(f"domain_param must be a dict such as env.domain_param, got {type(domain_param).__name__}")
-        missing = [name for name in self.param_names if name not in domain_param]
-        if missing:
-            raise DataError(f"domain_param of a {kind} must have {', '.join(missing)}, got {', '.join(domain_param)}")
-        return np.array([float(domain_param[name]) for name in self.param_names])
+        who = "the rollout's environment" if domain_param is None else "domain_param"
+        return np.array(domain_row(self.param_names, domain_param, who))
 
 
 class QubeController(Controller):

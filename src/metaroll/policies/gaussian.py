@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from metaroll.policies.acting import (
     Affine,
     check_box,
     choose_action,
+    choose_on_torch,
     lay_out,
     mlp_rows,
     per_row,
@@ -99,7 +100,7 @@ class GaussianMLPPolicy(ActingPolicy):
         check_box(spec, type(self).__name__)
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
-        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False))
+        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True))
         self.net = MLP(
             spec.obs_dim,
             spec.act_dim,
@@ -171,6 +172,14 @@ class GaussianMLPPolicy(ActingPolicy):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, state, infos
 
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        mean, log_std = self.distribution(obs.to(torch.float32))
+        action = choose_on_torch(mean + log_std.exp() * noise, mean, deterministic)
+        return action, dict(state), {"mean": mean, "log_std": log_std}
+
     def _deviation(self, log_std: np.ndarray, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
         """Clamped ``log_std`` and its exponential, kept as long as it is the same: this is asked at every step."""
         known, result = self._std_cache
@@ -214,7 +223,7 @@ class TanhGaussianMLPPolicy(ActingPolicy):
         low, high = log_std_bounds
         if not low < high:
             raise ValueError(f"log_std_bounds must be (low, high) with low < high, got {log_std_bounds}")
-        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False))
+        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, draws=False, runs_on_torch=True))
         self.net = MLP(
             spec.obs_dim,
             2 * spec.act_dim,
@@ -297,6 +306,16 @@ class TanhGaussianMLPPolicy(ActingPolicy):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, state, infos
 
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        pre_mean, log_std = self.distribution(obs.to(torch.float32))
+        mean, action = torch.tanh(pre_mean), torch.tanh(pre_mean + log_std.exp() * noise)
+        if self._scaling is not None:
+            mean, action = self._scaling.scaled_on_torch(mean), self._scaling.scaled_on_torch(action)
+        return choose_on_torch(action, mean, deterministic), dict(state), {"mean": mean, "log_std": log_std}
+
     def _within_bounds(self, squashed: np.ndarray) -> np.ndarray:
         return squashed if self._scaling is None else self._scaling.scaled(squashed)
 
@@ -327,7 +346,8 @@ class CategoricalMLPPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         choices = CategoricalHead(spec, type(self).__name__, "GaussianMLPPolicy")
-        super().__init__(spec, PolicyInfo(len(choices), "uniform", parameter_blocks=True, draws=False))
+        info = PolicyInfo(len(choices), "uniform", parameter_blocks=True, draws=False, runs_on_torch=True)
+        super().__init__(spec, info)
         self._choices = choices
         self.net = MLP(
             spec.obs_dim,
@@ -368,6 +388,13 @@ class CategoricalMLPPolicy(ActingPolicy):
         logits = x.reshape(-1, self.act_dim)[: len(obs)]
         action, prob = self._choices.choose(logits, noise, deterministic)
         return action, state, {"prob": prob}
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; the info as ``act``."""
+        action, prob = self._choices.choose_on_torch(self.net(obs.to(torch.float32)), noise, deterministic)
+        return action, dict(state), {"prob": prob}
 
 
 def _layers(arrays: list[np.ndarray], last_parts: int | None = None) -> list[Affine]:

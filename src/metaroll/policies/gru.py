@@ -20,6 +20,7 @@ from metaroll.policies.acting import (
     Affine,
     check_box,
     choose_action,
+    choose_on_torch,
     lay_out,
     per_row,
 )
@@ -123,7 +124,8 @@ class GRUGaussianPolicy(ActingPolicy):
         check_box(spec, type(self).__name__)
         if not 0.0 < min_std <= init_std:
             raise ValueError(f"min_std and init_std must satisfy 0 < min_std <= init_std, got {min_std}, {init_std}")
-        super().__init__(spec, PolicyInfo(spec.act_dim, parameter_blocks=True, recurrent=True, draws=False))
+        info = PolicyInfo(spec.act_dim, parameter_blocks=True, recurrent=True, draws=False, runs_on_torch=True)
+        super().__init__(spec, info)
         self.hidden_size = _checked_size(hidden_size)
         self.cell, self.head = _networks(spec, self.hidden_size, init, generator)
         self.log_std = nn.Parameter(torch.full((spec.act_dim,), math.log(init_std)), requires_grad=learn_std)
@@ -184,6 +186,16 @@ class GRUGaussianPolicy(ActingPolicy):
             action = choose_action(action, mean, np.asarray(deterministic))
         return action, next_state, infos
 
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        hidden = self.cell(obs.to(torch.float32), state["hidden"])
+        mean = self.head(hidden)
+        log_std = self.log_std.clamp(min=self.min_log_std).expand_as(mean)
+        action = choose_on_torch(mean + log_std.exp() * noise, mean, deterministic)
+        return action, {**state, "hidden": hidden}, {"mean": mean, "log_std": log_std}
+
 
 class CategoricalGRUPolicy(ActingPolicy):
     """Chooses actions by ``softmax`` of a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
@@ -207,7 +219,10 @@ class CategoricalGRUPolicy(ActingPolicy):
     ) -> None:
         spec = EnvSpec.from_env(env_spec)
         choices = CategoricalHead(spec, type(self).__name__, "GRUGaussianPolicy")
-        super().__init__(spec, PolicyInfo(len(choices), "uniform", parameter_blocks=True, recurrent=True, draws=False))
+        info = PolicyInfo(
+            len(choices), "uniform", parameter_blocks=True, recurrent=True, draws=False, runs_on_torch=True
+        )
+        super().__init__(spec, info)
         self._choices = choices
         self.hidden_size = _checked_size(hidden_size)
         self.cell, self.head = _networks(spec, self.hidden_size, init, generator)
@@ -248,6 +263,14 @@ class CategoricalGRUPolicy(ActingPolicy):
         """See ``types.Policy.act``; the info is ``prob (N, num_actions)``; deterministic is the likeliest action."""
         logits, hidden = _remember(self._rows(obs, parameters), state["hidden"], self._weights(parameters))
         action, prob = self._choices.choose(logits, noise, deterministic)
+        return action, {**state, "hidden": hidden}, {"prob": prob}
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; the info as ``act``."""
+        hidden = self.cell(obs.to(torch.float32), state["hidden"])
+        action, prob = self._choices.choose_on_torch(self.head(hidden), noise, deterministic)
         return action, {**state, "hidden": hidden}, {"prob": prob}
 
 

@@ -89,6 +89,18 @@ class LastActionPolicy(ActingPolicy):
         action, next_state, infos = self.policy.act(rows, state, noise, deterministic, parameters)
         return action, {**next_state, _STATE: self._seen(action)}, infos
 
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        rows = torch.cat([obs.to(torch.float32), state[_STATE]], dim=1)
+        action, following, infos = self.policy.act_on_torch(rows, state, noise, deterministic)
+        if self._discrete:
+            seen = (action[:, None] == torch.arange(self.act_dim, device=action.device)).to(torch.float32)
+        else:
+            seen = action.clamp(-1.0, 1.0)
+        return action, {**following, _STATE: seen}, infos
+
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """``actions (N, act_dim)`` (``(N,)`` integers) are the last ones."""
         return {**self.policy.with_actions_taken(state, actions), _STATE: self._seen(actions)}

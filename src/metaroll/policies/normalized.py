@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import check_number
-from metaroll.errors import DataError
+from metaroll.checks import check_number, domain_row
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
 from metaroll.policies.scaling import ActionScaling
@@ -143,17 +142,8 @@ class NormalizedPolicy(ActingPolicy):
         if not self.domain_params:
             return state
         told = [None] * len(contexts) if domain_params is None else domain_params
-        return {**state, "domain": np.array([self._domain_row(each) for each in told], dtype=np.float32)}
-
-    def _domain_row(self, told: Mapping[str, Any] | None) -> list[float]:
-        missing = [name for name in self.domain_params if name not in (told or {})]
-        if missing:
-            known = ", ".join(sorted(told or {})) or "none"
-            raise DataError(
-                f"the policy must be told the domain parameter {missing[0]!r}, which is not known here (known: {known})"
-                "; run it in an environment that tells its domain_param, or in variations that set it"
-            )
-        return [float(np.asarray((told or {})[name]).reshape(())) for name in self.domain_params]
+        rows = [domain_row(self.domain_params, each, "the rollout's environment") for each in told]
+        return {**state, "domain": np.array(rows, dtype=np.float32)}
 
     def act(
         self,
@@ -174,6 +164,21 @@ class NormalizedPolicy(ActingPolicy):
         if self._scaling is None:
             return action, state, infos
         return self._scaling.scaled(action), state, {**infos, "raw_action": action}
+
+    def act_on_torch(
+        self, obs: Any, state: Mapping[str, Any], noise: Any, deterministic: Any = False
+    ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+        """See ``types.Policy.act_on_torch``; infos as ``act``."""
+        obs = obs.to(torch.float32)
+        if self.domain_params:
+            obs = torch.cat([obs, state["domain"]], dim=1)
+        if self.normalize_observations:
+            clip = self.clip_observations
+            obs = ((obs - self.obs_mean) * self.obs_scale).clamp(-clip, clip)
+        action, following, infos = self.policy.act_on_torch(obs, state, noise, deterministic)
+        if self._scaling is None:
+            return action, following, infos
+        return self._scaling.scaled_on_torch(action), following, {**infos, "raw_action": action}
 
     def with_actions_taken(self, state: PolicyState, actions: np.ndarray) -> PolicyState:
         """As ``policy``, in its units; ``actions (N, act_dim)``."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import torch
 
 __all__ = ["ActionScaling"]
 
@@ -33,6 +34,7 @@ class ActionScaling:
         self._low, self._high = low.astype(np.float32), high.astype(np.float32)
         self.center = ((last + first) / 2).astype(np.float32)
         self.half_range = ((last - first) / 2).astype(np.float32)
+        self._on_device: dict[torch.device, tuple[torch.Tensor, ...]] = {}
 
     @classmethod
     def of(cls, space: Any) -> ActionScaling | None:
@@ -59,6 +61,14 @@ class ActionScaling:
         np.maximum(actions, self._low, out=actions)  # last, since rounding may lead out of the space
         np.minimum(actions, self._high, out=actions)
         return actions
+
+    def scaled_on_torch(self, raw: torch.Tensor) -> torch.Tensor:
+        """``scaled`` of a tensor."""
+        if raw.device not in self._on_device:
+            parts = (self.half_range, self.center, self._low, self._high)
+            self._on_device = {raw.device: tuple(torch.as_tensor(part).to(raw.device) for part in parts)}
+        half_range, center, low, high = self._on_device[raw.device]
+        return torch.minimum(torch.maximum(raw * half_range + center, low), high)
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Actions ``(..., A)`` of the network for those of the environment, float32."""

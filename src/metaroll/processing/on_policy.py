@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.checks import domain_row
+from metaroll.data.data_format import map_leaves
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
@@ -101,37 +101,23 @@ def collect_on_policy(rollouts: Sequence[StepSequence], env_spec: EnvSpec) -> On
     """
     if not rollouts:
         raise ValueError("rollouts must hold at least one rollout, got none")
-    parts: list[tuple[np.ndarray, ...]] = []
-    for fields, terminated, lengths in _blocks(rollouts):
-        count = int(lengths.sum())
-        known = min(len(leaf) for _, leaf in iterate_leaves(fields["observations"]))
-        if known != count + len(lengths):
-            raise ShapeError(
-                f"a rollout must hold the observation after its last step, got {known} observations and {count} rewards"
-            )
-        rows = _flat_observations(fields["observations"], known, env_spec)
-        is_last = np.zeros(known, dtype=bool)
-        is_last[np.cumsum(lengths) + np.arange(len(lengths))] = True
-        actions = _actions(fields.get("policy_infos", {}), fields["actions"], count, env_spec)
-        rewards = np.asarray(fields["rewards"], dtype=np.float64).reshape(count)
-        parts.append((rows[~is_last], rows[is_last], actions, rewards, np.asarray(terminated, dtype=bool), lengths))
-    *columns, lengths = (np.concatenate(column) for column in zip(*parts, strict=True))
-    data = OnPolicyData(*columns, bounds=np.concatenate([[0], np.cumsum(lengths)]))
+    found = Rollouts.of(rollouts)
+    found.require_final_observations()
+    bounds, count = found.bounds, int(found.bounds[-1])
+    rows = _flat_observations(found.column("observations"), count + len(found), env_spec)
+    is_last = np.zeros(len(rows), dtype=bool)
+    is_last[bounds[1:] + np.arange(len(found))] = True
+    data = OnPolicyData(
+        observations=rows[~is_last],
+        last_observations=rows[is_last],
+        actions=_actions(found, count, env_spec).copy(),
+        rewards=np.array(found.rewards, dtype=np.float64).reshape(count),
+        terminated=np.array(found.terminated, dtype=bool),
+        bounds=bounds.copy(),
+    )
     for name in ("observations", "last_observations", "actions", "rewards"):
         _refuse_non_finite(name, getattr(data, name), data)
     return data
-
-
-def _blocks(rollouts: Sequence[StepSequence]) -> list[tuple[dict[str, Any], np.ndarray, np.ndarray]]:
-    """Fields, ``terminated`` and lengths: of all rollouts if their fields lie side by side already, else of each."""
-    if isinstance(rollouts, Rollouts):
-        wanted = [name for name in _FIELDS if not rollouts.has_none(name)]
-        if all(map(rollouts.has_column, wanted)):
-            return [({name: rollouts.column(name) for name in wanted}, rollouts.terminated, rollouts.lengths)]
-    return [
-        ({name: getattr(r, name) for name in _FIELDS if name in r.data_names}, r.terminated, np.array([len(r)]))
-        for r in rollouts
-    ]
 
 
 def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
@@ -147,9 +133,14 @@ def _flat_observations(observations: Any, count: int, env_spec: EnvSpec) -> np.n
     return rows
 
 
-def _actions(infos: Mapping[str, Any], actions: Any, count: int, env_spec: EnvSpec) -> np.ndarray:
+def _actions(rollouts: Rollouts, count: int, env_spec: EnvSpec) -> np.ndarray:
     """What the policy chose, one row per step."""
-    chosen = np.asarray(infos.get("raw_action", actions))
+    infos = rollouts.whole_column("policy_infos")
+    if infos is not None:
+        chosen = np.asarray(infos["raw_action"] if "raw_action" in infos else rollouts.column("actions"))
+    else:
+        pairs = zip(rollouts.each("policy_infos", {}), rollouts.each("actions"), strict=True)
+        chosen = np.concatenate([told.get("raw_action", actions) for told, actions in pairs])
     if isinstance(env_spec.action_space, gymnasium.spaces.Box):
         chosen = chosen.reshape(count, -1).astype(np.float32, copy=False)
         if chosen.shape[1] != env_spec.act_dim:
@@ -175,33 +166,13 @@ def domain_rows(rollouts: Sequence[StepSequence], names: Sequence[str]) -> np.nd
     Raises:
         DataError: A rollout does not tell one of them, or no number.
     """
-    rows = np.empty((len(rollouts), len(names)))
-    for i, rollout in enumerate(rollouts):
-        told = domain_params_of(rollout)
-        missing = [name for name in names if name not in told]
-        if missing:
-            known = ", ".join(sorted(told)) or "none"
-            raise DataError(
-                f"domain parameter {missing[0]!r} is not told by rollout {i} (it tells: {known}); sample in variations "
-                "of the environment (DomainParamUpdate, a domain randomizer) that set it"
-            )
-        rows[i] = [_number(name, told[name], i) for name in names]
-    return rows
+    infos = Rollouts.of(rollouts).infos
+    rows = [domain_row(names, domain_params_of(info), f"rollout {i}") for i, info in enumerate(infos)]
+    return np.array(rows, dtype=np.float64).reshape(len(rollouts), len(names))
 
 
-def _number(name: str, value: Any, rollout: int) -> float:
-    try:
-        number = float(np.asarray(value).reshape(()))
-    except (TypeError, ValueError) as error:
-        raise DataError(f"domain parameter {name!r} of rollout {rollout} must be one number, got {value!r}") from error
-    if not math.isfinite(number):
-        raise DataError(f"domain parameter {name!r} of rollout {rollout} must be finite, got {value!r}")
-    return number
-
-
-def domain_params_of(rollout: StepSequence) -> dict[str, Any]:
-    """Domain parameters of the environment that a rollout comes from, as far as it tells them."""
-    info = rollout.rollout_info if isinstance(rollout.rollout_info, Mapping) else {}
+def domain_params_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Domain parameters of the environment that a rollout with this ``rollout_info`` comes from, if it tells them."""
     plan = info.get("plan") or {}
     task, told = plan.get("task") if isinstance(plan, Mapping) else None, info.get("domain_param")
     return {**(task if isinstance(task, Mapping) else {}), **(told if isinstance(told, Mapping) else {})}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.processing.on_policy import OnPolicyData, domain_params_of, pad_rollouts
 from metaroll.types import Policy
@@ -27,13 +28,13 @@ def label_actions(policy: Policy, data: OnPolicyData, rollouts: Sequence[StepSeq
     Raises:
         DataError: A rollout does not tell a domain parameter that the policy must know.
     """
-    count, longest = len(rollouts), int(data.lengths.max())
+    found = Rollouts.of(rollouts)
+    count, longest = len(found), int(data.lengths.max())
     generators = [np.random.default_rng(i) for i in range(count)]
-    told = [domain_params_of(rollout) for rollout in rollouts] if policy.info.takes_domain_params else None
+    told = list(map(domain_params_of, found.infos)) if policy.info.takes_domain_params else None
     state = policy.initial_state([policy.plan_context()] * count, generators, told)
     seen = pad_rollouts(data.observations, data.bounds, range(count))
-    executed = np.concatenate([np.asarray(rollout.actions) for rollout in rollouts])
-    taken = pad_rollouts(executed, data.bounds, range(count))
+    taken = pad_rollouts(found.column("actions"), data.bounds, range(count))
     noise = np.zeros((count, policy.noise_dim), dtype=np.float32)
     actions = []
     for step in range(longest):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "POLICY_NOISE",
     "PlanTable",
     "check_limit",
+    "distinct_updates",
     "env_keys",
     "plan_env_seed",
     "plan_env_seeds",
@@ -36,24 +37,34 @@ NO_LIMIT = np.iinfo(np.int64).max
 """``max_steps`` of plans without a limit."""
 
 
-_FIELDS = (
-    "index",
-    "seed",
-    "env_update",
-    "init_state",
-    "parameters",
-    "context",
-    "max_steps",
-    "eval",
-    "deterministic",
-    "stop_on_done",
-    "extras",
-)
-_fields_of = operator.attrgetter(*_FIELDS)
+_FIELDS = {
+    field: operator.attrgetter(field)
+    for field in (
+        "index",
+        "seed",
+        "env_update",
+        "init_state",
+        "parameters",
+        "context",
+        "max_steps",
+        "eval",
+        "deterministic",
+        "stop_on_done",
+        "extras",
+    )
+}
+_AT_A_TIME = 256
+"""Plans whose fields are listed one after the other: these stay in the processor's cache."""
+_ARRAYS = ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "_told", "update_of", "set_of")
+"""Attributes of a table with an entry per plan."""
+_UNTOLD = -1
+"""``deterministic`` of plans that leave it open, in ``_told``."""
 
 
 class PlanTable(Sequence[RolloutPlan]):
-    """N plans as columns; an entry is a ``RolloutPlan``, made when it is asked for.
+    """N plans as columns; an entry is a ``RolloutPlan``.
+
+    Only columns are sent to another process, which makes the plans that it is asked for.
 
     Attributes:
         indices: Position of each rollout in its batch, ``(N,)``.
@@ -68,34 +79,30 @@ class PlanTable(Sequence[RolloutPlan]):
         set_of: Which of them each rollout has, ``(N,)``; -1 for those that bring none.
         contexts: Context of each plan, or ``None`` where no plan has any.
         init_states: Initial state of each plan, or ``None`` where no plan has any.
-        has_extras: Whether some plan has ``extras``.
     """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
-        self._plans = list(plans)
-        columns = zip(*map(_fields_of, self._plans), strict=True) if self._plans else [()] * len(_FIELDS)
-        index, seeds, updates, states, parameters, contexts, limits, evals, deterministic, stops, extras = columns
-        self.indices = np.array(index, dtype=np.int64)
-        self.seeds = _seed_table(self._plans, seeds)
-        self.max_steps = _limits(limits)
-        self.stop_on_done = np.array(stops, dtype=bool)
-        self.eval = np.array(evals, dtype=bool)
-        told = set(deterministic)
-        self.deterministic = self.eval if told <= {None} else np.array(deterministic, dtype=bool)
-        if len(told) > 1 and None in told:
-            self.deterministic = np.array([plan.acts_deterministically for plan in self._plans], dtype=bool)
+        listed = list(plans)
+        self._fill(listed, _columns_of(listed))
+
+    def _fill(self, plans: Sequence[RolloutPlan], columns: Mapping[str, list[Any]]) -> None:
+        self._plans: list[RolloutPlan | None] = list(plans)
+        self.indices = np.array(columns["index"], dtype=np.int64)
+        self.seeds = _seed_table(columns["index"], columns["seed"])
+        self.max_steps = _limits(columns["max_steps"])
+        self.stop_on_done, self.eval = _flags(columns["stop_on_done"]), _flags(columns["eval"])
+        told = [_UNTOLD if flag is None else bool(flag) for flag in columns["deterministic"]]
+        self._told = np.array(told, dtype=np.int8)
+        self.deterministic = np.where(self._told == _UNTOLD, self.eval, self._told == 1)
         self.updates: list[EnvUpdate | None]
         self.parameter_sets: list[np.ndarray]
-        self.updates, self.update_of = _distinct(updates)
-        sets, set_of = _distinct(parameters)
-        if any(found is None for found in sets):
-            none = next(i for i, found in enumerate(sets) if found is None)
-            order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
-            sets, set_of = [found for found in sets if found is not None], order[set_of]
-        self.parameter_sets, self.set_of = sets, set_of
-        self.contexts: list[Context | None] | None = _column(contexts)
-        self.init_states: list[np.ndarray | None] | None = _column(states)
-        self.has_extras = any(extras)
+        self.updates, self.update_of = _distinct(columns["env_update"])
+        self.parameter_sets, self.set_of = _sets(columns["parameters"])
+        self.contexts: list[Context | None] | None = _column(columns["context"])
+        self.init_states: list[np.ndarray | None] | None = _column(columns["init_state"])
+        self._extras: list[Mapping[str, Any]] | None = columns["extras"] if any(columns["extras"]) else None
+        self._can_make = self.seeds.dtype != object and math.inf not in columns["max_steps"]
+        """Whether columns tell all of each plan."""
         self._keys: np.ndarray | None = None
         self._env_seeds: np.ndarray | None = None
 
@@ -103,6 +110,11 @@ class PlanTable(Sequence[RolloutPlan]):
     def of(cls, plans: Sequence[RolloutPlan]) -> PlanTable:
         """``plans`` themselves if they are a table, else a table of them."""
         return plans if isinstance(plans, PlanTable) else cls(plans)
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether some plan has ``extras``."""
+        return self._extras is not None
 
     @property
     def keys(self) -> np.ndarray:
@@ -124,11 +136,12 @@ class PlanTable(Sequence[RolloutPlan]):
         part = object.__new__(PlanTable)
         listed = rows.tolist()
         part._plans = [self._plans[i] for i in listed]
-        for name in ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "update_of", "set_of"):
+        for name in _ARRAYS:
             part.__dict__[name] = self.__dict__[name][rows]
-        part.updates, part.parameter_sets, part.has_extras = self.updates, self.parameter_sets, self.has_extras
+        part.updates, part.parameter_sets, part._can_make = self.updates, self.parameter_sets, self._can_make
         part.contexts = None if self.contexts is None else [self.contexts[i] for i in listed]
         part.init_states = None if self.init_states is None else [self.init_states[i] for i in listed]
+        part._extras = None if self._extras is None else [self._extras[i] for i in listed]
         part._keys = None if self._keys is None else self._keys[rows]
         part._env_seeds = None if self._env_seeds is None else self._env_seeds[rows]
         return part
@@ -147,7 +160,35 @@ class PlanTable(Sequence[RolloutPlan]):
     @overload
     def __getitem__(self, index: slice) -> list[RolloutPlan]: ...
     def __getitem__(self, index: int | slice) -> RolloutPlan | list[RolloutPlan]:
-        return self._plans[index]
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        plan = self._plans[index]
+        if plan is None:
+            index = range(len(self))[index]
+            plan = self._plans[index] = self._made(index)
+        return plan
+
+    def __iter__(self) -> Iterator[RolloutPlan]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_plans": [None] * len(self)} if self._can_make else self.__dict__
+
+    def _made(self, row: int) -> RolloutPlan:
+        limit, told, number = int(self.max_steps[row]), int(self._told[row]), int(self.set_of[row])
+        return RolloutPlan(
+            index=int(self.indices[row]),
+            seed=tuple(self.seeds[row].tolist()),
+            env_update=self.updates[int(self.update_of[row])],
+            init_state=None if self.init_states is None else self.init_states[row],
+            parameters=None if number < 0 else self.parameter_sets[number],
+            context=None if self.contexts is None else self.contexts[row],
+            max_steps=None if limit == NO_LIMIT else limit,
+            eval=bool(self.eval[row]),
+            deterministic=None if told == _UNTOLD else bool(told),
+            stop_on_done=bool(self.stop_on_done[row]),
+            extras={} if self._extras is None else self._extras[row],
+        )
 
 
 def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) -> PlanTable:
@@ -158,26 +199,33 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     if isinstance(plans, RolloutPlan):
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
     resolved = list(plans)
-    for position, plan in enumerate(resolved):
-        if not isinstance(plan, RolloutPlan):
-            raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
-    for limit, index in {plan.max_steps: plan.index for plan in reversed(resolved)}.items():
-        if limit is not None:
-            check_limit(limit, f" in plan {index}")
-    for seed, index in ((plan.seed, plan.index) for plan in resolved):
-        if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
-            raise ValueError(
-                f"seed must be three integers (seed, sub_seed, sub_sub_seed) or None, got {seed!r} in plan {index}"
-            )
-    unseeded = [position for position, plan in enumerate(resolved) if plan.seed is None]
+    if set(map(type, resolved)) != {RolloutPlan}:
+        for position, plan in enumerate(resolved):
+            if not isinstance(plan, RolloutPlan):
+                raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
+    columns = _columns_of(resolved)
+    limits, seeds = columns["max_steps"], columns["seed"]
+    for limit in set(limits) - {None}:
+        check_limit(limit, f" in plan {resolved[limits.index(limit)].index}")
+    unseeded = [position for position, seed in enumerate(seeds) if seed is None]
+    if unseeded or set(map(type, seeds)) != {tuple} or set(map(len, seeds)) != {3}:
+        for seed, plan in zip(seeds, resolved, strict=True):
+            if seed is not None and (not isinstance(seed, tuple | list) or len(seed) != 3):
+                raise ValueError(
+                    "seed must be three integers (seed, sub_seed, sub_sub_seed) or None, "
+                    f"got {seed!r} in plan {plan.index}"
+                )
     entropy = fresh_seed() if unseeded else 0
     for position in unseeded:
         resolved[position] = resolved[position].with_(seed=(entropy, 0, position))
-    untold = policy is not None and any(plan.context is None for plan in resolved)
-    belief = policy.plan_context() if untold and policy is not None else None
+    belief = None if policy is None or None not in columns["context"] else policy.plan_context()
     if belief is not None:
         resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
-    return PlanTable(resolved)
+    if unseeded or belief is not None:
+        return PlanTable(resolved)
+    table = object.__new__(PlanTable)
+    table._fill(resolved, columns)
+    return table
 
 
 def check_limit(limit: Any, where: str = "") -> None:
@@ -198,8 +246,17 @@ def plan_env_seeds(plans: Sequence[RolloutPlan]) -> np.ndarray:
     return (
         plans.env_seeds
         if isinstance(plans, PlanTable)
-        else _env_seeds(stream_keys(_seed_table(plans, [plan.seed for plan in plans])))
+        else _env_seeds(stream_keys(_seed_table([plan.index for plan in plans], [plan.seed for plan in plans])))
     )
+
+
+def distinct_updates(plans: Sequence[RolloutPlan]) -> list[EnvUpdate]:
+    """The updates of plans, each object once; those that have none bring none."""
+    if isinstance(plans, PlanTable):
+        found = [plans.updates[number] for number in np.unique(plans.update_of).tolist()]
+        return [update for update in found if update is not None]
+    updates = {id(plan.env_update): plan.env_update for plan in plans if plan.env_update is not None}
+    return list(updates.values())
 
 
 def plan_env_seed(seed: Sequence[int | None]) -> int:
@@ -221,9 +278,19 @@ def _env_seeds(keys: np.ndarray) -> np.ndarray:
     return (integers32(keys, ENV_SEED, 1)[:, 0] >> 1).astype(np.int64)
 
 
-def _seed_table(plans: Sequence[RolloutPlan], seeds: Sequence[Any]) -> np.ndarray:
+def _columns_of(plans: Sequence[RolloutPlan]) -> dict[str, list[Any]]:
+    """A list per field, without any object per plan, of which thousands would set off Python's garbage collector."""
+    columns: dict[str, list[Any]] = {field: [] for field in _FIELDS}
+    for begin in range(0, len(plans), _AT_A_TIME):
+        part = plans[begin : begin + _AT_A_TIME]
+        for field, value_of in _FIELDS.items():
+            columns[field].extend(map(value_of, part))
+    return columns
+
+
+def _seed_table(indices: Sequence[int], seeds: Sequence[Any]) -> np.ndarray:
     if None in seeds:
-        index = plans[list(seeds).index(None)].index
+        index = indices[list(seeds).index(None)]
         raise ValueError(f"seed of plan {index} must be set: RolloutEngine.run and rollout() set it, or do it yourself")
     return _triples(seeds)
 
@@ -244,15 +311,39 @@ def _triples(seeds: Sequence[Any]) -> np.ndarray:
 
 def _limits(limits: Sequence[Any]) -> np.ndarray:
     known = {limit: NO_LIMIT if limit is None or limit == math.inf else int(limit) for limit in set(limits)}
+    if len(known) == 1:
+        return np.full(len(limits), *known.values(), dtype=np.int64)
     return np.array([known[limit] for limit in limits], dtype=np.int64)
+
+
+def _flags(values: Sequence[Any]) -> np.ndarray:
+    return np.full(len(values), bool(values[0])) if _all_one(values) else np.array(values, dtype=bool)
 
 
 def _distinct(values: Sequence[Any]) -> tuple[list[Any], np.ndarray]:
     """The distinct objects, in the order of their first appearance, and which of them each entry is."""
-    found = {id(value): value for value in values}
+    if _all_one(values):
+        return [values[0]], np.zeros(len(values), dtype=np.int64)
+    keys = list(map(id, values))
+    found = dict(zip(keys, values, strict=True))
     numbers = {key: number for number, key in enumerate(found)}
-    return list(found.values()), np.array([numbers[key] for key in map(id, values)], dtype=np.int64)
+    return list(found.values()), np.array([numbers[key] for key in keys], dtype=np.int64)
+
+
+def _sets(parameters: Sequence[Any]) -> tuple[list[np.ndarray], np.ndarray]:
+    """The distinct arrays, and which of them each entry is; -1 for ``None``."""
+    sets, set_of = _distinct(parameters)
+    none = next((i for i, found in enumerate(sets) if found is None), None)
+    if none is None:
+        return sets, set_of
+    order = np.array([-1 if i == none else i - (i > none) for i in range(len(sets))], dtype=np.int64)
+    return [found for found in sets if found is not None], order[set_of]
 
 
 def _column(values: Sequence[Any]) -> list[Any] | None:
-    return None if all(value is None for value in values) else list(values)
+    return None if not values or (_all_one(values) and values[0] is None) else list(values)
+
+
+def _all_one(values: Sequence[Any]) -> bool:
+    """Whether all entries are one object, and there are some."""
+    return bool(values) and all(map(operator.is_, values, itertools.repeat(values[0])))

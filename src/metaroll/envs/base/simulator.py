@@ -13,7 +13,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from metaroll.envs.base.pcg64 import pcg64_uniforms
 from metaroll.errors import ShapeError
+from metaroll.tasks.plan_table import PlanTable, distinct_updates
 from metaroll.tasks.updates import SetTaskUpdate
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, TaskNote
 
@@ -71,6 +73,8 @@ class Simulator(ABC):
         seeds_as_gymnasium: First states come from the generator with which Gymnasium's ``reset(seed=)`` begins, not
             from numbers by position.
         takes_init_state: Whether a plan may choose the first state.
+        runs_on_torch: ``step``, ``observe`` and ``state_rows`` also take tensors, on any device, with torch's namespace
+            of ``array_api_compat``, and do not wait for the device. (First states are always NumPy's.)
         takes: Which updates it can apply, in words.
     """
 
@@ -82,6 +86,7 @@ class Simulator(ABC):
     is_physics: ClassVar[bool] = False
     seeds_as_gymnasium: ClassVar[bool] = False
     takes_init_state: ClassVar[bool] = True
+    runs_on_torch: ClassVar[bool] = False
     takes: str = "no updates"
 
     # -- tasks and constants ------------------------------------------------------------------------------------------
@@ -90,9 +95,11 @@ class Simulator(ABC):
         """Whether ``update`` is one that rows can be told; by default only none at all."""
         return update is None or isinstance(update, TaskNote)
 
-    def accepts_plan(self, plan: RolloutPlan) -> bool:
-        """Whether rows can run ``plan``."""
-        return (plan.init_state is None or self.takes_init_state) and self.accepts_update(plan.env_update)
+    def accepts_plans(self, plans: Sequence[RolloutPlan]) -> bool:
+        """Whether rows can run ``plans``."""
+        states = plans.init_states if isinstance(plans, PlanTable) else [plan.init_state for plan in plans]
+        chosen = states is not None and any(state is not None for state in states)
+        return (self.takes_init_state or not chosen) and all(map(self.accepts_update, distinct_updates(plans)))
 
     def check_update(self, update: EnvUpdate | None) -> Any:
         """The task that ``update`` sets, checked: once for all rows that share it.
@@ -121,7 +128,7 @@ class Simulator(ABC):
         return None
 
     def time_step(self, state: Rows, constants: Rows) -> float | None:
-        """Seconds per step of one row, where they are known."""
+        """Seconds per step of one row, where they are known; they do not change under a task."""
         return None
 
     # -- states -------------------------------------------------------------------------------------------------------
@@ -139,6 +146,12 @@ class Simulator(ABC):
     def draw(self, generator: np.random.Generator) -> np.ndarray:
         """``uniforms`` of one row, ``(num_uniforms,)``, for simulators with ``seeds_as_gymnasium``."""
         return generator.random(self.num_uniforms)
+
+    def draw_rows(self, seeds: np.ndarray) -> np.ndarray:
+        """What ``draw`` gives for the generators of ``seeds (N,)``, one row each."""
+        if type(self).draw is Simulator.draw:
+            return pcg64_uniforms(seeds, self.num_uniforms)
+        return np.stack([self.draw(np.random.Generator(np.random.PCG64(seed))) for seed in seeds.tolist()])
 
     def check_init_state(self, init_state: Any) -> np.ndarray:
         """A first state that somebody wishes, ``(D,)``, in memory of its own.
@@ -269,8 +282,12 @@ def with_rows(rows: Rows, indices: Any, values: Rows) -> Rows:
     return map_rows(write, rows, values)
 
 
-def stacked(columns: Sequence[Any], num_rows: int, dtype: Any) -> np.ndarray:
+def stacked(columns: Sequence[Any], num_rows: int, dtype: Any, xp: Any = np) -> Any:
     """Columns (or numbers) as rows ``(N, len(columns))``; ``np.stack`` takes four times as long for a few."""
+    if xp is not np:
+        like = next(column for column in columns if not isinstance(column, int | float))
+        full = [xp.zeros_like(like) + column for column in columns]
+        return xp.asarray(xp.stack(full, axis=1), dtype=getattr(xp, np.dtype(dtype).name))
     rows = np.empty((num_rows, len(columns)), dtype=dtype)
     for i, column in enumerate(columns):
         rows[:, i] = column

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -186,8 +186,7 @@ class SimulatorRows:
             own = slice(None) if rows is None else rows
             num = simulator.num_uniforms
             if simulator.seeds_as_gymnasium:
-                generators = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds[own].tolist())
-                numbers = np.stack([simulator.draw(generator) for generator in generators])
+                numbers = simulator.draw_rows(seeds[own])
             else:
                 numbers = uniforms(keys[own], INITIAL_STATE, 0, num) if num else np.empty((count, 0))
             return simulator.initial_state(tuple(np.ascontiguousarray(numbers.T)), part, np)
@@ -376,6 +375,10 @@ class SimulatorSlots(Slots):
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters in a slot, where there are any."""
         return self.simulator.domain_param(self.rows.tasks[slot])
+
+    def alike(self, slots: np.ndarray) -> Sequence[Hashable]:
+        """Rows with one task are."""
+        return list(map(id, self.rows.tasks[slots]))
 
     @staticmethod
     def _row(rows: Rows, slot: int) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,9 @@ class SlotsProxy(Slots, ABC):
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         return self._slots.domain_param(slot)
+
+    def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
+        return self._slots.alike(slots)
 
     def name_of(self, slot: int) -> str:
         return self._slots.name_of(slot)

@@ -92,16 +92,16 @@ class ClassicSimulator(Simulator):
         count = len(constants["dt"])
         return (*self.start(uniforms, count), *(np.zeros(count) for _ in range(self.num_flags)))
 
-    def state_rows(self, state: Columns, xp: Any) -> np.ndarray:
-        return stacked(state[: self.state_dim], len(state[0]), np.float64)
+    def state_rows(self, state: Columns, xp: Any) -> Any:
+        return stacked(state[: self.state_dim], len(state[0]), np.float64, xp)
 
-    def observe(self, state: Columns, constants: Any, xp: Any) -> np.ndarray:
+    def observe(self, state: Columns, constants: Any, xp: Any) -> Any:
         """By default the state, ``(N, O)`` float32."""
-        return stacked(state[: self.state_dim], len(state[0]), np.float32)
+        return stacked(state[: self.state_dim], len(state[0]), np.float32, xp)
 
     def step(self, state: Columns, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
-        given = actions[:, 0].astype(np.float32) if actions.ndim == 2 else actions
-        return self.follow(state, given, constants["own"])
+        given = xp.asarray(actions[:, 0], dtype=xp.float32) if actions.ndim == 2 else actions
+        return self.follow(state, given, constants["own"], xp)
 
     @abstractmethod
     def derive(self, values: Mapping[str, Any]) -> tuple[float, ...]:
@@ -112,13 +112,14 @@ class ClassicSimulator(Simulator):
         """Where episodes start, ``state_dim`` columns, from the first numbers of Gymnasium's generator."""
 
     @abstractmethod
-    def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
+    def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         """One step.
 
         Args:
             state: Columns.
             actions: Shape ``(N,)``: the one number of each action (float32), or choices.
             constants: What ``derive`` told, columns.
+            xp: Array namespace: NumPy, unless ``runs_on_torch``.
         """
 
     def _is_stepped(self, values: Mapping[str, Any]) -> bool:
@@ -152,7 +153,7 @@ class _Pendulum(ClassicSimulator):
         angle, speed = state
         return stacked((np.cos(angle), np.sin(angle), speed), len(angle), np.float32)
 
-    def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
+    def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         angle, speed = state
         gravity, torque, dt, fastest, strongest = constants
         torque, strongest = torque.astype(np.float32), strongest.astype(np.float32)  # as Python numbers become
@@ -168,6 +169,7 @@ class _CartPole(ClassicSimulator):
     """The flag is 1 once the pole has fallen."""
 
     class_name = "CartPoleEnv"
+    runs_on_torch = True
     num_uniforms = 4
     params = (
         "gravity",
@@ -191,19 +193,19 @@ class _CartPole(ClassicSimulator):
     def start(self, uniforms: Columns, count: int) -> Columns:
         return tuple(_within(-0.05, 0.05, uniform) for uniform in uniforms)
 
-    def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
+    def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         x, x_dot, theta, theta_dot, fallen = state
         gravity, masspole, mass, length, moment, strength, tau, most_theta, most_x = constants
-        force = np.where(actions == 1, strength, -strength)
-        cosine, sine = np.cos(theta), np.sin(theta)
-        temp = (force + moment * np.square(theta_dot) * sine) / mass
-        theta_acc = (gravity * sine - cosine * temp) / (length * (4.0 / 3.0 - masspole * np.square(cosine) / mass))
+        force = xp.where(actions == 1, strength, -strength)
+        cosine, sine = xp.cos(theta), xp.sin(theta)
+        temp = (force + moment * xp.square(theta_dot) * sine) / mass
+        theta_acc = (gravity * sine - cosine * temp) / (length * (4.0 / 3.0 - masspole * xp.square(cosine) / mass))
         x_acc = temp - moment * theta_acc * cosine / mass
         x, x_dot = x + tau * x_dot, x_dot + tau * x_acc
         theta, theta_dot = theta + tau * theta_dot, theta_dot + tau * theta_acc
         terminated = (x < -most_x) | (x > most_x) | (theta < -most_theta) | (theta > most_theta)
         rewards = 1.0 - terminated * fallen
-        return NextState((x, x_dot, theta, theta_dot, np.maximum(fallen, terminated)), rewards, terminated)
+        return NextState((x, x_dot, theta, theta_dot, xp.where(terminated, 1.0, fallen)), rewards, terminated)
 
 
 class _MountainCar(ClassicSimulator):
@@ -218,7 +220,7 @@ class _MountainCar(ClassicSimulator):
     def start(self, uniforms: Columns, count: int) -> Columns:
         return _within(-0.6, -0.4, uniforms[0]), np.zeros(count)
 
-    def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
+    def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         position, velocity = state
         left, right, fastest, goal, goal_velocity, force, gravity = constants
         velocity = velocity + ((actions - 1) * force + _cosines(3 * position) * (-gravity))
@@ -254,7 +256,7 @@ class _MountainCarContinuous(ClassicSimulator):
     def start(self, uniforms: Columns, count: int) -> Columns:
         return _within(-0.6, -0.4, uniforms[0]), np.zeros(count)
 
-    def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
+    def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         power, first = constants[0], state[2] == 0
         at, speed = state[0], state[1]
         position, velocity = _move_car(at.astype(np.float32), speed.astype(np.float32), actions, power)
@@ -323,7 +325,7 @@ class _Acrobot(ClassicSimulator):
         parts = (np.cos(one), np.sin(one), np.cos(two), np.sin(two), *speeds)
         return stacked(parts, len(one), np.float32)
 
-    def follow(self, state: Columns, actions: np.ndarray, constants: Columns) -> NextState:
+    def follow(self, state: Columns, actions: Any, constants: Columns, xp: Any) -> NextState:
         (dt, half, sixth, fastest_1, fastest_2), rest = constants[:5], constants[5:]
         torque = actions - 1.0
         here = np.stack(state)

@@ -29,6 +29,7 @@ from metaroll.envs.classic_control.simulators import classic_simulator, is_class
 from metaroll.envs.mujoco.gymnasium_envs import gymnasium_simulator, is_gymnasium_id
 from metaroll.envs.slots.gym_slots import GymSlots, env_name
 from metaroll.envs.slots.vector_slots import VectorEnvSlots
+from metaroll.tasks.plan_table import distinct_updates
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsKind
 
 __all__ = ["EnvSource", "env_kind", "is_env_instance", "make_env", "make_slots"]
@@ -238,13 +239,13 @@ def _kind_of_constructor(constructor: Constructor, plans: Sequence[RolloutPlan])
         name, constructor = constructor.name, constructor.constructor() or constructor
     if isinstance(constructor, NamedEnv):
         if is_gymnasium_id(str(name)):
-            return None if _distinct_updates(plans) else "physics"
+            return None if distinct_updates(plans) else "physics"
         return None if is_classic(str(name)) else "list"
     if not isinstance(constructor, type) or is_classic(constructor):
         return None
     if not has_simulator(constructor):
         return "vector" if issubclass(constructor, VectorEnv) else "list"
-    known = not _distinct_updates(plans) and not issubclass(constructor, gymnasium.Wrapper)
+    known = not distinct_updates(plans) and not issubclass(constructor, gymnasium.Wrapper)
     return _kind_of_simulator(constructor) if known else None
 
 
@@ -264,14 +265,9 @@ def _batched_form(env: Any) -> _BatchedForm | None:
     simulator = gymnasium_simulator(env) or classic_simulator(env)
     if simulator is None:
         return None
-    physics, takes_init = simulator.is_physics, simulator.takes_init_state
-
-    def accepts(plans: Sequence[RolloutPlan]) -> bool:
-        starts = takes_init or all(plan.init_state is None for plan in plans)
-        return starts and _all_accepted(simulator.accepts_update, plans)
-
-    kind = "physics" if physics else "batched"
-    return _BatchedForm(kind, accepts, lambda n: SimulatorSlots(n, simulator), is_list_too=not physics)
+    kind: SlotsKind = "physics" if simulator.is_physics else "batched"
+    slots = lambda n: SimulatorSlots(n, simulator)  # noqa: E731
+    return _BatchedForm(kind, simulator.accepts_plans, slots, is_list_too=not simulator.is_physics)
 
 
 def _kind_of_simulator(env: Any) -> SlotsKind:
@@ -279,10 +275,5 @@ def _kind_of_simulator(env: Any) -> SlotsKind:
     return "physics" if getattr(env, "is_physics", False) else "batched"
 
 
-def _distinct_updates(plans: Sequence[RolloutPlan]) -> list[EnvUpdate]:
-    updates = {id(plan.env_update): plan.env_update for plan in plans if plan.env_update is not None}
-    return list(updates.values())
-
-
 def _all_accepted(accepts: Callable[[EnvUpdate], bool], plans: Sequence[RolloutPlan]) -> bool:
-    return all(accepts(update) for update in _distinct_updates(plans))
+    return all(accepts(update) for update in distinct_updates(plans))

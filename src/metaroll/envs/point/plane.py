@@ -27,15 +27,15 @@ def plane_spec(horizon: int, labels: tuple[str, ...] = ("x", "y")) -> EnvSpec:
     )
 
 
-def clipped(action: np.ndarray) -> np.ndarray:
+def clipped(action: Any, xp: Any = np) -> Any:
     """``action (N, 2)`` in float64, each entry clipped to [-1, 1]."""
-    return np.minimum(np.maximum(action.astype(np.float64), -1.0), 1.0)
+    return xp.minimum(xp.maximum(xp.asarray(action, dtype=xp.float64), -1.0), 1.0)
 
 
-def norm_of(offset: np.ndarray) -> np.ndarray:
+def norm_of(offset: Any, xp: Any = np) -> Any:
     """Lengths ``(N,)`` of ``offset (N, 2)``."""
     x, y = offset[:, 0], offset[:, 1]
-    return np.sqrt(x * x + y * y)
+    return xp.sqrt(x * x + y * y)
 
 
 def goal_of(task: Any) -> np.ndarray:
@@ -59,6 +59,7 @@ class PointRows:
     """Mixin of simulators of points: the state is one array ``(N, S)`` that begins with places, and is what is seen."""
 
     state_dim = 2
+    runs_on_torch = True
 
     def check_task(self, task: Any) -> dict[str, np.ndarray]:
         """The goal ``(2,)``."""
@@ -73,7 +74,7 @@ class PointRows:
 
     def observe(self, state: Any, constants: Any, xp: Any) -> Any:
         """States, ``(N, S)`` float32."""
-        return state[0].astype(np.float32)
+        return xp.asarray(state[0], dtype=xp.float32)
 
 
 def square_start(uniforms: Columns, reach: float, xp: Any) -> Any:

@@ -7,6 +7,7 @@ families' horizon is 100 steps.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, get_args
@@ -71,13 +72,14 @@ class _Corners(_RewardedPoints, TaskSimulator):
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1]."""
         goal = constants["goal"]
-        following = state[0] + _STEP_SIZE * clipped(actions)
-        distance = norm_of(following - goal)
+        following = state[0] + _STEP_SIZE * clipped(actions, xp)
+        distance = norm_of(following - goal, xp)
         if self.reward_type != "sparse":
             return NextState((following,), _dense(distance, self.reward_type))
-        nearest = np.minimum.reduce([norm_of(following - corner) for corner in CORNERS])
-        rewarded = (np.abs(following[:, 0]) + np.abs(following[:, 1]) >= self.radius) & (distance <= nearest)
-        return NextState((following,), np.where(rewarded, norm_of(state[0] - goal) - distance, 0.0))
+        x, y = following[:, 0], following[:, 1]
+        to_corners = (xp.sqrt((x - a) * (x - a) + (y - b) * (y - b)) for a, b in CORNERS.tolist())
+        rewarded = (abs(x) + abs(y) >= self.radius) & (distance <= functools.reduce(xp.minimum, to_corners))
+        return NextState((following,), xp.where(rewarded, norm_of(state[0] - goal, xp) - distance, 0.0))
 
 
 class _Momentum(_RewardedPoints, TaskSimulator):
@@ -93,14 +95,14 @@ class _Momentum(_RewardedPoints, TaskSimulator):
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Add a tenth of ``actions (N, 2)``, clipped to [-1, 1], to the velocity, and that to the position."""
-        velocity = state[0][:, 2:] + _PUSH * clipped(actions)
+        velocity = state[0][:, 2:] + _PUSH * clipped(actions, xp)
         position = state[0][:, :2] + velocity
-        distance = norm_of(position - constants["goal"])
+        distance = norm_of(position - constants["goal"], xp)
         if self.reward_type == "sparse":
-            reward = np.maximum(self.radius - distance, 0.0)
+            reward = xp.maximum(self.radius - distance, 0.0)
         else:
             reward = _dense(distance, self.reward_type)
-        return NextState((np.concatenate([position, velocity], axis=1),), reward)
+        return NextState((xp.concat([position, velocity], axis=1),), reward)
 
 
 class _Walls(_RewardedPoints, TaskSimulator):
@@ -119,17 +121,18 @@ class _Walls(_RewardedPoints, TaskSimulator):
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Move by a fifth of ``actions (N, 2)``, clipped to [-1, 1], as far as the walls allow."""
         goal = constants["goal"]
-        aim = state[0] + _STEP_SIZE * clipped(actions)
-        before, after = norm_of(state[0]), norm_of(aim)
+        aim = state[0] + _STEP_SIZE * clipped(actions, xp)
+        before, after = norm_of(state[0], xp), norm_of(aim, xp)
         following = aim
         for radius, gap in ((_INNER, constants["gap_1"]), (_OUTER, constants["gap_2"])):
-            stopped = (before < radius) & (after > radius) & (norm_of(aim - gap) > _GAP)
-            onto = aim * ((radius - _INSIDE) / np.maximum(after, radius))[:, None]
-            following = np.where(stopped[:, None], onto, following)
-        distance = norm_of(following - goal)
+            stopped = (before < radius) & (after > radius) & (norm_of(aim - gap, xp) > _GAP)
+            onto = aim * ((radius - _INSIDE) / xp.maximum(after, radius))[:, None]
+            following = xp.where(stopped[:, None], onto, following)
+        distance = norm_of(following - goal, xp)
         if self.reward_type != "sparse":
             return NextState((following,), _dense(distance, self.reward_type))
-        return NextState((following,), np.where(distance < self.radius, norm_of(state[0] - goal) - distance, 0.0))
+        nearer = norm_of(state[0] - goal, xp) - distance
+        return NextState((following,), xp.where(distance < self.radius, nearer, 0.0))
 
 
 class _CornerTasks:
@@ -275,5 +278,5 @@ class PointWallsEnv(_CornerTasks, plane.DrawnPlane, SettableTask, BatchedEnv):
         return [(_INNER, task["gap_1"], _GAP), (_OUTER, task["gap_2"], _GAP)]
 
 
-def _dense(distance: np.ndarray, reward_type: RewardType) -> np.ndarray:
+def _dense(distance: Any, reward_type: RewardType) -> Any:
     return -distance if reward_type == "dense" else -(distance * distance)

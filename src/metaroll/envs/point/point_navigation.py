@@ -24,7 +24,7 @@ class _Navigation(PointRows, TaskSimulator):
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
-        following = state[0] + _STEP_SIZE * clipped(actions)
+        following = state[0] + _STEP_SIZE * clipped(actions, xp)
         offset = following - constants["goal"]
         x, y = offset[:, 0], offset[:, 1]
         squared = x * x + y * y

@@ -20,21 +20,22 @@ GOAL_RADIUS = 0.2
 HORIZON = 20
 
 
-def point_robot_step(position: np.ndarray, action: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def point_robot_step(position: Any, action: Any, goal: Any, xp: Any = np) -> tuple[Any, Any]:
     """Next positions ``(N, 2)`` and rewards ``(N,)``: minus the distance of the next position to the goal.
 
     Args:
         position: Shape ``(N, 2)``, float64.
         action: Shape ``(N, 2)``, clipped to [-1, 1] per axis and scaled by 0.1.
         goal: Shape ``(N, 2)``, float64.
+        xp: Array namespace.
     """
-    following = position + STEP_SIZE * clipped(action)
-    return following, -norm_of(following - goal)
+    following = position + STEP_SIZE * clipped(action, xp)
+    return following, -norm_of(following - goal, xp)
 
 
-def sparse_reward(reward: np.ndarray) -> np.ndarray:
+def sparse_reward(reward: Any, xp: Any = np) -> Any:
     """``1 - distance`` within 0.2 of the goal, 0 elsewhere; ``reward (N,)`` is minus the distance."""
-    return np.where(reward >= -GOAL_RADIUS, 1.0 + reward, 0.0)
+    return xp.where(reward >= -GOAL_RADIUS, 1.0 + reward, 0.0)
 
 
 def go_to(target: np.ndarray, obs: np.ndarray) -> np.ndarray:
@@ -65,10 +66,10 @@ class _PointRobot(plane.PointRows, TaskSimulator):
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Move by a tenth of ``actions (N, 2)``, clipped to [-1, 1]."""
-        following, reward = point_robot_step(state[0], actions, constants["goal"])
+        following, reward = point_robot_step(state[0], actions, constants["goal"], xp)
         infos = {"success": reward >= -GOAL_RADIUS}
         if self.sparse:
-            infos = {"sparse_reward": sparse_reward(reward), **infos}
+            infos = {"sparse_reward": sparse_reward(reward, xp), **infos}
         return NextState((following,), reward, None, None, infos)
 
 

@@ -107,6 +107,7 @@ class SimSimulator(Simulator):
     """
 
     takes = "DomainParamUpdate"
+    runs_on_torch = True
 
     def __init__(self, config: SimConfig, dtype: str = "float64", name: str = "SimEnv") -> None:
         if dtype not in ("float64", "float32"):

@@ -145,7 +145,12 @@ class GymSlots(Slots):
             if self.beat is not None:
                 self.beat("reset")
             try:
-                write_element(space, self._last, slot, self._start(slot, plan, seed))
+                observation = self._start(slot, plan, seed)
+                plain = observation.__class__ is np.ndarray and not self._careful
+                if plain and observation.shape == self._obs_shape:
+                    self._last[slot] = observation
+                else:
+                    write_element(space, self._last, slot, observation)
             except (Exception, SystemExit) as error:
                 raise SlotError(slot) from error
         return take_rows(self._last, rows)

@@ -25,6 +25,7 @@ class _Bandit(TaskSimulator):
     """``num_arms`` arms; there is no state."""
 
     noise_dim = 1
+    runs_on_torch = True
 
     def __init__(self, env_type: type, num_arms: int, task: Any) -> None:
         self.num_arms = num_arms
@@ -51,12 +52,13 @@ class _Bandit(TaskSimulator):
 
     def observe(self, state: Any, constants: Any, xp: Any) -> Any:
         """Always 0, ``(N,)``."""
-        return xp.zeros(len(constants["probabilities"]), dtype=xp.int64)
+        chances = constants["probabilities"]
+        return xp.zeros(len(chances), dtype=xp.int64, device=chances.device)
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Pull arms ``actions (N,)``."""
-        chance = constants["probabilities"][xp.arange(len(actions)), actions]
-        return NextState(state, (noise[0] < chance).astype(np.float64))
+        chance = constants["probabilities"][xp.arange(len(actions), device=actions.device), actions]
+        return NextState(state, xp.asarray(noise[0] < chance, dtype=xp.float64))
 
 
 class _BanditEnv(SettableTask, BatchedEnv, ABC):

@@ -25,6 +25,7 @@ class _TabularMDP(TaskSimulator):
     """S states and A actions; the state is a column of indices."""
 
     state_dim = 1
+    runs_on_torch = True
     noise_dim = 3
     """One number for the next state, two for the normal reward."""
 
@@ -81,7 +82,7 @@ class _TabularMDP(TaskSimulator):
 
     def step(self, state: Any, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         """Take ``actions (N,)``. Normal rewards are those of Box and Muller 1958."""
-        (here,), rows = state, xp.arange(len(actions))
+        (here,), rows = state, xp.arange(len(actions), device=actions.device)
         normal = xp.sqrt(-2.0 * xp.log(1.0 - noise[1])) * xp.cos((2.0 * math.pi) * noise[2])
         rewards = constants["rewards"][rows, here, actions] + normal
         # The last sum is 1 exactly, and the uniform number below it.

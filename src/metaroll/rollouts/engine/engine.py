@@ -23,6 +23,7 @@ from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerL
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.engine.collection import Collection
+from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
 from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
@@ -67,6 +68,8 @@ class RolloutEngine:
             them with what was said.
         timeouts: When a silent worker is given up, if ``pool`` is not given.
         pool: A pool to share; it is not stopped by ``close``.
+        device: ``None``: NumPy. ``"cuda"`` (or ``"cpu"``, to try it out): torch tensors, in this process, for batched
+            simulators under metaroll's MLP and GRU policies (docs/sim_to_real.md).
         record_infos: Keep infos of environment and policy in the rollouts.
         record_extras: Record ``actions_applied``, and ``states``, ``time`` and domain parameters as far as the
             environment tells them (see ``rollout``).
@@ -85,6 +88,7 @@ class RolloutEngine:
         on_error: str = "raise",
         timeouts: PoolTimeouts | None = None,
         pool: SamplerPool | None = None,
+        device: str | torch.device | None = None,
         record_infos: bool = True,
         record_extras: bool = False,
     ) -> None:
@@ -100,6 +104,7 @@ class RolloutEngine:
             raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
         if pool is not None and address is not None:
             raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
+        self._device = device_of(device, num_workers, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
@@ -110,7 +115,7 @@ class RolloutEngine:
         self._on_invalid, self._on_error = on_invalid, on_error
         self._record_infos = record_infos
         self._record_extras = record_extras
-        self._local = UnitRunner()
+        self._local = UnitRunner(device=self._device)
         self._sent_policy: bytes | None = None
         self._sent_buffers = b""
         self._sent_parameters: np.ndarray | None = None
@@ -149,16 +154,22 @@ class RolloutEngine:
         """
         source = EnvSource.of(env)
         kind = source.kind()
+        if self._device is not None:
+            check_env_on_device(source)
         if self._pool.is_serial:
             self._local.set_env(source)
         else:
             self._pool.keep(f"{self._key}/env", set_env, self._key, source, what=f"env {env!r}", hint=_HERE)
         # All of it, or nothing where it cannot be sent.
         self.env, self._env_source, self._kind, self._env_spec = env, source, kind, None
+        self._unit_kind = kind if self._device is None else "device"
 
     def set_policy(self, policy: Any) -> None:
         """Use another policy from now on (changed parameters need no call: ``run`` sends them)."""
-        self.policy = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
+        found = policy if isinstance(policy, Policy) else as_policy(policy, self.env_spec)
+        if self._device is not None:
+            check_policy_on_device(found)
+        self.policy = found
         self._sent_policy = self._sent_parameters = None
         self._local.policy = self.policy
 
@@ -255,7 +266,7 @@ class RolloutEngine:
         deterministic: bool = False,
         eval: bool = False,
         parameters: np.ndarray | None = None,
-    ) -> list[list[StepSequence]]:
+    ) -> list[Rollouts]:
         """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
 
         Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
@@ -302,11 +313,7 @@ class RolloutEngine:
 
         if num_rollouts is None:
             return self._run_until(run, count, min_steps or 1, max_steps)
-        rollouts = run(range(num_rollouts * count))
-        groups: list[list[StepSequence]] = [[] for _ in updates]
-        for m, rollout in zip((rollouts.indices % max(count, 1)).tolist(), rollouts, strict=True):
-            groups[m].append(rollout)
-        return groups
+        return _groups(run(range(num_rollouts * count)), count)
 
     def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -324,6 +331,8 @@ class RolloutEngine:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
         if self._pool.is_stopped:
             raise RuntimeError("the SamplerPool of this engine has been stopped; create a new one")
+        if self._device is not None:
+            raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
         first = plan_of(0)
         if not isinstance(first, RolloutPlan) or first.seed is None or first.parameters is not None:
             raise ValueError(
@@ -402,11 +411,9 @@ class RolloutEngine:
 
     def _run_until(
         self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, max_steps: int | None
-    ) -> list[list[StepSequence]]:
+    ) -> list[Rollouts]:
         """Shortest prefixes of all variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
-        rounds: list[Rollouts] = []
-        found: list[list[tuple[Rollouts, int]]] = [[] for _ in range(count)]
-        lengths: list[list[int]] = [[] for _ in range(count)]
+        done, found = Rollouts(), [Rollouts()] * count
         started = [0] * count
         more = [1 if max_steps is None else int(-(-need // max_steps))] * count
         while any(more):
@@ -414,23 +421,17 @@ class RolloutEngine:
             try:
                 rollouts = run(sorted(numbers))
             except (RolloutError, WorkerLost) as error:
-                error.completed = [*(rollout for done in rounds for rollout in done), *error.completed]
+                error.completed = [*done, *error.completed]
                 raise
-            rounds.append(rollouts)
-            for i, (m, length) in enumerate(
-                zip((rollouts.indices % count).tolist(), rollouts.lengths.tolist(), strict=True)
-            ):
-                found[m].append((rollouts, i))
-                lengths[m].append(length)
-            started = [done + new for done, new in zip(started, more, strict=True)]
+            done = done + rollouts
+            found = [known + new for known, new in zip(found, _groups(rollouts, count), strict=True)]
+            started = [old + new for old, new in zip(started, more, strict=True)]
             for m in range(count):
-                if not found[m] and started[m] >= _MOST_DROPPED:
+                if not len(found[m]) and started[m] >= _MOST_DROPPED:
                     raise _all_dropped(self.dropped, m, count, started[m])
-            more = [still_missing(sizes, done, None, need) for sizes, done in zip(lengths, started, strict=True)]
-        return [
-            [rollouts[i] for rollouts, i in members[: enough(sizes, None, need)]]
-            for members, sizes in zip(found, lengths, strict=True)
-        ]
+            sizes = [known.lengths.tolist() for known in found]
+            more = [still_missing(each, tried, None, need) for each, tried in zip(sizes, started, strict=True)]
+        return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
 
     def _pieces(self, plans: PlanTable) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
@@ -439,10 +440,11 @@ class RolloutEngine:
         kind, as each of its plans is when it runs alone.
         """
         own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
-        return [piece for part in (own, rest) if len(part) for piece in cut(part, unit_size(len(part), self._kind))]
+        size = unit_size(len(plans), self._unit_kind, self._pool.num_workers)
+        return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
     def _unit(self, number: int, plans: PlanTable, reduce: Reduce | None = None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._kind, self._slots_per_unit)
+        num_slots = slots_of_unit(len(plans), self._unit_kind, self._slots_per_unit)
         return Unit(
             number,
             plans,
@@ -452,6 +454,7 @@ class RolloutEngine:
             self._record_extras,
             self._on_error,
             reduce,
+            self._slots_per_unit is None,
         )
 
     def _run_here(
@@ -524,12 +527,24 @@ def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started:
     )
 
 
+def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:
+    """The rollouts of each of ``count`` variations; the plan with index ``n`` is of ``n % count``."""
+    if count == 1:
+        return [rollouts]
+    group = rollouts.indices % max(count, 1)
+    order = np.argsort(group, kind="stable")
+    return [rollouts.take(numbers) for numbers in np.split(order, np.searchsorted(group[order], range(1, count)))][
+        :count
+    ]
+
+
 def _together(units: Sequence[Unit], results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> Rollouts:
     """The rollouts of all units in the order of their plans."""
     parts = []
     for unit, result in zip(units, results, strict=True):
         if result.columns is not None:
-            result.columns.plans = unit.plans.take(result.kept)
+            every = len(result.kept) == len(unit.plans)
+            result.columns.plans = unit.plans if every else unit.plans.take(result.kept)
             parts.append(result.columns)
     rollouts = Rollouts(parts)
     places = [piece[result.kept] for piece, result in zip(pieces, results, strict=True) if len(result.kept)]

@@ -10,11 +10,17 @@ import gymnasium
 import numpy as np
 from torch import nn
 
-from metaroll.data.rollouts import RolloutColumns
+from metaroll.data.rollouts import TIME_STEP, RolloutColumns
 from metaroll.data.space_batches import env_actions, to_box_type
-from metaroll.types import EnvSpec, Policy
+from metaroll.envs.base.slot_proxies import slot_domain_params
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
+from metaroll.types import EnvSpec, Policy, Slots
 
-__all__ = ["add_applied_actions", "module_mode"]
+__all__ = ["add_applied_actions", "module_mode", "notes_of"]
+
+_PLAIN = {"env_name", TIME_STEP}
+"""Notes that can be compared, and shared where they are equal."""
 
 _APPLIED = "act_applied"
 """Entry of an environment's infos: the action that reached what it simulates."""
@@ -33,6 +39,34 @@ def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec) -> None:
     for own in columns.own or ():
         if _APPLIED in own.get("env_infos", {}):
             own["actions_applied"] = own["env_infos"][_APPLIED].copy()
+
+
+def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) -> list[dict[str, Any]]:
+    """What stays constant in the rollouts that have been started in ``slots``; those of one kind share theirs."""
+    alike = None if plans.has_extras else envs.alike(slots)
+    if alike is None:
+        notes = [_noted(envs, slot, plans, row, with_time) for row, slot in enumerate(slots.tolist())]
+        plain = all(note.keys() <= _PLAIN for note in notes)
+        return [notes[0] if note == notes[0] else note for note in notes] if plain else notes
+    kinds = list(zip(alike, plans.update_of.tolist(), strict=True))
+    shown = {kind: row for row, kind in enumerate(kinds)}
+    found = {kind: _noted(envs, int(slots[row]), plans, row, with_time) for kind, row in shown.items()}
+    return [found[kind] for kind in kinds]
+
+
+def _noted(envs: Slots, slot: int, plans: PlanTable, row: int, with_time: bool) -> dict[str, Any]:
+    note: dict[str, Any] = {"env_name": envs.name_of(slot)}
+    told = plans.has_extras or isinstance(plans.updates[int(plans.update_of[row])], DomainParamUpdate)
+    params = slot_domain_params(envs, slot, plans[row]) if told else envs.domain_param(slot)
+    if params is not None:
+        note["domain_param"] = params
+    provenance = envs.provenance(slot)
+    if provenance is not None:
+        note["provenance"] = provenance
+    dt = envs.time_step(slot) if with_time else None
+    if dt is not None:
+        note[TIME_STEP] = dt
+    return note
 
 
 def _as_applied(actions: Any, space: gymnasium.Space) -> Any:

@@ -155,7 +155,7 @@ class LiveShard:
         self.version = -1
         loop = self._loop
         try:
-            with one_torch_thread(policy):
+            with one_torch_thread(not policy.info.width_independent):
                 loop.use(policy, None if work.actions is not None else parameters)
                 if self._start is not None:
                     self._build(self._start)

@@ -42,19 +42,20 @@ class PlansInOrder:
 
     Attributes:
         begun: How many have been taken, ``(1,)``.
+        table: All plans; ``None`` where they come one after the other.
     """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
-        self._table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
-        self._rest: Iterator[RolloutPlan] = iter(()) if self._table is not None else iter(plans)
+        self.table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
+        self._rest: Iterator[RolloutPlan] = iter(()) if self.table is not None else iter(plans)
         self.begun = np.zeros(1, dtype=np.int64)
         self._peeked: list[RolloutPlan] = []
 
     @property
     def more(self) -> bool:
         """Whether there are further plans."""
-        if self._table is not None:
-            return int(self.begun[0]) < len(self._table)
+        if self.table is not None:
+            return int(self.begun[0]) < len(self.table)
         if not self._peeked:
             self._peeked = list(itertools.islice(self._rest, 1))
         return bool(self._peeked)
@@ -62,9 +63,9 @@ class PlansInOrder:
     def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
         """The next plans, at most one for each of ``slots``, and their places in the order."""
         begin, count = int(self.begun[0]), len(slots)
-        if self._table is not None:
-            whole = begin == 0 and count >= len(self._table)
-            table = self._table if whole else self._table.take(slice(begin, begin + count))
+        if self.table is not None:
+            whole = begin == 0 and count >= len(self.table)
+            table = self.table if whole else self.table.take(slice(begin, begin + count))
         else:
             table = PlanTable([*self._peeked, *itertools.islice(self._rest, count - len(self._peeked))])
             self._peeked = []
@@ -85,6 +86,7 @@ class SlotPlans:
     """
 
     more = True
+    table = None
 
     def __init__(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> None:
         self._plan_of = plan_of

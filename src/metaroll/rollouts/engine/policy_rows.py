@@ -14,7 +14,7 @@ from metaroll.errors import ShapeError
 from metaroll.functional.philox import normals_block, uniforms
 from metaroll.rollouts.engine.parameter_blocks import ParameterBlocks
 from metaroll.seeding import plan_generator
-from metaroll.tasks.plan_table import POLICY_NOISE, PlanTable
+from metaroll.tasks.plan_table import NO_LIMIT, POLICY_NOISE, PlanTable
 from metaroll.types import Context, Policy, PolicyState, Slots
 
 __all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
@@ -23,7 +23,10 @@ BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
 
 NOISE_BLOCK = 32
-"""Lock-steps whose noise is drawn at a time."""
+"""Lock-steps whose noise is drawn at a time, at most."""
+
+_MOST_AHEAD = 2**18
+"""Numbers of upcoming rollouts that are drawn together."""
 
 
 class PolicyRows:
@@ -54,6 +57,9 @@ class PolicyRows:
         self._noise = np.zeros((0, num_slots, self._info.noise_dim), dtype=np.float32)
         self._noise_from = 0
         """Lock-step of the first row of ``_noise``."""
+        self._ahead: np.ndarray | None = None
+        self.until = NO_LIMIT
+        """Lock-step after the last one for which noise may be needed: where every rollout will have ended."""
         if parameters is not None:
             self.set_parameters(parameters)
 
@@ -71,10 +77,20 @@ class PolicyRows:
         self._parameters = parameters
         self._stacked = parameters.ndim == 2
 
-    def start(self, slots: np.ndarray, plans: PlanTable, step: Any, envs: Slots) -> None:
+    def draw_ahead(self, plans: PlanTable) -> None:
+        """Draw the first noise of rollouts that will start: of many at once it takes a fraction of the time."""
+        steps = min(NOISE_BLOCK, int(plans.max_steps.max()))
+        if 0 < steps * len(plans) * self._info.noise_dim <= _MOST_AHEAD and not plans.deterministic.all():
+            self._ahead = self._drawn(plans.keys, 0, steps)
+            self._ahead[:, plans.deterministic] = 0.0
+
+    def start(
+        self, slots: np.ndarray, plans: PlanTable, step: Any, envs: Slots, positions: np.ndarray | None = None
+    ) -> None:
         """``plans[i]`` starts in slot ``slots[i]`` of ``envs``, which has been reset, at lock-step ``step``.
 
-        ``step (k,)`` says it for each; such rollouts have begun in the past.
+        ``step (k,)`` says it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
+        what ``draw_ahead`` was told.
         """
         told: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
         contexts = [context or None for context in told]
@@ -90,10 +106,20 @@ class PolicyRows:
         self._take_plan_parameters(slots, plans)
         if np.ndim(step):
             self._noise = self._noise[:0]  # is drawn anew, for their ages
-        elif self._info.noise_dim and self._noise_from <= step < self._noise_from + len(self._noise):
-            rows = self._drawn(plans.keys, 0, self._noise_from + len(self._noise) - step)
-            rows[:, plans.deterministic] = 0.0
-            self._noise[step - self._noise_from :, slots] = rows
+        elif self._info.noise_dim:
+            self._begin_noise(slots, plans, step, positions)
+
+    def _begin_noise(self, slots: np.ndarray, plans: PlanTable, step: int, positions: np.ndarray | None) -> None:
+        ahead = None if self._ahead is None or positions is None else self._ahead[:, positions]
+        if ahead is not None and len(slots) == self._num_slots and bool((slots[:-1] < slots[1:]).all()):
+            self._noise, self._noise_from = ahead, step
+            return
+        left = self._noise_from + len(self._noise) - step
+        if self._noise_from <= step and left > 0:
+            if ahead is None or len(ahead) < left:
+                ahead = self._drawn(plans.keys, 0, left)
+                ahead[:, plans.deterministic] = 0.0
+            self._noise[step - self._noise_from :, slots] = ahead[:left]
 
     def keep(self, slots: np.ndarray) -> None:
         """Go on with these slots only."""
@@ -151,7 +177,8 @@ class PolicyRows:
 
     def _draw(self, step: int) -> None:
         """Noise of all slots from lock-step ``step`` on."""
-        self._noise = self._drawn(self._keys, np.maximum(step - self._begun_at, 0), NOISE_BLOCK)
+        most = max(1, min(NOISE_BLOCK, self.until - step))
+        self._noise = self._drawn(self._keys, np.maximum(step - self._begun_at, 0), most)
         self._noise[:, self._deterministic] = 0.0
         self._noise_from = step
 

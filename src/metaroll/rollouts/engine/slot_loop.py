@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
-from metaroll.data.rollouts import TIME_STEP, RolloutColumns, Rollouts
+from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.space_batches import check_elements, flatten_batch, take_rows
-from metaroll.envs.base.slot_proxies import slot_domain_params
-from metaroll.rollouts.engine.extras import add_applied_actions
+from metaroll.rollouts.engine.extras import add_applied_actions, notes_of
 from metaroll.rollouts.engine.plan_sources import PlansInOrder, RunningRollout, SlotPlans, check_replayed
 from metaroll.rollouts.engine.policy_rows import PolicyRows
-from metaroll.rollouts.engine.recorder import Recorder, with_rows
+from metaroll.rollouts.engine.recorder import BlockMemory, Recorder, with_rows
 from metaroll.rollouts.failures import (
     FAILURES,
     DroppedRollout,
@@ -24,7 +23,6 @@ from metaroll.rollouts.failures import (
     first_invalid,
     invalid_value,
 )
-from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import NO_LIMIT, PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
@@ -61,6 +59,7 @@ class SlotLoop:
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
+        memory: Of loops that run one after the other, to be used again.
     """
 
     def __init__(
@@ -77,6 +76,7 @@ class SlotLoop:
         refill: bool = True,
         begin: bool = True,
         beat: Callable[[str], None] | None = None,
+        memory: BlockMemory | None = None,
     ) -> None:
         if on_invalid not in ("raise", "drop"):
             raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
@@ -102,13 +102,14 @@ class SlotLoop:
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
-        self._recorder = Recorder()
+        self._recorder = Recorder(memory)
         self._on_invalid = on_invalid
         self._record_infos, self._records, self._record_extras = record_infos, record, record_extras
         self._beat = beat
         slots.attach(beat=beat, record_states=record_extras)
         self._tick = 0
-        self._slot_plans: list[RolloutPlan | None] = [None] * slots.num_slots
+        self._plans: dict[int, RolloutPlan] = {}
+        """Plans of the rollouts by position, where the source does not know them."""
         self._notes: dict[int, dict[str, Any]] = {}
         self._positions = np.full(slots.num_slots, -1, dtype=np.int64)
         self._ages = np.zeros(slots.num_slots, dtype=np.int64)
@@ -119,10 +120,14 @@ class SlotLoop:
         self._active = np.zeros(slots.num_slots, dtype=bool)
         self._until_limit = 0
         """Lock-steps before the first rollout can reach its limit."""
-        self._ended: list[tuple[int, int, int, RolloutPlan]] = []
-        """Position, first step, length and plan of rollouts that have ended and were not returned yet."""
+        self._ended: list[np.ndarray] = []
+        """Positions, first steps and lengths, ``(3, k)``, of rollouts that have ended and were not returned yet."""
         self._obs: Any = None
         self._refills = refill
+        table = self._source.table
+        self._draws_ahead = table is not None and len(table) > self.num_slots and refill
+        if table is not None and self._draws_ahead:
+            self._rows.draw_ahead(table)
         if begin:
             self.fill()
 
@@ -205,6 +210,8 @@ class SlotLoop:
         if self._refills:
             raise ValueError("slots of this loop are filled from its plans; make it with refill=False to start them")
         rows = np.array(slots, dtype=np.int64)
+        for position in self._positions[rows].tolist():
+            self._forget(position)
         self._release(rows)
         if rows.size:
             self._start(rows, PlanTable.of(plans), self._source.positions(len(rows)))
@@ -227,8 +234,8 @@ class SlotLoop:
 
     def position_of(self, plan: RolloutPlan) -> int | None:
         """Place in the order of plans of the rollout that runs ``plan``, if one does."""
-        found = [slot for slot, known in enumerate(self._slot_plans) if known is plan]
-        return int(self._positions[found[0]]) if found else None
+        running = self._positions[self._active].tolist()
+        return next((position for position in running if self._plan(position) is plan), None)
 
     def restore(
         self,
@@ -296,7 +303,8 @@ class SlotLoop:
         """At most ``most`` lock-steps; ends early where slots are to be filled. The number taken."""
         running = self._active
         left = (self._limits - self._ages)[running]
-        most, self._until_limit = min(most, int(left.max())), int(left.min())
+        longest, self._until_limit = int(left.max()), int(left.min())
+        most, self._rows.until = min(most, longest), self._tick + longest
         counts = np.zeros(self.num_slots, dtype=np.int64)
         ended = np.zeros(self.num_slots, dtype=bool)
         if self._records:
@@ -345,16 +353,16 @@ class SlotLoop:
         counts += running
         self._tick += 1
         self._obs = result.observations
-        truncated, over = result.truncated, (result.terminated | result.truncated) & self._stops
+        over = (result.terminated | result.truncated) & self._stops
         self._until_limit -= 1
         if self._until_limit <= 0:  # else no rollout can have reached its limit
             at_limit = running & (self._ages + counts >= self._limits)
-            truncated = truncated | (at_limit & ~result.terminated)
+            truncated = result.truncated | (at_limit & ~result.terminated)
             over = over | at_limit
+            result = result._replace(truncated=truncated)
+        self.last_step = result
         if self._records:
-            self._record(result, truncated, actions, policy_infos, running, hidden)
-        else:
-            self.last_step = result._replace(truncated=truncated)
+            self._record(result, actions, policy_infos, running, hidden)
         if not self._past_end:
             self._check("observation", result.observations, running, counts)
             self._check("reward", result.rewards, running, counts)
@@ -384,13 +392,12 @@ class SlotLoop:
     def _record(
         self,
         result: SlotStep,
-        truncated: np.ndarray,
         actions: Any,
         policy_infos: Mapping[str, np.ndarray],
         running: np.ndarray,
         hidden: np.ndarray | None,
     ) -> None:
-        arrays = {"rewards": result.rewards, "terminated": result.terminated, "truncated": truncated}
+        arrays = {"rewards": result.rewards, "terminated": result.terminated, "truncated": result.truncated}
         if hidden is not None:
             arrays["hidden_states"] = hidden
         if self._record_infos:
@@ -404,7 +411,6 @@ class SlotLoop:
         states = result.states
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, running.nonzero()[0].tolist(), self._positions)
-        self.last_step = result._replace(truncated=truncated)
         self._recorder.write(actions, arrays, result.observations, states)
 
     def _end_block(self, counts: np.ndarray, ended: np.ndarray) -> None:
@@ -421,10 +427,8 @@ class SlotLoop:
             self._recorder.close(counts)
         ended[[entry[0] for entry in invalid]] = False
         slots = np.flatnonzero(ended & self._active)
-        for slot in slots.tolist() if self._records else ():
-            plan = self._slot_plans[slot]
-            if plan is not None:
-                self._ended.append((int(self._positions[slot]), int(self._packed[slot]), int(self._ages[slot]), plan))
+        if self._records and slots.size:
+            self._ended.append(np.stack([self._positions[slots], self._packed[slots], self._ages[slots]]))
         self._release(slots)
         for slot, step, what, value in invalid:
             self._drop(slot, what, value, int(self._ages[slot]) + step)
@@ -468,7 +472,6 @@ class SlotLoop:
         self.slots.keep(rows)
         self._rows.keep(rows)
         self.num_slots = len(rows)
-        self._slot_plans = [self._slot_plans[row] for row in rows.tolist()]
         for name in ("_positions", "_ages", "_packed", "_limits", "_stops", "_active"):
             self.__dict__[name] = self.__dict__[name][rows]
         self._obs = map_leaves(lambda leaf, path: leaf[rows], self._obs)
@@ -476,9 +479,8 @@ class SlotLoop:
     def _start(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
         if self._beat is not None:
             self._beat("reset")
-        listed = slots.tolist()
-        for slot, plan in zip(listed, plans, strict=True):
-            self._slot_plans[slot] = plan
+        if not self._refills or self._source.table is None:
+            self._plans.update(zip(positions.tolist(), plans, strict=True))
         self._positions[slots] = positions
         default = self._spec.max_episode_length
         self._limits[slots] = np.where(
@@ -490,70 +492,71 @@ class SlotLoop:
         starting = np.zeros(self.num_slots, dtype=bool)
         starting[slots] = True
         try:
-            rows = self.slots.reset(listed, plans)
+            rows = self.slots.reset(slots.tolist(), plans)
         except FAILURES as error:
             raise self._failure(error, starting, None) from error
         try:
-            self._rows.start(slots, plans, self._tick, self.slots)
+            self._rows.start(slots, plans, self._tick, self.slots, positions if self._draws_ahead else None)
         except FAILURES as error:
             raise self._failure(error, starting, None, "the policy") from error
         self._obs = with_rows(self._obs, slots, rows, self.num_slots)
         if self._records:
-            self._note(listed, plans, positions.tolist())
+            self._note(slots, plans, positions)
         self._check("observation", self._obs, starting, None)
 
-    def _note(self, slots: list[int], plans: PlanTable, positions: list[int]) -> None:
+    def _note(self, slots: np.ndarray, plans: PlanTable, positions: np.ndarray) -> None:
         """Write down what stays constant in the rollouts that have been started."""
-        envs, states = self.slots, self.slots.states() if self._record_extras else None
+        states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
-            self._recorder.write_states(states, slots, self._positions)
-        same = not plans.has_extras and not any(isinstance(update, DomainParamUpdate) for update in plans.updates)
-        for number, (slot, position) in enumerate(zip(slots, positions, strict=True)):
-            note: dict[str, Any] = {"env_name": envs.name_of(slot)}
-            params = envs.domain_param(slot) if same else slot_domain_params(envs, slot, plans[number])
-            if params is not None:
-                note["domain_param"] = params
-            provenance = envs.provenance(slot)
-            if provenance is not None:
-                note["provenance"] = provenance
-            if self._record_extras:
-                dt = envs.time_step(slot)
-                if dt is not None:
-                    note[TIME_STEP] = dt
-            self._notes[position] = note
+            self._recorder.write_states(states, slots.tolist(), self._positions)
+        notes = notes_of(self.slots, slots, plans, self._record_extras)
+        self._notes.update(zip(positions.tolist(), notes, strict=True))
 
     def _release(self, slots: np.ndarray) -> None:
-        for slot in slots.tolist():
-            self._slot_plans[slot] = None
         self._active[slots] = False
         self._positions[slots] = -1
+
+    def _plan(self, position: int) -> RolloutPlan:
+        known = self._plans.get(position)
+        if known is not None or self._source.table is None:
+            return self._plans[position]
+        return self._source.table[position]
+
+    def _forget(self, position: int) -> None:
+        """Nothing of a rollout is wanted any more."""
+        self._recorder.forget(position)
+        self._notes.pop(position, None)
+        self._plans.pop(position, None)
 
     # -- results -----------------------------------------------------------------------------------------------------
 
     def _pack(self, segments: bool) -> None:
         """Put what has ended (and, as ``segments``, what has been done since the last time) into ``finished``."""
-        running = [
-            (int(self._positions[slot]), int(self._packed[slot]), int(self._ages[slot]), self._slot_plans[slot])
-            for slot in (np.flatnonzero(self._active & (self._ages > self._packed)).tolist() if segments else ())
-        ]
-        done = {entry[0] for entry in self._ended}
-        pieces = sorted([*self._ended, *running], key=lambda entry: entry[0])
+        going_on = self._active & (self._ages > self._packed) & segments
+        running = np.stack([self._positions[going_on], self._packed[going_on], self._ages[going_on]])
+        done = np.concatenate([np.zeros((3, 0), dtype=np.int64), *self._ended], axis=1)
+        pieces = np.concatenate([done, running], axis=1)
+        order = np.argsort(pieces[0], kind="stable")
         self._ended = []
         if segments:
             self._packed[self._active] = self._ages[self._active]
-        if not pieces:
+        if not order.size:
             return
-        positions = np.array([entry[0] for entry in pieces], dtype=np.int64)
-        first = np.array([entry[1] for entry in pieces], dtype=np.int64)
-        lengths = np.array([entry[2] for entry in pieces], dtype=np.int64) - first
-        complete = np.array([entry[0] in done for entry in pieces], dtype=bool)
-        notes = [self._notes.pop(entry[0]) if entry[0] in done else dict(self._notes[entry[0]]) for entry in pieces]
-        going_on = [] if segments else self._positions[self._active].tolist()
-        columns = self._recorder.pack(positions, first, lengths, complete, notes, going_on)
-        columns.plans = [entry[3] for entry in pieces if entry[3] is not None]
+        positions, first, ages = pieces[:, order]
+        complete = order < done.shape[1]
+        listed = positions.tolist()
+        notes = [self._notes[position] for position in listed]
+        table = self._source.table
+        plans = table.take(positions) if table is not None and not self._plans else [self._plan(n) for n in listed]
+        for position in done[0].tolist():
+            del self._notes[position]
+            self._plans.pop(position, None)
+        wanted = [] if segments else self._positions[self._active].tolist()
+        columns = self._recorder.pack(positions, first, ages - first, complete, notes, wanted)
+        columns.plans = plans
         if self._record_extras:
             add_applied_actions(columns, self._spec)
-        self.columns, self.positions = columns, positions.tolist()
+        self.columns, self.positions = columns, listed
         self.finished = Rollouts([columns])
 
     # -- failures --------------------------------------------------------------------------------------------------
@@ -575,16 +578,15 @@ class SlotLoop:
         return not bad.any()
 
     def _drop(self, slot: int, what: str, value: np.ndarray, step: int) -> None:
-        plan = self._slot_plans[slot]
-        if plan is None:
+        if not self._active[slot]:
             return
+        position = int(self._positions[slot])
+        plan = self._plan(position)
         if self._on_invalid == "raise":
             raise invalid_value(what, value, plan, step)
-        position = int(self._positions[slot])
         self.dropped.append(DroppedRollout(plan, step, what))
         self.dropped_positions.append((position, self.dropped[-1]))
-        self._recorder.forget(position)
-        self._notes.pop(position, None)
+        self._forget(position)
         self._release(np.array([slot]))
         self._rows.clear(slot)
 
@@ -592,4 +594,5 @@ class SlotLoop:
         self, error: BaseException, running: np.ndarray, counts: np.ndarray | None, where: str = "the environment"
     ) -> Exception:
         lengths = self._ages if counts is None else self._ages + counts
-        return failure_in_slots(error, self._slot_plans, running, lengths, where, counts is None)
+        plans = [None if position < 0 else self._plan(position) for position in self._positions.tolist()]
+        return failure_in_slots(error, plans, running, lengths, where, counts is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,10 @@ from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.rollouts.engine.device_block import DeviceLoop
+from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace
 from metaroll.tasks.plan_table import PlanTable
@@ -41,7 +45,7 @@ Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Unit:
-    """A fixed list of plans over a fixed number of slots."""
+    """Plans over a number of slots; with ``may_narrow`` fewer in a list of environments that take long to make."""
 
     number: int
     plans: PlanTable
@@ -51,6 +55,7 @@ class Unit:
     record_extras: bool = False
     on_error: str = "raise"
     reduce: Reduce | None = None
+    may_narrow: bool = False
 
 
 @dataclass
@@ -79,14 +84,17 @@ class UnitRunner:
 
     Args:
         threads: How many threads simulate physics; ``None`` means as ``physics_threads`` says.
+        device: Where units run on torch tensors; ``None``: in NumPy.
     """
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads
+    def __init__(self, threads: int | None = None, device: torch.device | None = None) -> None:
+        self._threads, self.device = threads, device
         self.env: EnvSource | None = None
         self.policy: Policy | None = None
         self.parameters: np.ndarray | None = None
         self._example: Any = None
+        self._making_takes = 0.0
+        self._memory = BlockMemory()
         self._slots: dict[tuple[int, SlotsKind], Slots] = {}
 
     def set_env(self, env: EnvSource) -> None:
@@ -115,7 +123,7 @@ class UnitRunner:
         while queue:
             places = queue.pop(0)
             plans = unit.plans if len(places) == len(unit.plans) else unit.plans.take(places)
-            loop: SlotLoop | None = None
+            loop: SlotLoop | DeviceLoop | None = None
             try:
                 loop = self._run_once(unit, plans, beat)
             except RolloutError as error:
@@ -129,30 +137,32 @@ class UnitRunner:
             _gather(parts, dropped, loop, places)
         return _result(unit, parts, dropped)
 
-    def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop:
+    def _run_once(self, unit: Unit, plans: PlanTable, beat: Callable[[str], None] | None) -> SlotLoop | DeviceLoop:
         """Run plans until all are done; an error of a rollout holds the loop in which it occurred."""
         policy = self.acting_policy()
         kind = self._kind(plans, beat)
         num_slots = min(unit.num_slots, len(plans))
+        if kind == "list" and unit.may_narrow:
+            num_slots = min(num_slots, list_slots(self._making_takes))
         key = (0 if kind == "vector" else num_slots, kind)  # a vector environment has its own number
         slots = self._slots_for(key, beat)
         num_slots = slots.num_slots
         own = bool(plans.set_of[0] >= 0)
-        loop: SlotLoop | None = None
+        loop: SlotLoop | DeviceLoop | None = None
+        settings: dict[str, Any] = {
+            "parameters": None if own else self.parameters,
+            "on_invalid": unit.on_invalid,
+            "record_infos": unit.record_infos,
+            "record_extras": unit.record_extras,
+            "beat": beat,
+        }
         try:
-            with one_torch_thread(policy):
-                loop = SlotLoop(
-                    slots,
-                    policy,
-                    plans,
-                    parameters=None if own else self.parameters,
-                    on_invalid=unit.on_invalid,
-                    record_infos=unit.record_infos,
-                    record_extras=unit.record_extras,
-                    begin=False,
-                    beat=beat,
-                )
-                loop.fill()
+            with one_torch_thread(self.device is not None or not policy.info.width_independent):
+                if self.device is not None:
+                    loop = DeviceLoop(slots, policy, plans, self.device, **settings)
+                else:
+                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, **settings)
+                    loop.fill()
                 loop.advance()
         except BaseException as error:
             if isinstance(error, RolloutError):
@@ -175,6 +185,7 @@ class UnitRunner:
         for slots in self._slots.values():
             slots.close()
         self._slots.clear()
+        self._memory = BlockMemory()
         if self._example is not None and self.env is not None:
             self.env.close(self._example)
             self._example = None
@@ -184,7 +195,9 @@ class UnitRunner:
         if self._example is None:
             if beat is not None:
                 beat("reset")  # building environments may take long
+            begin = time.perf_counter()
             self._example = self._source.make()
+            self._making_takes = time.perf_counter() - begin
         return self._source.kind(plans, self._example)
 
     @property
@@ -210,7 +223,7 @@ class UnitRunner:
 def _gather(
     parts: list[tuple[RolloutColumns, np.ndarray]],
     dropped: list[DroppedRollout],
-    loop: SlotLoop | None,
+    loop: SlotLoop | DeviceLoop | None,
     places: np.ndarray,
 ) -> None:
     """Take over what a loop has finished and left out."""
@@ -222,7 +235,11 @@ def _gather(
 
 
 def _without_failed(
-    plans: PlanTable, places: np.ndarray, loop: SlotLoop | None, error: RolloutError, dropped: list[DroppedRollout]
+    plans: PlanTable,
+    places: np.ndarray,
+    loop: SlotLoop | DeviceLoop | None,
+    error: RolloutError,
+    dropped: list[DroppedRollout],
 ) -> list[np.ndarray]:
     """Which plans are run next after ``error``; those that have failed are dropped."""
     suspects = {id(plan) for plan in error.suspects or [error.plan]}
@@ -292,10 +309,10 @@ def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
 
 
 @contextmanager
-def one_torch_thread(policy: Policy) -> Iterator[None]:
-    """One torch thread for policies that act through torch, as in workers: with more the last bits may differ."""
+def one_torch_thread(needed: bool) -> Iterator[None]:
+    """One torch thread for what acts through torch, as in workers: with more the last bits may differ."""
     threads = torch.get_num_threads()
-    if policy.info.width_independent or threads == 1:
+    if not needed or threads == 1:
         yield
         return
     torch.set_num_threads(1)

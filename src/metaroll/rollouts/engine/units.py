@@ -1,34 +1,44 @@
-"""How plans are cut into units of work: by their number and the kind of environment, never by the number of workers."""
+"""How plans are cut into units of work. What a rollout does depends on its plan alone, so only time hangs on it."""
 
 from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["cut", "slots_of_unit", "unit_size"]
+__all__ = ["cut", "list_slots", "slots_of_unit", "unit_size"]
 
-_MOST_PLANS = {"list": 64, "batched": 1024, "physics": 256, "vector": 1024}
+_MOST_PLANS = {"list": 256, "batched": 1024, "physics": 256, "vector": 1024, "device": 1 << 16}
 _MOST_SLOTS = {
-    "list": 16,
+    "list": 256,
     "batched": 1024,
     "physics": 64,
     "vector": 1024,
+    "device": 1 << 14,
 }  # a vector environment has a number of its own
 
+_FEW_SLOTS = 16
+"""Slots of a list of environments that take long to make (and mostly much memory)."""
+_MAKING = 0.1
+"""Seconds that making a wider list of environments may take."""
 
-def unit_size(num_plans: int, kind: str) -> int:
-    """Plans per unit: at least 4 units where there are 16 plans, 2 where there are 2, and units of bounded size.
+
+def unit_size(num_plans: int, kind: str, num_workers: int = 1) -> int:
+    """Plans per unit: enough units that each of several workers gets two, of bounded size.
 
     A unit is what is lost with a worker, and what balances the load; a larger one makes better use of batched calls.
     """
-    if num_plans < 16:
-        return max(1, -(-num_plans // 2))
-    return min(num_plans // 4, _MOST_PLANS[kind])
+    units = 1 if num_workers == 1 else 2 * num_workers
+    return min(max(1, -(-num_plans // units)), _MOST_PLANS[kind])
 
 
 def slots_of_unit(num_plans: int, kind: str, slots_per_unit: int | None = None) -> int:
     """Slots that run a unit of ``num_plans``."""
     most = _MOST_SLOTS[kind] if slots_per_unit is None else slots_per_unit
     return max(1, min(num_plans, most))
+
+
+def list_slots(seconds: float) -> int:
+    """Slots at most of a list of environments, each of which takes ``seconds`` to make: many where they are cheap."""
+    return max(_FEW_SLOTS, int(_MAKING / max(seconds, 1e-6)))
 
 
 def cut(items: np.ndarray, size: int) -> list[np.ndarray]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from metaroll.checks import check_unit_interval
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import RolloutError, WorkerLost
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, least_count, worst_indices
@@ -39,11 +38,12 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
     for position, rollout in enumerate(rollouts):
         if not isinstance(rollout, StepSequence):
             raise TypeError(f"rollouts must be StepSequences, got {type(rollout).__name__} at position {position}")
+        if rollout.is_unread:
+            continue  # one of those of an engine
         if not rollout.continuous or rollout.rollout_count != 1:
             kind = f"{rollout.rollout_count} rollouts" if rollout.continuous else "a loose batch of steps"
             raise ValueError(f"rollouts must be single rollouts, got {kind} at position {position}; split it first")
-    returns = np.array([float(rollout.discounted_return(gamma)) for rollout in rollouts])
-    return [rollouts[i] for i in worst_indices(returns, epsilon)]
+    return [rollouts[i] for i in worst_indices(Rollouts.of(rollouts).discounted_returns(gamma), epsilon)]
 
 
 class CVaRSampler(SamplerBase):
@@ -167,5 +167,5 @@ class CVaRSampler(SamplerBase):
 
 
 def _metrics(rollouts: Sequence[StepSequence]) -> dict[str, float]:
-    returns = [float(rollout.undiscounted_return()) for rollout in rollouts]
-    return full_set_metrics(returns, [len(rollout) for rollout in rollouts])
+    found = Rollouts.of(rollouts)
+    return full_set_metrics(found.discounted_returns(1.0), found.lengths)

@@ -189,10 +189,9 @@ def _run(
         module_mode(policy, True),
         RolloutEngine(domains.source, policy, pool=pool, record_extras=True) as engine,
     ):
-        rollouts = list(engine.run(numbered))
-        for rollout in rollouts:
-            rollout.rollout_info["env_spec"] = engine.env_spec
-    return rollouts
+        rollouts = engine.run(numbered)
+        rollouts.add_info("env_spec", engine.env_spec)
+    return list(rollouts)
 
 
 def _seed(seed: SeedOption) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_whole
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.errors import ShapeError
 from metaroll.rollouts.samplers.domains import Domains, given_states
 from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
@@ -199,7 +199,7 @@ class ParameterExplorationSampler(EngineSampler):
                 )
         return plans
 
-    def _grouped(self, sets: torch.Tensor, rollouts: Sequence[StepSequence]) -> ParameterSamplingResult:
+    def _grouped(self, sets: torch.Tensor, rollouts: Rollouts) -> ParameterSamplingResult:
         each = self.num_rollouts_per_param
         return ParameterSamplingResult(
             ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)

@@ -9,6 +9,7 @@ from typing import NamedTuple, overload
 import numpy as np
 import torch
 
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 
 __all__ = ["ParameterSample", "ParameterSamplingResult"]
@@ -30,7 +31,7 @@ class ParameterSample(NamedTuple):
         """Mean of the rollouts' undiscounted returns."""
         if not self.rollouts:
             raise ValueError("rollouts must hold at least one rollout for a mean return, got none")
-        return float(np.mean([float(rollout.undiscounted_return()) for rollout in self.rollouts]))
+        return float(np.mean(Rollouts.of(self.rollouts).discounted_returns(1.0)))
 
     @property
     def num_rollouts(self) -> int:

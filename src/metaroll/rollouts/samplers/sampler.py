@@ -11,6 +11,7 @@ from typing import Any, Self
 from gymnasium.spaces.utils import flatdim
 
 from metaroll.checks import check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import ShapeError
@@ -209,11 +210,10 @@ class EngineSampler(_Closable):
                 self._mode = eval
             yield
 
-    def _run(self, plans: Sequence[RolloutPlan], **options: Any) -> list[StepSequence]:
+    def _run(self, plans: Sequence[RolloutPlan], **options: Any) -> Rollouts:
         """Rollouts of the plans, which say what environment they are from."""
-        rollouts = list(self._engine.run(plans, **options))
-        for rollout in rollouts:
-            rollout.rollout_info["env_spec"] = self._engine.env_spec
+        rollouts = self._engine.run(plans, **options)
+        rollouts.add_info("env_spec", self._engine.env_spec)
         return rollouts
 
     def _domains_of(self, env: Any) -> Domains | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.rollouts import Rollouts
 from metaroll.functional.robust_statistics import wilson_interval
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -169,9 +170,9 @@ def study_adaptation(
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True)
     updates, count = evaluator.draw(), result.returns.shape[0] * result.returns.shape[1]
     episodes = range(explored, result.returns.shape[2])
-    history = [list(rollouts[:explored]) for rollouts in result.rollouts or ()]
+    history = [Rollouts.of(rollouts)[:explored] for rollouts in result.rollouts or ()]
 
-    def returns_after(seen: Sequence[Sequence[Any]]) -> np.ndarray:
+    def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
         policies = fresh_policies(algo, count, evaluator.seed)
         number = len(seen[0])
         if evaluator.adapt_from == "last" and evaluator.num_rounds > 1:  # all steps once more

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.types import Context, Policy, RolloutPlan
 
 __all__ = ["acting_key", "context_of", "run_with_policies", "use_policy"]
@@ -56,9 +57,7 @@ def use_policy(engine: Any, policy: Any) -> np.ndarray | None:
     return None if key is None else policy.acting_parameters()
 
 
-def run_with_policies(
-    engine: Any, policies: Sequence[Any], plans: Sequence[Sequence[RolloutPlan]]
-) -> list[list[StepSequence]]:
+def run_with_policies(engine: Any, policies: Sequence[Any], plans: Sequence[Sequence[RolloutPlan]]) -> list[Rollouts]:
     """Rollouts of ``plans[i]`` under ``policies[i]``; policies of one build share one run of the engine.
 
     Plans are numbered here, and get their policy's parameters where these differ.
@@ -67,7 +66,7 @@ def run_with_policies(
     for i, policy in enumerate(policies):
         key = acting_key(policy)
         groups.setdefault(("object", id(policy)) if key is None else key, []).append(i)
-    results: list[list[StepSequence]] = [[] for _ in policies]
+    results = [Rollouts()] * len(policies)
     for members in groups.values():
         shared = use_policy(engine, policies[members[0]])
         own: list[np.ndarray | None] = [None] * len(members)
@@ -79,9 +78,10 @@ def run_with_policies(
             plan.with_(parameters=parameters) for i, parameters in zip(members, own, strict=True) for plan in plans[i]
         ]
         batch = [plan.with_(index=index) for index, plan in enumerate(batch)]
-        rollouts = iter(engine.run(batch, shared))
-        for i in members:
-            results[i] = [rollout for _, rollout in zip(plans[i], rollouts, strict=False)]
-        if sum(len(results[i]) for i in members) != len(batch):
+        rollouts = engine.run(batch, shared)
+        if len(rollouts) != len(batch):
             raise ValueError("all rollouts are needed here, none may be dropped: use an engine with on_invalid='raise'")
+        ends = itertools.accumulate((len(plans[i]) for i in members), initial=0)
+        for i, (begin, end) in zip(members, itertools.pairwise(ends), strict=True):
+            results[i] = rollouts[begin:end]
     return results

@@ -11,6 +11,7 @@ import torch
 
 from metaroll.checks import check_fraction
 from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.rollouts import Rollouts
 from metaroll.errors import ShapeError
 from metaroll.functional.bootstrap import Interval, bca_bounds, interval_bounds, resamples
 
@@ -151,12 +152,18 @@ def _task_name(episode: _Episode, name_map: Mapping[int, str]) -> str:
 
 
 def _episodes(batch: Any) -> Iterator[_Episode]:
-    for rollout in batch.to_rollouts() if isinstance(batch, TrajectoryBatch) else batch:
-        yield _Episode(
-            _array(rollout.rewards).astype(np.float64, copy=False).reshape(-1),
-            bool(_array(rollout.terminated).any()),
-            rollout.env_infos if "env_infos" in rollout.data_names else {},
-        )
+    if isinstance(batch, TrajectoryBatch):
+        rewards, terminals = _array(batch.rewards), _array(batch.terminals)
+        stop = 0
+        for length in batch.lengths:
+            start, stop = stop, stop + int(length)
+            infos = {name: values[start:stop] for name, values in batch.env_infos.items()}
+            yield _Episode(rewards[start:stop], bool(terminals[start:stop].any()), infos)
+        return
+    rollouts = Rollouts.of(batch)
+    columns = rollouts.each("rewards"), rollouts.each("terminated"), rollouts.each("env_infos", {})
+    for rewards, terminated, infos in zip(*columns, strict=True):
+        yield _Episode(rewards.astype(np.float64, copy=False), bool(terminated.any()), infos)
 
 
 def _rewards(episode: _Episode, key: str | None) -> np.ndarray:

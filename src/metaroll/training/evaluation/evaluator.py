@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.errors import SnapshotError, TaskOverlapError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
@@ -199,7 +199,7 @@ class Evaluator(ABC):
         self,
         engine: RolloutEngine | None,
         policies: Sequence[Any],
-        history: Sequence[list[StepSequence]],
+        history: list[Rollouts],
         episodes: range,
         limit: int | None,
         *,
@@ -230,24 +230,25 @@ class Evaluator(ABC):
             ]
             for cell, context in enumerate(told)
         ]
-        for rollouts, new in zip(history, run_with_policies(engine, policies, plans), strict=True):
-            rollouts.extend(new)
+        new = run_with_policies(engine, policies, plans)
+        history[:] = [before + rollouts for before, rollouts in zip(history, new, strict=True)]
 
-    def _returns(self, history: Sequence[Sequence[StepSequence]]) -> np.ndarray:
+    def _returns(self, history: Sequence[Rollouts]) -> np.ndarray:
         """Returns ``(num_tasks, repetitions, episodes)`` of all cells."""
         rows = [episode_returns(rollouts, self.return_reward_key) for rollouts in history]
         return np.stack(rows).reshape(len(history) // self.repetitions, self.repetitions, -1)
 
-    def _metrics(self, rollouts: Sequence[Sequence[StepSequence]], discount: float) -> dict[str, float]:
+    def _metrics(self, rollouts: Sequence[Rollouts], discount: float) -> dict[str, float]:
         """Statistics of the episodes of all cells, as ``Average``, and of those whose tasks share a name."""
-        groups: dict[str, list[StepSequence]] = {}
+        groups: dict[str, list[Rollouts]] = {}
         names = self.test_task_names or ()
         for name, members in zip((n for n in names for _ in range(self.repetitions)), rollouts, strict=False):
-            groups.setdefault(name, []).extend(members)
-        groups["Average"] = [rollout for members in rollouts for rollout in members]
+            groups.setdefault(name, []).append(members)
+        groups["Average"] = list(rollouts)
         metrics: dict[str, float] = {}
         for name, members in groups.items():
-            metrics.update(log_performance(self._num_evaluations - 1, members, discount, f"{self.prefix}/{name}"))
+            whole = Rollouts.joined(members)
+            metrics.update(log_performance(self._num_evaluations - 1, whole, discount, f"{self.prefix}/{name}"))
         return metrics
 
 
@@ -294,7 +295,7 @@ class PolicyEvaluator(Evaluator):
         algo = as_algorithm(algo)
         tasks = [update.task for update in self.prepare(algo)] or [None]
         limit = self._step_limit(algo)
-        history: list[list[StepSequence]] = [[] for _ in tasks]
+        history = [Rollouts()] * len(tasks)
         self._run_round(engine, [algo.policy] * len(tasks), history, range(self.num_episodes), limit)
         self._num_evaluations += 1
         return PolicyEvaluation(
@@ -302,7 +303,7 @@ class PolicyEvaluator(Evaluator):
             tasks=tasks,
             task_names=[f"task {i}" for i in range(len(tasks))],
             reward_key=self.return_reward_key,
-            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
             metrics=self._metrics(history, algo.discount),
             prefix=self.prefix,
             rollouts=history if keep_rollouts else None,

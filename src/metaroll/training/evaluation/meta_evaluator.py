@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.data.step_sequence import StepSequence
+from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_algorithm
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -136,7 +136,7 @@ class MetaEvaluator(Evaluator):
         updates = self.prepare(algo)
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
-        history: list[list[StepSequence]] = [[] for _ in policies]
+        history = [Rollouts()] * len(policies)
         quiet = self.deterministic_exploration
         if quiet is None:
             quiet = self.deterministic and algo.info.deterministic_exploration
@@ -156,7 +156,7 @@ class MetaEvaluator(Evaluator):
             task_names=list(self.test_task_names or (f"task {i}" for i in range(len(updates)))),
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
             reward_key=self.return_reward_key,
-            env_steps=sum(len(rollout) for rollouts in history for rollout in rollouts),
+            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
             metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
             prefix=self.prefix,
             provenance=dict((history[0][0].rollout_info or {}).get("provenance") or {}),
@@ -181,7 +181,7 @@ class MetaEvaluator(Evaluator):
             contexts: What the policy of each cell is told; ``None`` means what it believes.
             engine: As in ``evaluate``.
         """
-        history: list[list[StepSequence]] = [[] for _ in policies]
+        history = [Rollouts()] * len(policies)
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
         return self._returns(history)
 
@@ -209,9 +209,7 @@ class MetaEvaluator(Evaluator):
         episodes = range(self.n_exploration_traj + num_adapted)
         return self.run_cells([policy] * len(tasks), episodes, contexts, engine=engine)
 
-    def adapted(
-        self, algo: MetaRLAlgorithm, policies: Sequence[Any], history: Sequence[Sequence[StepSequence]]
-    ) -> list[Any]:
+    def adapted(self, algo: MetaRLAlgorithm, policies: Sequence[Any], history: Sequence[Rollouts]) -> list[Any]:
         """Policies of all cells, adapted to the episodes so far as the protocol has it.
 
         Args:
@@ -267,7 +265,7 @@ def fresh_policies(algo: MetaRLAlgorithm, count: int, seed: int) -> list[Any]:
 def adapt_policies(
     algo: MetaRLAlgorithm,
     policies: Sequence[Any],
-    history: Sequence[Sequence[StepSequence]],
+    history: Sequence[Rollouts],
     update: EnvUpdate,
     seed: int,
     *,

@@ -191,7 +191,7 @@ class RolloutSource:
             self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
 
-    def obtain(self, request: SampleRequest) -> list[list[Any]]:
+    def obtain(self, request: SampleRequest) -> Sequence[Sequence[Any]]:
         """One list of whole rollouts per update."""
         self._check_agent()
         if self._choice.sampler_cls is not None:
@@ -279,7 +279,7 @@ class RolloutSource:
         num_domains: int,
         num_init_states_per_domain: int,
         deterministic: bool,
-    ) -> list[list[Any]]:
+    ) -> list[Sequence[Any]]:
         """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
         if self._choice.sampler_cls is not None:
             raise ValueError("sample_parameters needs the rollout engine: setup with sampler_cls None")
@@ -290,7 +290,7 @@ class RolloutSource:
             explorer = self._new_explorer(numbers)
         explorer.seed = seed  # that of a restored run may be another one
         result = explorer.sample(param_sets, eval=deterministic, number=counter)
-        return [sample.rollouts for sample in result]
+        return [Rollouts.of(sample.rollouts) for sample in result]
 
     def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
         if self._explorer is not None:
@@ -335,7 +335,7 @@ class RolloutSource:
         if self.agent is None:
             raise ValueError(f"{self.algo.info.name} has no policy, so there is nothing to sample with: set policy")
 
-    def _from_sampler(self, request: SampleRequest) -> list[list[Any]]:
+    def _from_sampler(self, request: SampleRequest) -> list[Sequence[Any]]:
         given = (request.contexts, request.num_rollouts, request.parameters)
         if any(value is not None for value in given) or request.deterministic:
             raise ValueError(

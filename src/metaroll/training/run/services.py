@@ -84,7 +84,7 @@ class RunnerServices(ABC):
         self._step_itr = 0
         self._total_env_steps = 0
         self._log = EpochLog()
-        self._last_paths: list[Any] = []
+        self._last_paths: Sequence[Any] = []
         self._last_evaluation: EvaluationResult | PolicyEvaluation | None = None
 
     @property
@@ -108,7 +108,7 @@ class RunnerServices(ABC):
         return self._total_env_steps
 
     @property
-    def last_paths(self) -> list[Any]:
+    def last_paths(self) -> Sequence[Any]:
         """What the last call for rollouts returned, if training was started with ``store_paths``."""
         return self._last_paths
 
@@ -132,7 +132,7 @@ class RunnerServices(ABC):
         num_rollouts: int | None = None,
         deterministic: bool = False,
         parameters: np.ndarray | None = None,
-    ) -> list[Any]:
+    ) -> Sequence[Any]:
         """Whole rollouts with at least ``batch_size`` steps (or exactly ``num_rollouts``); see ``Runner``.
 
         Without ``batch_size`` that of ``train`` counts; without ``agent_update`` the algorithm's ``exploration_policy``
@@ -205,7 +205,7 @@ class RunnerServices(ABC):
         num_domains: int = 1,
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
-    ) -> list[list[Any]]:
+    ) -> list[Sequence[Any]]:
         """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists; see ``Runner``.
 
         Domains come from what randomizes the environment that was set up (see ``ParameterExplorationSampler``).
@@ -256,7 +256,7 @@ class RunnerServices(ABC):
         self._require_setup("get_env_copy")
         return cloudpickle.loads(cloudpickle.dumps(EnvSource.of(self._env))).make()
 
-    def _count(self, groups: Sequence[Sequence[Any]], result: list[Any]) -> None:
+    def _count(self, groups: Sequence[Sequence[Any]], result: Sequence[Any]) -> None:
         """Take note of a call that sampled ``groups`` and returns ``result``."""
         self._step_itr += 1
         self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)

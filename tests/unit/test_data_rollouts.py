@@ -1,0 +1,128 @@
+"""Rollouts as columns: groups that share them, and sequences that fill themselves."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import gymnasium
+import numpy as np
+import pytest
+
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.rollouts import RolloutColumns, Rollouts
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import ShapeError
+from metaroll.types import EnvSpec
+
+
+def columns(lengths: list[int], seed: int = 0, **more: object) -> RolloutColumns:
+    rng, steps = np.random.default_rng(seed), sum(lengths)
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    ends = np.isin(np.arange(steps), bounds[1:] - 1)
+    fields = {
+        "observations": rng.normal(size=(steps + len(lengths), 2)),
+        "actions": rng.normal(size=(steps, 1)),
+        "rewards": rng.normal(size=steps),
+        "env_infos": {"x": rng.normal(size=steps)},
+    }
+    complete, infos = np.ones(len(lengths), dtype=bool), [{"number": (seed, i)} for i in range(len(lengths))]
+    return RolloutColumns(fields, ends, np.zeros(steps, dtype=bool), bounds, complete, infos, **more)
+
+
+ROLLOUTS = Rollouts([columns([3, 1, 2], 1), columns([4, 2], 2)])
+
+
+def same(a: StepSequence, b: StepSequence) -> bool:
+    arrays = (np.array_equal(getattr(a, n), getattr(b, n)) for n in ("observations", "actions", "rewards", "done"))
+    return all(arrays) and a.rollout_info == b.rollout_info
+
+
+@pytest.mark.parametrize("numbers", [[0, 1, 2, 3, 4], [1, 3], [4, 0], [2, 3, 4], []])
+def test_a_choice_of_rollouts_has_the_columns_of_those(numbers):
+    chosen = ROLLOUTS.take(numbers)
+    expected = [ROLLOUTS[i] for i in numbers]
+    assert len(chosen) == len(numbers) and all(map(same, chosen, expected))
+    assert chosen.lengths.tolist() == [len(rollout) for rollout in expected]
+    assert chosen.bounds.tolist() == np.cumsum([0, *(len(rollout) for rollout in expected)]).tolist()
+    for name in ("rewards", "observations", "terminated") if numbers else ():
+        values = [getattr(rollout, name) for rollout in expected]
+        assert np.array_equal(chosen.column(name), np.concatenate(values))
+        assert all(map(np.array_equal, chosen.each(name), values))
+    assert chosen.returns == pytest.approx([rollout.rewards.sum() for rollout in expected])
+    assert chosen.discounted_returns(0.9).tolist() == [rollout.discounted_return(0.9) for rollout in expected]
+
+
+def test_slices_and_sums_are_rollouts():
+    assert isinstance(ROLLOUTS[1:4], Rollouts) and all(map(same, ROLLOUTS[1:4], list(ROLLOUTS)[1:4]))
+    both = ROLLOUTS[:2] + ROLLOUTS[2:]
+    assert isinstance(both, Rollouts) and all(map(same, both, ROLLOUTS))
+    assert isinstance(ROLLOUTS[:2] + list(ROLLOUTS), list)
+    order = ROLLOUTS[1:4].sorted_by(np.array([2, 0, 1]))
+    assert all(map(same, order, [ROLLOUTS[2], ROLLOUTS[3], ROLLOUTS[1]]))
+
+
+def test_no_rollout_is_made_before_somebody_looks(monkeypatch):
+    listed = list(ROLLOUTS)
+    made = []
+    rollout = RolloutColumns.rollout
+    monkeypatch.setattr(RolloutColumns, "rollout", lambda self, i: (made.append(i), rollout(self, i))[1])
+    assert [len(one) for one in listed] == [3, 1, 2, 4, 2] and not made
+    found = Rollouts.of(listed)
+    assert np.array_equal(found.rewards, ROLLOUTS.rewards) and not made
+    assert listed[2].rewards.shape == (2,) and made == [2]
+    assert listed[2].observations.shape == (3, 2) and made == [2]
+
+
+def test_what_is_changed_in_a_list_stays_there():
+    listed = list(ROLLOUTS)
+    listed[1].rollout_info["mine"] = 1
+    listed[3].rewards = np.zeros(4)
+    listed[4].torch()
+    assert listed[1].rollout_info["mine"] == 1 and "mine" not in ROLLOUTS[1].rollout_info
+    found = Rollouts.of(listed)
+    assert found.each("rewards")[3].tolist() == [0, 0, 0, 0] and found.infos[1]["mine"] == 1
+    assert isinstance(found.column("observations"), np.ndarray) and len(found.column("observations")) == 12 + 5
+
+
+def test_an_attribute_may_be_set_before_anything_is_read():
+    rollout = ROLLOUTS[0]
+    rollout.rollout_info = {"a": 1}
+    assert rollout.rollout_info == {"a": 1} and len(rollout.rewards) == 3
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = ROLLOUTS[0].nothing
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda rollout: pickle.loads(pickle.dumps(rollout))])
+def test_a_copy_is_that_of_the_rollout_alone(copied):
+    assert same(copied(ROLLOUTS[1]), ROLLOUTS[1])
+    big = Rollouts([columns([100_000, 1])])
+    assert len(pickle.dumps(big[1])) < 5000
+
+
+def test_rollouts_without_a_final_observation_have_no_column_of_them():
+    loose = StepSequence(rewards=[1.0, 2.0], observations=np.zeros((2, 1)), actions=np.zeros((2, 1)))
+    found = Rollouts.of([loose])
+    assert found.rewards.tolist() == [1, 2]
+    with pytest.raises(ShapeError, match="after its last step"):
+        found.require_final_observations()
+    with pytest.raises(TypeError, match="StepSequences, got int"):
+        Rollouts.of([3])
+
+
+@pytest.mark.parametrize("own", [None, [{}, {"env_infos": {"y": np.zeros(1)}}, {}]])
+def test_a_batch_of_columns_is_that_of_the_list(own):
+    box = gymnasium.spaces.Box(-9, 9, (2,)), gymnasium.spaces.Box(-9, 9, (1,))
+    rollouts = Rollouts([columns([3, 1, 2], own=own)])
+    if own is not None:
+        rollouts = rollouts.take([1])
+    batch = TrajectoryBatch.from_rollouts(EnvSpec(*box), rollouts)
+    expected = TrajectoryBatch.from_rollouts(EnvSpec(*box), list(rollouts))
+    for name, value in expected._asdict().items():
+        found = getattr(batch, name)
+        if isinstance(value, dict):
+            assert value.keys() == found.keys() and all(np.array_equal(found[key], value[key]) for key in value)
+        else:
+            assert np.array_equal(found, value) if isinstance(value, np.ndarray) else found == value
+    batch.rewards[:] = 0
+    assert rollouts.rewards.any()
