@@ -109,6 +109,7 @@ _MODULES = {
     "envs.wrappers.observations": ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"],
     "envs.wrappers.transforms": ["DomainParamTransformWrapper"],
     "envs.wrappers.trials": ["TrialWrapper"],
+    "policies.exploration": ["OrnsteinUhlenbeckPolicy"],
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
     "policies.gru": ["CategoricalGRUPolicy", "GRUGaussianPolicy"],
     "policies.last_action": ["LastActionPolicy"],

@@ -249,6 +249,9 @@ class SlotStep(NamedTuple):
 SlotsKind = Literal["list", "batched", "physics", "vector"]
 """A list of environments, a cheap simulator of rows, an expensive one, a vector environment of others."""
 
+SlotsResume = Literal["state", "replay", "nothing"]
+"""How a half-done rollout goes on elsewhere: its state is set; its actions are taken again; not at all."""
+
 
 @dataclass(frozen=True)
 class SlotsInfo:
@@ -262,6 +265,9 @@ class SlotsInfo:
             never stepped past an ending.
         resets_together: Slots can only be reset all at once.
         can_keep: ``keep`` is offered.
+        resumes: How a half-done rollout goes on in other slots, with the same bits: ``"state"`` where ``running_state``
+            and ``resume`` are offered, ``"replay"`` where a reset with its plan and its actions lead to the same again,
+            ``"nothing"`` where neither does (generators that no plan seeds, say).
     """
 
     name: str
@@ -269,6 +275,7 @@ class SlotsInfo:
     steps_past_end: bool = False
     resets_together: bool = False
     can_keep: bool = False
+    resumes: SlotsResume = "replay"
 
 
 class Slots(ABC):
@@ -303,6 +310,14 @@ class Slots(ABC):
     def keep(self, slots: np.ndarray) -> None:
         """Go on with these slots only (``(k,)``, increasing): slot ``i`` is then what was ``slots[i]``, E is ``k``."""
         raise NotImplementedError(f"{self.info.name} keeps all its slots")
+
+    def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        """All it takes to go on with the rollouts in ``slots (k,)``, name -> ``(k, ...)`` (``resumes="state"``)."""
+        raise NotImplementedError(f"{self.info.name} does not tell its whole state")
+
+    def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        """Go on in ``slots (k,)``, which have been reset with the same plans, from what ``running_state`` returned."""
+        raise NotImplementedError(f"{self.info.name} does not take its whole state")
 
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
         """States now, as in ``SlotStep.states``; ``None`` where they are not known."""
@@ -521,6 +536,35 @@ class Runner(Protocol):
         With one ``env_update`` (or none) the result is a sequence of StepSequences. With a sequence of M updates (and M
         ``contexts``) it is M such sequences, ``batch_size`` or ``num_rollouts`` holding for each. ``parameters (M, P)``
         are those of the policy in each variation, ``(P,)`` those in all of them.
+        """
+        ...
+
+    def advance(
+        self,
+        num_steps: int,
+        *,
+        num_slots: int = 1,
+        env_updates: Any = None,
+        parameters: np.ndarray | None = None,
+        actions: Any = None,
+        deterministic: bool = False,
+    ) -> Sequence[Any]:
+        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that go on from call to call.
+
+        For algorithms that do not wait for the end of an episode. The result is ``Rollouts``: pieces of rollouts, as
+        columns, in the order of the rollouts' numbers (``plans[i].index``). A piece with ``done[-1]`` ends with its
+        rollout; the last observation of any other is the first one of the next piece, and nothing ends there.
+
+        Args:
+            num_steps: Steps in each slot; fewer are taken in one whose rollout ends (the next begins a little later).
+            num_slots: Rollouts at a time; the same in all calls of a run.
+            env_updates: Variations of the environment: a list, or a sampler of tasks or domains (one that draws by a
+                given generator). Each new rollout gets one, drawn from the run's seed and its number. The same in all
+                calls of a run.
+            parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
+            actions: Actions ``(num_slots, ...)`` for all of these steps, in place of those of the policy, which is not
+                asked (what it remembers stands still).
+            deterministic: Act without noise; the same in all calls of a run.
         """
         ...
 

@@ -150,6 +150,16 @@ class KeepsGenerator(PointRobotEnv):
         return super().reset(seed=seed if self._np_random is None else None, options=options)
 
 
+class ForgetsState(SimulatorSlots):
+    """``resume`` leaves the slots where their reset has put them."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots, PointRobotEnv().simulator)
+
+    def resume(self, slots: np.ndarray, state: Any) -> None:
+        pass
+
+
 GOAL = SetTaskUpdate(PointRobotEnv, {"goal": (0.5, -0.5)})
 PLANS = [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), GOAL), RolloutPlan(2, (0, 0, 2))]
 
@@ -170,6 +180,7 @@ PLANS = [RolloutPlan(0, (0, 0, 0)), RolloutPlan(1, (0, 0, 1), GOAL), RolloutPlan
         (lambda n: GymSlots(EndsAtLimit, n), "time_limit"),
         (lambda n: GymSlots(lambda: EndsAtLimit(old_info=True), n), "time_limit"),
         (lambda n: GymSlots(KeepsGenerator, n), "history"),
+        (ForgetsState, "resume"),
     ],
 )
 def test_planted_faults_are_found(make: Any, rule: str) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.context import ContextConditionedPolicy
+from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
@@ -39,6 +40,7 @@ POLICIES: dict[str, Any] = {
     "categorical": CategoricalMLPPolicy(DISCRETE, generator=GEN),
     "gru": GRUGaussianPolicy(_spec(5, 2), 17, generator=GEN),
     "categorical gru": CategoricalGRUPolicy(DISCRETE, 17, generator=GEN),
+    "ornstein-uhlenbeck": OrnsteinUhlenbeckPolicy(GaussianMLPPolicy(_spec(11, 3), generator=GEN)),
     "context": _context_policy(TanhGaussianMLPPolicy(_spec(9, 2), (50, 50), generator=GEN), 5),
     "context, gru": _context_policy(GRUGaussianPolicy(_spec(6, 2), 12, generator=GEN), 4),
 }

@@ -5,108 +5,89 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from engine_envs import Drift, SetDrift, Trouble
+from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 
-from metaroll import GaussianMLPPolicy, GRUGaussianPolicy, PoolTimeouts, RolloutEngine, SamplerPool
+from metaroll import RolloutEngine, SamplerPool
 from metaroll.data.rollouts import check_reduce
-from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ReplayError, RolloutError, ShapeError
-from metaroll.seeding import torch_generator
-from metaroll.types import EnvSpec, RolloutPlan
-
-
-def plan_of(number: int) -> RolloutPlan:
-    return RolloutPlan(index=number, seed=(5, 0, number), max_steps=30, env_update=SetDrift(0.01 * (number % 3)))
-
-
-def robot_plan_of(number: int) -> RolloutPlan:
-    return RolloutPlan(index=number, seed=(5, 0, number), max_steps=11)
-
-
-def policy_for(env: Any, recurrent: bool = True) -> Any:
-    spec, generator = EnvSpec.from_env(env), torch_generator(0)
-    if recurrent:
-        return GRUGaussianPolicy(spec, hidden_size=8, generator=generator)
-    return GaussianMLPPolicy(spec, hidden_sizes=(8,), generator=generator)
-
-
-CASES = {
-    "list, memory": (Drift, plan_of, policy_for(Drift())),
-    "simulator": (PointRobotEnv, robot_plan_of, policy_for(PointRobotEnv(), recurrent=False)),
-}
-
-
-def rows(pieces: Any) -> list[tuple[int, bytes, bytes, bool]]:
-    return [
-        (p.index, r.observations.tobytes(), r.actions.tobytes(), bool(r.done[-1]))
-        for p, r in zip(pieces.plans, pieces, strict=True)
-    ]
-
-
-def collected(case: str, calls: int, pool: SamplerPool | None = None, between: Any = None) -> list[Any]:
-    env, plans, policy = CASES[case]
-    found: list[Any] = []
-    with RolloutEngine(env, policy, pool=pool) as engine, engine.open(plans, 6) as collection:
-        for call in range(calls):
-            if between is not None:
-                between(call, collection)
-            found.append(rows(collection.advance(7)))
-    return found
+from metaroll.rollouts.engine import collection as collection_module
+from metaroll.rollouts.engine import shard_record
+from metaroll.training.store.files import load_tree, save_tree
+from metaroll.types import RolloutPlan
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_pieces_are_those_of_whole_rollouts(case: str) -> None:
-    env, plans, policy = CASES[case]
+    env, policy, plans = CASES[case]
     steps: dict[int, list[Any]] = {}
     done = set()
     with RolloutEngine(env, policy) as engine:
-        with engine.open(plans, 6) as collection:
+        with engine.open(plans, SLOTS) as collection:
             for _ in range(8):
                 pieces = collection.advance(7)
                 for plan, piece in zip(pieces.plans, pieces, strict=True):
                     assert plan.index not in done
-                    steps.setdefault(plan.index, []).append(piece.actions)
+                    steps.setdefault(plan.index, []).append(piece)
                     done |= {plan.index} if piece.done[-1] else set()
-            assert collection.total_steps == sum(len(part) for parts in steps.values() for part in parts)
+            assert collection.total_steps == sum(len(piece) for parts in steps.values() for piece in parts)
         whole = engine.run([plans(number) for number in sorted(done)])
-    assert len(done) >= 6
+    assert len(done) >= 3
     for number, rollout in zip(sorted(done), whole, strict=True):
-        np.testing.assert_array_equal(np.concatenate(steps[number]), rollout.actions)
+        pieces = steps[number]
+        np.testing.assert_array_equal(np.concatenate([piece.actions for piece in pieces]), rollout.actions)
+        np.testing.assert_array_equal(pieces[-1].observations[-1], rollout.observations[-1])
+        assert not any((piece.terminated | piece.truncated).any() for piece in pieces[:-1])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_same_bits_for_any_number_of_workers_and_after_lost_ones(case: str) -> None:
-    expected = collected(case, 6)
-    for num_workers in (1, 2):
-        with SamplerPool(num_workers, transport="process") as pool:
-            assert collected(case, 6, pool) == expected
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_same_bits_for_any_number_of_workers(num_workers: int) -> None:
+    with SamplerPool(num_workers, transport="process") as pool:
+        for case in CASES:
+            assert collected(case, 6, pool) == collected(case, 6), case
 
-    def kill_one(call: int, collection: Any) -> None:
-        if call in (1, 2, 4):
+
+@pytest.mark.parametrize("case", ["list, memory", "MuJoCo, memory"])
+def test_same_bits_after_lost_workers(case: str) -> None:
+    def kill(call: int) -> None:
+        if call in (1, 4):
             victim = pool.describe_workers()[call % 2].pid
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(victim, signal.SIGKILL)
+            if call == 1:
+                send(victim, signal.SIGKILL)
+            else:  # in the middle of the call
+                threading.Timer(0.004, send, (victim, signal.SIGKILL)).start()
 
-    with SamplerPool(2, transport="process", timeouts=PoolTimeouts()) as pool:
-        assert collected(case, 6, pool, kill_one) == expected
+    with SamplerPool(2, transport="process") as pool:
+        assert collected(case, 6, pool, kill) == collected(case, 6)
+
+
+def send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_snapshot_in_the_middle_of_episodes_goes_on_with_the_same_bits(case: str) -> None:
-    env, plans, policy = CASES[case]
+def test_a_snapshot_in_the_middle_of_episodes_goes_on_with_the_same_bits(case: str, tmp_path: Path) -> None:
+    env, policy, plans = CASES[case]
     expected = collected(case, 7)
-    with RolloutEngine(env, policy) as engine:
-        with engine.open(plans, 6) as collection:
-            found = [rows(collection.advance(7)) for _ in range(3)]
-            state = collection.state_dict()
-        with engine.open(plans, 6) as again:
-            again.load_state_dict(state)
-            found += [rows(again.advance(7)) for _ in range(4)]
-    assert found == expected
+    assert collected(case, 7, snapshot_at=(1, 3, 4, 6)) == expected
+    assert collected(case, 7, snapshot_at=tuple(range(7))) == expected
+    parameters = policy.acting_parameters()
+    with RolloutEngine(env, policy) as engine, engine.open(plans, SLOTS) as collection:
+        for call in range(3):
+            collection.advance(7, parameters + np.float32(0.01 * call))
+        save_tree(tmp_path, "live", collection.state_dict())
+    with RolloutEngine(env, policy) as engine, engine.open(plans, SLOTS) as again:
+        again.load_state_dict(load_tree(tmp_path, "live"))
+        for call in range(3, 7):
+            assert rows(again.advance(7, parameters + np.float32(0.01 * call))) == expected[call]
 
 
 class Forgetful(Drift):
@@ -121,23 +102,34 @@ class Forgetful(Drift):
 
 def test_environments_that_cannot_be_replayed_are_told() -> None:
     with RolloutEngine(Forgetful, policy_for(Drift())) as engine:
-        with engine.open(plan_of, 2) as collection:
+        with engine.open(drift_plan, 2) as collection:
             collection.advance(4)
             state = collection.state_dict()
-        with engine.open(plan_of, 2) as again:
+        with engine.open(drift_plan, 2) as again:
             again.load_state_dict(state)
             with pytest.raises(ReplayError, match=r"shows another observation after its \d recorded actions"):
                 again.advance(1)
 
 
 def test_given_actions_and_bad_input() -> None:
-    env, plans, policy = CASES["list, memory"]
+    env, policy, plans = CASES["list, memory"]
     with RolloutEngine(env, policy) as engine:
         collection = engine.open(plans, 3)
+        with pytest.raises(ValueError, match="no rollout has begun"):
+            collection.observations  # noqa: B018
         pieces = collection.advance(2, actions=np.full((3, 2), 0.5, np.float32))
         assert all((piece.actions == 0.5).all() for piece in pieces)
+        assert collection.observations.shape == (3, 3) and collection.active.all()
         with pytest.raises(ValueError, match="steps must be"):
             collection.advance(0)
+        with pytest.raises(ShapeError, match=r"actions must have one row per slot \(3, ...\), got shape \(2, 2\)"):
+            collection.advance(1, actions=np.zeros((2, 2)))
+        with pytest.raises(ShapeError, match="parameters must have shape"):
+            collection.advance(1, np.zeros(3, np.float32))
+        with pytest.raises(ValueError, match="actions must"):
+            collection.advance(1, actions=np.zeros((3, 5)))
+        assert collection.total_steps == 6
+        assert len(collection.advance(1)) == 3 and collection.total_steps == 9
         with pytest.raises(ValueError, match="3 slots, got 4"):
             collection.load_state_dict({**collection.state_dict(), "num_slots": 4})
         collection.close()
@@ -145,8 +137,154 @@ def test_given_actions_and_bad_input() -> None:
             collection.advance(1)
         with pytest.raises(ValueError, match="with a seed"):
             engine.open(lambda number: RolloutPlan(), 2)
+        with pytest.raises(ValueError, match="num_slots must be"):
+            engine.open(plans, 0)
     with pytest.raises(RuntimeError, match="closed"):
         engine.open(plans, 2)
+
+
+def test_a_pool_that_was_stopped() -> None:
+    env, policy, plans = CASES["simulator"]
+    pool = SamplerPool(1, transport="process")
+    engine = RolloutEngine(env, policy, pool=pool)
+    collection = engine.open(plans, 3)
+    found = collection.advance(2)
+    pool.stop()
+    with pytest.raises(RuntimeError, match="has been stopped"):
+        collection.advance(2)
+    assert len(found) == 3 and collection.total_steps == 6
+    with pytest.raises(RuntimeError, match="has been stopped"):
+        engine.open(plans, 3)
+    collection.close()
+    engine.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) -> None:
+    policy = policy_for(Drift())
+
+    def once() -> Trouble:
+        return Trouble("raise", 9, str(tmp_path / "marker"))
+
+    def long_plan(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20)
+
+    found: list[Any] = []
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        collection = stack.enter_context(stack.enter_context(RolloutEngine(once, policy, pool=pool)).open(long_plan, 9))
+        found.append(rows(collection.advance(7)))
+        with pytest.raises(RolloutError, match="the motor is on fire"):
+            collection.advance(7)
+        found += [rows(collection.advance(7)) for _ in range(2)]
+    with RolloutEngine(Drift(end=0.0), policy) as engine, engine.open(long_plan, 9) as straight:
+        assert found == [rows(straight.advance(7)) for _ in range(3)]
+
+
+# -- failures in live collections --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_rollouts_that_fail_make_room(num_workers: int) -> None:
+    def burning() -> Trouble:
+        return Trouble("raise", only_drift=0.25)
+
+    def some_burn(number: int) -> RolloutPlan:
+        update = SetDrift(0.25 if number in (1, 3, 8, 15) else 0.0)
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=12, env_update=update)
+
+    policy = policy_for(Drift())
+    done: dict[int, Any] = {}
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        engine = stack.enter_context(RolloutEngine(burning, policy, pool=pool, on_error="drop"))
+        collection = stack.enter_context(engine.open(some_burn, 7))
+        for _ in range(12):
+            pieces = collection.advance(4)
+            for plan, piece in zip(pieces.plans, pieces, strict=True):
+                done.setdefault(plan.index, []).append(piece)
+        assert sorted(entry.plan.index for entry in collection.dropped) == [1, 3, 8, 15]
+        assert {entry.what for entry in collection.dropped} == {"error"}
+        assert "the motor is on fire" in collection.dropped[0].message
+    with RolloutEngine(Drift(end=0.0), policy) as engine:
+        whole = engine.run([some_burn(number) for number in range(7) if number not in (1, 3)])
+    for plan, rollout in zip(whole.plans, whole, strict=True):
+        np.testing.assert_array_equal(np.concatenate([p.rewards for p in done[plan.index]]), rollout.rewards)
+
+
+def test_a_call_in_which_everything_fails_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collection_module, "_MOST_FAILURES", 5)
+    policy = policy_for(Drift())
+    with RolloutEngine(lambda: Trouble("raise", 2), policy, on_error="drop") as engine:
+        with engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 2) as collection:
+            with pytest.raises(RolloutError, match=r"5 rollouts failed one after the other, .* the motor is on fire"):
+                collection.advance(4)
+            assert len(collection.dropped) == 5
+
+
+# -- what cannot go on elsewhere ---------------------------------------------------------------------------------------
+
+
+def vector() -> Any:
+    return gymnasium.vector.SyncVectorEnv([lambda: Drift(end=0.0)] * 3)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_vector_environments_begin_anew_after_a_snapshot(num_workers: int) -> None:
+    policy = policy_for(Drift())
+
+    def long_plan(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20)
+
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        engine = stack.enter_context(RolloutEngine(vector, policy, pool=pool))
+        with pytest.raises(ValueError, match="num_slots must be 3, as many as the vector environment has, got 2"):
+            engine.open(long_plan, 2).advance(1)
+        collection = stack.enter_context(engine.open(long_plan, 3))
+        collection.advance(7)
+        state = collection.state_dict()
+        assert [(entry.plan.index, entry.step, entry.what) for entry in collection.cut] == [
+            (0, 7, "cut"), (1, 7, "cut"), (2, 7, "cut"),
+        ]  # fmt: skip
+        assert "was ended by a snapshot" in collection.cut[0].message
+        straight = [rows(collection.advance(7)) for _ in range(2)]
+        assert [index for index, *_ in straight[0]] == [3, 4, 5]
+        again = stack.enter_context(engine.open(long_plan, 3))
+        again.load_state_dict(state)
+        assert [rows(again.advance(7)) for _ in range(2)] == straight
+
+
+def test_logs_of_actions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_record, "LONGEST_LOG", 10)
+    policy = policy_for(Drift())
+
+    def endless(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=6 if number % 2 else None)
+
+    def kill(pool: SamplerPool) -> None:
+        os.kill(pool.describe_workers()[0].pid, signal.SIGKILL)
+
+    with SamplerPool(1, transport="process") as pool, RolloutEngine(Drift(end=0.0), policy, pool=pool) as engine:
+        with engine.open(endless, 2) as collection:
+            for _ in range(4):
+                collection.advance(4)
+            kill(pool)
+            with pytest.raises(ReplayError, match="whose actions are not kept; the next call goes on"):
+                collection.advance(4)
+            assert [(entry.plan.index, entry.step) for entry in collection.cut] == [(0, 16)]
+            assert rows(collection.advance(4))[0][0] == 2
+            collection.advance(4)
+            collection.advance(4)
+            collection.state_dict()
+            assert [entry.plan.index for entry in collection.cut] == [0, 2]
+            collection.advance(4)
+    with RolloutEngine("Pendulum-v1", policy_for(gymnasium.make("Pendulum-v1"), "mlp")) as engine:  # takes its state
+        with engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 2) as collection:
+            for _ in range(4):
+                collection.advance(4)
+            collection.load_state_dict(collection.state_dict())
+            assert len(collection.advance(4)) == 2 and not collection.cut
 
 
 # -- failures as data --------------------------------------------------------------------------------------------------
@@ -200,7 +338,7 @@ def returns_and_lengths(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarr
 
 
 def test_reduced_rows_are_those_of_the_rollouts() -> None:
-    plans = [plan_of(i) for i in range(40)]
+    plans = [drift_plan(i) for i in range(40)]
     policy = policy_for(Drift())
     with RolloutEngine(Drift, policy) as engine:
         rollouts = engine.run(plans)

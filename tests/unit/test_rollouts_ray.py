@@ -25,6 +25,7 @@ import ray
 import torch
 import yaml
 from engine_envs import Drift, SetDrift, Slow, Trouble
+from live_cases import collected
 from pool_functions import add, count, die, once_killed, once_silent, once_stopped, remember, whereabouts
 from ray import cluster_utils
 
@@ -107,6 +108,16 @@ def same(left, right):
 def test_rollouts_have_the_bits_of_a_serial_run_and_of_replay(pool):
     rollouts = assert_worker_invariant(Drift, gaussian(), PLANS, num_workers=[pool])
     assert len({len(r) for r in rollouts}) > 3  # early ends and time limits both occurred
+
+
+@pytest.mark.parametrize("case", ["list, memory", "simulator, noise", "MuJoCo, memory"])
+def test_live_collections_have_the_bits_of_a_serial_one(pool, case):
+    def kill(call):
+        if call == 2:
+            os.kill(pool.describe_workers()[1].pid, signal.SIGKILL)
+
+    assert collected(case, 5, pool) == collected(case, 5)
+    assert collected(case, 5, pool, kill, snapshot_at=(3,)) == collected(case, 5)
 
 
 def test_groups_and_steps_have_the_bits_of_a_serial_run(pool):

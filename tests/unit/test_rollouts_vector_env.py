@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from engine_envs import Trouble
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from sampler_envs import Oscillator
 from space_envs import nested
@@ -295,3 +296,19 @@ def test_infos_of_resets_are_those_of_gymnasium(mode: AutoresetMode) -> None:
         *_, expected = reference.step(np.zeros(2, dtype=np.int64))
         assert infos.keys() == expected.keys()
         assert ("mask" in infos) == ("mask" in expected)
+
+
+def test_after_an_error_all_are_to_be_reset():
+    envs = SlotsVectorEnv(lambda: Trouble("raise", 2), 2)
+    envs.reset(seed=0)
+    given = np.zeros((2, 2), np.float32)
+    envs.step(given)
+    envs.step(given)
+    with pytest.raises(RolloutError, match="the motor is on fire"):
+        envs.step(given)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call reset before step"):
+        envs.step(given)
+    first, _ = envs.reset(seed=0)
+    again, *_ = envs.step(given)
+    assert first.shape == again.shape == (2, 3)
+    envs.close()

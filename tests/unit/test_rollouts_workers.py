@@ -7,9 +7,10 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from engine_envs import Drift, SetDrift
+from engine_envs import Drift, SetDrift, Trouble
 from gymnasium.spaces import Box
 
+from metaroll.errors import RolloutError
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder
@@ -208,6 +209,30 @@ def test_a_default_worker_acts_under_the_z_that_the_agent_holds():
         worker.update_agent(policy)
         batches.append(worker.rollout())
     assert not np.allclose(batches[0].agent_infos["mean"][0], batches[1].agent_infos["mean"][0])
+
+
+def test_an_error_ends_the_rollout():
+    worker = default_worker(env=Trouble("raise", at_step=2))
+    with pytest.raises(RolloutError, match="the motor is on fire"):
+        worker.rollout()
+    with pytest.raises(ValueError, match="call start_rollout"):
+        worker.step_rollout()
+    with pytest.raises(ValueError, match="no rollout to collect"):
+        worker.collect_rollout()
+    worker.env.at_step = 99
+    assert worker.rollout().lengths.tolist() == [10]
+
+
+def test_accumulating_workers_sample_the_same_rollouts():
+    plain, accumulating = (pearl_worker(accum_context=accum).rollout() for accum in (False, True))
+    for name in ("observations", "actions", "rewards", "terminals", "last_observations"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(accumulating, name))
+    for name in ("env_infos", "agent_infos"):
+        told, found = getattr(plain, name), getattr(accumulating, name)
+        assert told.keys() == found.keys() and told
+        for key, value in told.items():
+            np.testing.assert_array_equal(value, found[key])
+            assert value.dtype == found[key].dtype
 
 
 def test_workers_are_not_pickled():

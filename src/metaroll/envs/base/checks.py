@@ -22,7 +22,7 @@ class ConformanceError(AssertionError):
 
     Attributes:
         rule: Its name: ``form``, ``seed``, ``determinism``, ``memory``, ``actions``, ``history``, ``neighbors``,
-            ``mask`` or ``time_limit``.
+            ``mask``, ``time_limit`` or ``resume``.
     """
 
     def __init__(self, rule: str, message: str) -> None:
@@ -49,6 +49,7 @@ def check_slots(
     - ``neighbors``: nor on what other slots do, or on which slot it is (a shared generator, say).
     - ``mask``: a slot that is not active is not stepped; it repeats its observation, with reward 0 and no ending.
     - ``time_limit``: reaching the time limit is truncation, not termination.
+    - ``resume``: where slots tell and take their whole state, other slots go on from it with the same bits.
 
     Any environment is checked with ``check_slots(lambda n: make_slots(env, n))``.
 
@@ -72,6 +73,7 @@ def check_slots(
     kit.check_neighbors(reference)
     kit.check_mask(reference)
     kit.check_time_limit(reference)
+    kit.check_resume(reference)
 
 
 @dataclass
@@ -167,15 +169,27 @@ class _Kit:
                 "time_limit", f"every rollout is terminated exactly at the time limit of {limit} steps; truncate it"
             )
 
+    def check_resume(self, reference: list[_Record]) -> None:
+        slots = self.make(1)
+        resumes = slots.info.resumes
+        slots.close()
+        if resumes == "state":
+            found = self._roll(self.everyone, move_at=max(1, self.longest // 3))
+            _compare(reference, found, "resume", "other slots that go on from running_state do something else")
+
     def _roll(
         self,
         plan_of: Sequence[int],
         *,
         slots: Slots | None = None,
         pause: bool = False,
+        move_at: int | None = None,
         on_return: Callable[[Any], None] = lambda what: None,
     ) -> list[_Record]:
-        """Run plan ``plan_of[slot]`` in each slot, reset from last to first; ``pause`` freezes some now and then."""
+        """Run plan ``plan_of[slot]`` in each slot, reset from last to first; ``pause`` freezes some now and then.
+
+        After ``move_at`` steps the rollouts go on in new slots, from their states.
+        """
         env = self.make(len(plan_of)) if slots is None else slots
         order = list(range(len(plan_of)))[::-1]
         try:
@@ -183,10 +197,18 @@ class _Kit:
             self._check_observations("reset", first, len(order))
             records = [_Record([take_rows(first, row)]) for row in order]
             on_return(first)
+            steps = 0
             while True:
                 active = np.array([not r.ended and len(r.rewards) < self.longest for r in records])
                 if not active.any():
                     return records
+                if steps == move_at:
+                    state = copy.deepcopy(env.running_state(np.array(order)))
+                    env.close()
+                    env = self.make(len(plan_of))
+                    env.reset(order, [self.plans[plan_of[slot]] for slot in order])
+                    env.resume(np.array(order), state)
+                steps += 1
                 if pause:
                     active &= self.generator.random(len(active)) < 0.6
                 self._step(env, plan_of, records, active, on_return)

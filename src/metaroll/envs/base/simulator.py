@@ -6,6 +6,7 @@ plain number in them holds for all rows. A *column* is one number of every row, 
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -173,6 +174,17 @@ class Simulator(ABC):
 
     def release(self, state: Rows) -> None:  # noqa: B027 (most hold nothing)
         """These rows of a state are never used again; what they hold outside of arrays may be used for others."""
+
+    def whole_state(self, state: Rows) -> dict[str, np.ndarray]:
+        """All it takes to go on with these rows, name -> ``(N, ...)``; by default the arrays of ``state``."""
+        found: dict[str, np.ndarray] = {}
+        map_rows(lambda array: found.setdefault(str(len(found)), array), state)
+        return found
+
+    def with_whole_state(self, state: Rows, whole: Mapping[str, np.ndarray]) -> Rows:
+        """``state``, of rows that have just begun under the same tasks, where ``whole_state`` was told."""
+        numbers = itertools.count()
+        return map_rows(lambda array: np.array(whole[str(next(numbers))], dtype=array.dtype), state)
 
     def state_rows(self, state: Rows, xp: Any) -> Any:
         """What the system calls its state, ``(N, S)``, in fresh memory; ``None`` where that is not known."""

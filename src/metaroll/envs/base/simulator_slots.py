@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -145,6 +145,18 @@ class SimulatorRows:
         self.state, self.ages, self._noise = state, before.ages, before._noise
         self._waiting, self._all_begun = before._waiting, before._all_begun
 
+    def running_state(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """All it takes to go on with ``rows (k,)``, name -> ``(k, ...)``."""
+        own = {"age": self.ages[rows], "noise_key": self._noise.keys[rows]}
+        return {**self.simulator.whole_state(rows_at(self.state, rows)), **own}
+
+    def take_up(self, rows: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        """Go on in ``rows (k,)``, which have just begun, from what ``running_state`` returned."""
+        whole = {name: values for name, values in state.items() if name not in ("age", "noise_key")}
+        self.state = with_rows(self.state, rows, self.simulator.with_whole_state(rows_at(self.state, rows), whole))
+        self._noise.begin(rows, state["noise_key"])
+        self.ages[rows] = state["age"]
+
     def keep(self, rows: np.ndarray) -> None:
         """Go on with ``rows (k,)`` only."""
         if self.state is not None:
@@ -234,24 +246,24 @@ class _Noise:
 
     def __init__(self, dim: int, num_rows: int) -> None:
         self._dim = dim
-        self._keys = np.zeros((num_rows, 4), dtype=np.uint32)
+        self.keys = np.zeros((num_rows, 4), dtype=np.uint32)
         self._block = np.empty((_BLOCK, dim, num_rows if dim else 0))
         self._used = np.full(num_rows, _BLOCK)
         self._common: int | None = _BLOCK
         """How many steps of the block all rows have used; ``None`` where they differ, as ``_used`` says."""
 
     def begin(self, rows: np.ndarray, keys: np.ndarray) -> None:
-        self._keys[rows] = keys
+        self.keys[rows] = keys
         if not self._dim:
             return
-        everyone = len(rows) == len(self._keys)
+        everyone = len(rows) == len(self.keys)
         if not everyone:
             self._part()
         self._common = _BLOCK if everyone else self._common
         self._used[rows] = _BLOCK
 
     def keep(self, rows: np.ndarray) -> None:
-        self._keys, self._used = self._keys[rows], self._used[rows]
+        self.keys, self._used = self.keys[rows], self._used[rows]
         if self._dim:
             self._block = np.ascontiguousarray(self._block[:, :, rows])
 
@@ -278,7 +290,7 @@ class _Noise:
             self._common = None
 
     def _fill(self, rows: np.ndarray, ages: np.ndarray) -> None:
-        numbers = uniforms(self._keys[rows], ENV_NOISE, ages[rows] * self._dim, _BLOCK * self._dim)
+        numbers = uniforms(self.keys[rows], ENV_NOISE, ages[rows] * self._dim, _BLOCK * self._dim)
         self._block[:, :, rows] = numbers.reshape(len(rows), _BLOCK, self._dim).transpose(1, 2, 0)
         self._used[rows] = 0
 
@@ -299,7 +311,11 @@ class SimulatorSlots(Slots):
         self.env_spec = simulator.env_spec
         physics = simulator.is_physics
         self.info = SlotsInfo(
-            simulator.name, "physics" if physics else "batched", steps_past_end=not physics, can_keep=True
+            simulator.name,
+            "physics" if physics else "batched",
+            steps_past_end=not physics,
+            can_keep=True,
+            resumes="state",
         )
         self.rows = SimulatorRows(simulator, self.num_slots)
 
@@ -339,6 +355,14 @@ class SimulatorSlots(Slots):
         """Go on with these slots only (``(k,)``, increasing)."""
         self.rows.keep(np.asarray(slots, dtype=np.int64))
         self.num_slots = self.rows.num_rows
+
+    def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        """States, ages and keys of noise of ``slots (k,)``, name -> ``(k, ...)``."""
+        return self.rows.running_state(np.asarray(slots, dtype=np.int64))
+
+    def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from ``running_state``."""
+        self.rows.take_up(np.asarray(slots, dtype=np.int64), state)
 
     def states(self) -> np.ndarray | None:
         """States ``(E, S)``, in fresh memory; ``None`` where they are not known."""

@@ -45,6 +45,12 @@ class SlotsProxy(Slots, ABC):
         self._slots.keep(slots)
         self.num_slots = self._slots.num_slots
 
+    def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        return self._slots.running_state(slots)
+
+    def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        self._slots.resume(slots, state)
+
     def states(self) -> np.ndarray | Sequence[np.ndarray | None] | None:
         return self._slots.states()
 

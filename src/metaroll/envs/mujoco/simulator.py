@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from metaroll.envs.base.simulator import Columns, NextState, Simulator
-from metaroll.envs.mujoco.library import load_mujoco, unstable
+from metaroll.envs.mujoco.library import get_physics, load_mujoco, set_physics, unstable
 from metaroll.envs.mujoco.model_params import BoundModelParams
 from metaroll.envs.mujoco.rules import Arrays, Rules, Step, split_state
 from metaroll.envs.mujoco.threads import PhysicsThreads
@@ -144,6 +144,19 @@ class MujocoSimulator(Simulator):
 
     def release(self, state: MujocoState) -> None:
         self._free.extend(state.handle.tolist())
+
+    def whole_state(self, state: MujocoState) -> dict[str, np.ndarray]:
+        """What MuJoCo integrates, warm start included, and what has been read; never the simulations themselves."""
+        found = [self._simulations[handle] for handle in state.handle.tolist()]
+        whole = np.stack([get_physics(simulation.model, simulation.data) for simulation in found])
+        now = {f"now/{name}": values for name, values in state.now.items()}
+        return {"simulation": whole, "unstable": state.unstable, **now}
+
+    def with_whole_state(self, state: MujocoState, whole: Mapping[str, np.ndarray]) -> MujocoState:
+        for handle, values in zip(state.handle.tolist(), whole["simulation"], strict=True):
+            set_physics(self._simulations[handle].model, self._simulations[handle].data, values)
+        now = {name: np.array(whole[f"now/{name}"]) for name in state.now}
+        return state._replace(now=now, unstable=np.array(whole["unstable"]))
 
     def observe(self, state: MujocoState, constants: Any, xp: Any) -> np.ndarray:
         observations = self.rules.observe(state.now, constants["row"])

@@ -68,7 +68,8 @@ class GymSlots(Slots):
         self._envs = _EnvGroup(source, self.num_slots, share)
         env = self._envs.fresh(0)
         self.env_spec = EnvSpec.from_env(env)
-        self.info = SlotsInfo(env_name(env), can_keep=not share)
+        forgetful = bool(getattr(getattr(env, "spec", None), "nondeterministic", False))  # Gymnasium's word for it
+        self.info = SlotsInfo(env_name(env), can_keep=not share, resumes="nothing" if forgetful else "replay")
         self._spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
         # Whether observations need a closer look than their shape: parts, or numbers that may not fit.
         self._structured = is_structured(env.observation_space)

@@ -53,7 +53,7 @@ class VectorEnvSlots(Slots):
         self.mode = AutoresetMode(mode)
         self._masked = self.mode is AutoresetMode.DISABLED or isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         name = registered or type(env.unwrapped).__name__
-        self.info = SlotsInfo(name, "vector", resets_together=not self._masked)
+        self.info = SlotsInfo(name, "vector", resets_together=not self._masked, resumes="nothing")
         self._one_seed = False
         self._space, self._actions = env.single_observation_space, env.single_action_space
         self._last: Any = empty_batch(self._space, self.num_slots)

@@ -40,6 +40,8 @@ __all__ = [
 Memory = dict[str, np.ndarray]
 """What a wrapper remembers: name -> array ``(N, ...)``, one row per environment."""
 
+_MEMORY = "memory/"
+
 APPLIED = "act_applied"
 """Entry of infos: the action that reached what is simulated."""
 
@@ -327,6 +329,22 @@ class WrappedSlots(SlotsProxy):
         self._plans = [self._plans[int(slot)] for slot in slots]
         self._last = None if self._last is None else self._last[slots]
         self._all = np.arange(self.num_slots)
+
+    def running_state(self, slots: np.ndarray) -> dict[str, np.ndarray]:
+        """What is inside, and what the wrapper remembers."""
+        own = {f"{_MEMORY}{name}": values[slots] for name, values in self._memory.items()}
+        if self._last is not None:
+            own[_MEMORY] = self._last[slots]
+        return {f"inside/{name}": values for name, values in self._slots.running_state(slots).items()} | own
+
+    def resume(self, slots: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
+        """Go on from ``running_state``."""
+        inside = {name.removeprefix("inside/"): v for name, v in state.items() if name.startswith("inside/")}
+        self._slots.resume(slots, inside)
+        for name, values in self._memory.items():
+            values[slots] = state[f"{_MEMORY}{name}"]
+        if self._last is not None:
+            self._last[slots] = state[_MEMORY]
 
     def _whole(self, inner: SlotStep, out: RowStep, rows: np.ndarray, everyone: bool) -> SlotStep:
         """The step of all slots, of that inside and that of the active rows outside."""

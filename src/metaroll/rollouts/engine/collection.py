@@ -1,187 +1,168 @@
 """Rollouts that go on over calls: slots stay in their workers, and every call takes some steps in all of them.
 
-Slots are cut into shards, by their number and the kind of environment alone; a shard lives in one worker, as a
-``SlotLoop``. The process that asks keeps what it takes to build a shard again: plans, actions and policy state. So a
-worker that was lost, or a run that was stopped, costs only the time to take the recorded actions again.
+Slots are cut into shards, by their number and the kind of environment alone; a shard lives in one worker (see
+``live_shard``). The process that asks keeps what it takes to build a shard again (``shard_record``): plans, what the
+policy remembers, and the states of environments, or the actions that were taken. So a worker that was lost, or a run
+that was stopped, costs only some time.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from metaroll.checks import check_whole
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import cat_to_format, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
-from metaroll.errors import ReplayError
-from metaroll.rollouts.engine.plan_sources import RunningRollout
-from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.rollouts.engine.unit_work import UnitRunner, unit_runner
-from metaroll.rollouts.failures import DroppedRollout
-from metaroll.rollouts.workers.messages import GlobalNamespace
-from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import RolloutPlan, SlotsKind
+from metaroll.errors import ReplayError, RolloutError, ShapeError
+from metaroll.rollouts.engine.live_shard import LiveShard, ShardResult, ShardWork
+from metaroll.rollouts.engine.shard_record import LONGEST_LOG, ShardRecord
+from metaroll.rollouts.failures import DroppedRollout, describe_plan
+from metaroll.types import Policy, RolloutPlan, Slots, SlotsKind, SlotStep
 
-__all__ = ["Collection", "ShardResult", "ShardWork", "advance_shard", "forget_shards"]
+__all__ = ["Collection", "collect_here"]
 
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
 """Slots of a shard: what one worker steps at a time."""
 
-_LONGEST_LOG = 100_000
-"""Steps of a rollout whose actions are kept; a longer one cannot be built again."""
-
-
-@dataclass
-class ShardStart:
-    """What it takes to build a shard."""
-
-    plan_of: Callable[[int], RolloutPlan]
-    begun: np.ndarray
-    running: list[RunningRollout]
-    policy_state: dict[str, np.ndarray]
-    observations: Any
-    settings: dict[str, Any]
-
-
-@dataclass
-class ShardWork:
-    """One call of a shard: ``version`` is the number of calls before it, ``start`` comes with the first."""
-
-    key: tuple[str, int]
-    version: int
-    num_slots: int
-    steps: int
-    actions: Any = None
-    start: ShardStart | None = None
-
-
-@dataclass
-class ShardResult:
-    """What came of a call; ``None`` columns: no steps. ``unknown``: the worker does not have the shard as it is."""
-
-    unknown: bool = False
-    columns: RolloutColumns | None = None
-    positions: list[int] = field(default_factory=list)
-    running: list[RunningRollout] = field(default_factory=list)
-    begun: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    policy_state: dict[str, np.ndarray] = field(default_factory=dict)
-    observations: Any = None
-    dropped: list[DroppedRollout] = field(default_factory=list)
-
-
-@dataclass
-class Shard:
-    """What the asking process knows of a shard."""
-
-    number: int
-    num_slots: int
-    version: int = 0
-    placed: bool = False
-    begun: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    running: list[RunningRollout] = field(default_factory=list)
-    actions: dict[int, list[Any]] = field(default_factory=dict)
-    policy_state: dict[str, np.ndarray] = field(default_factory=dict)
-    observations: Any = None
+_MOST_FAILURES = 100
+"""Rollouts that may fail one after the other in one call before it is given up."""
 
 
 class Collection:
-    """Rollouts that run in slots of an engine, some steps at a time (``RolloutEngine.open``).
+    """Rollouts that run in slots, some steps at a time (``RolloutEngine.open``).
 
     The bits depend on plans, parameters and calls alone: not on the number of workers, on lost ones, or on a snapshot
-    in between.
+    in between. Environments that can neither take their state nor be replayed (``SlotsInfo.resumes``) are the
+    exception: a lost worker, an error or a snapshot ends their half-done rollouts, which ``cut`` lists, and new ones
+    begin. The same holds for rollouts of more than 100,000 steps in environments that have to be replayed.
 
     Args:
         advance: Runs calls of shards, where they live: ``advance(works, parameters) -> results``.
         plan_of: From a number to the plan of that number, with a seed. Slot ``e`` of E runs the plans ``e``, ``e + E``,
-            ... one after the other.
+            ... one after the other. ``None``: rollouts are started by ``start``.
         num_slots: E.
-        kind: Kind of environment.
-        key: Names the collection in the workers.
-        settings: Arguments of ``SlotLoop``.
+        shard_size: Slots of a shard.
+        name: Names the collection in the workers.
+        settings: Arguments of ``SlotLoop``, ``on_error`` and ``pieces``.
         close: Frees what it has in the workers.
+        resumable: Keep what it takes to build shards again.
     """
 
     def __init__(
         self,
         advance: Callable[[list[ShardWork], np.ndarray | None], list[ShardResult]],
-        plan_of: Callable[[int], RolloutPlan],
+        plan_of: Callable[[int], RolloutPlan] | None,
         num_slots: int,
-        kind: SlotsKind,
-        key: str,
+        shard_size: int,
+        name: str,
         settings: Mapping[str, Any],
         close: Callable[[], None],
+        *,
+        resumable: bool = True,
     ) -> None:
         self.num_slots = check_whole("num_slots", num_slots)
         self.total_steps = 0
         """Steps taken in all calls."""
         self.dropped: list[DroppedRollout] = []
-        self._advance, self._plan_of, self._key, self._settings = advance, plan_of, key, dict(settings)
-        self._close, self._closed, self._replayable = close, False, kind != "vector"
-        size = _SHARD.get(kind, self.num_slots)
-        edges = [*range(0, self.num_slots, size), self.num_slots]
-        self._shards = [Shard(i, b - a) for i, (a, b) in enumerate(itertools.pairwise(edges))]
-        self._first = edges[:-1]
+        """Rollouts that were left out: the engine's ``on_invalid`` and ``on_error`` decide. What earlier calls returned
+        of them stays."""
+        self.cut: list[DroppedRollout] = []
+        """Rollouts that a snapshot, a lost worker or an error has ended: truncated at the last step returned."""
+        self._advance, self._name, self._settings = advance, name, dict(settings)
+        self._close, self._closed, self._resumable = close, False, resumable
+        edges = [*range(0, self.num_slots, shard_size), self.num_slots]
+        self._shards = [
+            ShardRecord(i, a, b - a, num_slots, plan_of, resumable)
+            for i, (a, b) in enumerate(itertools.pairwise(edges))
+        ]
+
+    @staticmethod
+    def shard_size(kind: SlotsKind, num_slots: int) -> int:
+        """Slots of a shard of such environments."""
+        return _SHARD.get(kind, num_slots)
+
+    # -- what it is doing ------------------------------------------------------------------------------------------
+
+    @property
+    def observations(self) -> Any:
+        """What all slots showed last, ``(E, ...)`` (dicts or tuples of such for structured spaces).
+
+        Raises:
+            ValueError: No step has been taken, and no rollout was started.
+        """
+        found = [shard.last.observations for shard in self._shards]
+        if any(part is None for part in found):
+            raise ValueError("no rollout has begun, so there are no observations; call advance (or start) first")
+        return found[0] if len(found) == 1 else cat_to_format(found, "numpy")
+
+    @property
+    def active(self) -> np.ndarray:
+        """Which slots run a rollout, bool ``(E,)``."""
+        active = np.zeros(self.num_slots, dtype=bool)
+        for shard in self._shards:
+            active[shard.first + shard.last.slots] = True
+        return active
+
+    @property
+    def last_step(self) -> SlotStep:
+        """What the last lock-step returned, with the plans' limits, where nothing is recorded (``collect_here``).
+
+        Raises:
+            ValueError: There was none, or it was recorded.
+        """
+        last = self._shards[0].last.last_step
+        if last is None:
+            raise ValueError("no step was taken without a record; see collect_here(record=False)")
+        return last
+
+    # -- running -----------------------------------------------------------------------------------------------------
 
     def advance(self, steps: int, parameters: np.ndarray | None = None, *, actions: Any = None) -> Rollouts:
         """Take up to ``steps`` steps in every slot; all that was done: pieces of rollouts, in the order of their plans.
 
         A slot whose rollout has ended goes on with its next plan. Pieces have ``complete=False`` unless they end
-        with their rollout (``done`` is then true at their last step).
+        with their rollout (``done`` is then true at their last step): their last observation is not a final one.
 
         Args:
             steps: Number of lock-steps, at least 1.
             parameters: Flat policy parameters ``(P,)``; ``None`` means the policy's present ones.
-            actions: Given actions ``(E, ...)`` for every one of these steps, instead of asking the policy.
+            actions: Given actions ``(E, ...)`` for every one of these steps, instead of asking the policy (what it
+                remembers stands still meanwhile).
 
         Raises:
             RuntimeError: The collection has been closed.
+            ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
             RolloutError: An environment or the policy raised. What was returned by earlier calls stays; the next call
                 goes on from there.
         """
-        if self._closed:
-            raise RuntimeError("this collection has been closed; open another one")
+        self._check_open()
         steps = check_whole("steps", steps)
-        works = [self._work(shard, steps, actions) for shard in self._shards]
-        results = self._advance(works, parameters)
-        lost = [i for i, result in enumerate(results) if result.unknown]
-        if lost:  # the worker is new
-            again = self._advance([self._started(self._shards[i], works[i]) for i in lost], parameters)
-            for i, result in zip(lost, again, strict=True):
-                results[i] = result
-        pieces = [self._take(shard, result) for shard, result in zip(self._shards, results, strict=True)]
-        parts = [columns for columns, _ in pieces if columns is not None]
-        order = np.concatenate([np.zeros(0, dtype=np.int64), *(numbers for _, numbers in pieces)])
-        rollouts = Rollouts(parts)
-        self.total_steps += int(rollouts.bounds[-1])
-        return rollouts.sorted_by(order) if len(parts) > 1 else rollouts
+        if actions is not None:
+            map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
+        return self._call(steps, parameters, actions, [])
+
+    def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
+        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``collect_here`` only)."""
+        self._check_open()
+        self._call(0, None, None, list(zip(slots, plans, strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that it takes to go on (plain data and arrays): which rollouts run, their actions, the policy's memory.
+        """All that it takes to go on (plain data and arrays): which rollouts run, their states or actions, and memory.
 
-        What cannot be done again, such as a vector environment of others, is left out: its rollouts end here.
+        Half-done rollouts that cannot go on elsewhere end here, in this collection, too (``cut``), so that one that
+        goes on from the state does what this one does.
         """
-        shards = []
         for shard in self._shards:
-            running = [_with_actions(shard, entry) for entry in shard.running] if self._replayable else []
-            shards.append(
-                {
-                    "begun": shard.begun.copy(),
-                    "slots": np.array([entry.slot for entry in running], dtype=np.int64),
-                    "positions": np.array([entry.position for entry in running], dtype=np.int64),
-                    "ages": np.array([entry.age for entry in running], dtype=np.int64),
-                    "actions": [entry.actions for entry in running],
-                    "policy_state": shard.policy_state if running else {},
-                    "observations": shard.observations if running else None,
-                }
-            )
+            self._cut(shard, "by a snapshot")
+        shards = [shard.state_dict() for shard in self._shards]
         return {"num_slots": self.num_slots, "total_steps": self.total_steps, "shards": shards}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict()``; the next call takes the recorded actions again.
+        """Go on from ``state_dict()``; the next call builds the half-done rollouts again.
 
         Raises:
             ValueError: It is of a collection with another number of slots.
@@ -190,17 +171,7 @@ class Collection:
             raise ValueError(f"state must be of a collection with {self.num_slots} slots, got {state['num_slots']}")
         self.total_steps = int(state["total_steps"])
         for shard, saved in zip(self._shards, state["shards"], strict=True):
-            shard.version, shard.placed = shard.version + 1, False
-            shard.begun = np.array(saved["begun"], dtype=np.int64)
-            columns = (np.asarray(saved[name]).tolist() for name in ("slots", "positions", "ages"))
-            shard.running = [
-                RunningRollout(slot, position, self._plan_of(position), age)
-                for slot, position, age in zip(*columns, strict=True)
-            ]
-            shard.actions = {
-                entry.position: [actions] for entry, actions in zip(shard.running, saved["actions"], strict=True)
-            }
-            shard.policy_state, shard.observations = dict(saved["policy_state"]), saved["observations"]
+            shard.load_state_dict(saved)
 
     def close(self) -> None:
         """Free the slots."""
@@ -214,155 +185,115 @@ class Collection:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    # -- helpers -----------------------------------------------------------------------------------------------------
+    # -- calls -------------------------------------------------------------------------------------------------------
 
-    def _work(self, shard: Shard, steps: int, actions: Any) -> ShardWork:
-        first = self._first[shard.number]
-        rows = slice(first, first + shard.num_slots)
-        given = None if actions is None else map_leaves(lambda leaf, path: np.asarray(leaf)[rows], actions)
-        work = ShardWork((self._key, shard.number), shard.version, shard.num_slots, steps, given)
-        return work if shard.placed else self._started(shard, work)
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this collection has been closed; open another one")
 
-    def _started(self, shard: Shard, work: ShardWork) -> ShardWork:
-        """``work`` with all that it takes to build the shard."""
-        begun = shard.begun if shard.begun.size else np.zeros(shard.num_slots, dtype=np.int64)
-        plan_of = _PlansOfShard(self._plan_of, self._first[shard.number], shard.num_slots, self.num_slots)
-        running = [_with_actions(shard, entry) for entry in shard.running]
-        if any(entry.actions is None for entry in running):
-            entry = next(entry for entry in running if entry.actions is None)
-            raise ReplayError(
-                f"a worker was lost, and rollout {entry.plan.index} has more than {_LONGEST_LOG} steps, whose actions "
-                "are not kept; give plans a max_steps",
-                entry.plan,
-                entry.age,
-            )
-        start = ShardStart(plan_of, begun, running, shard.policy_state, shard.observations, self._settings)
-        return ShardWork(work.key, work.version, work.num_slots, work.steps, work.actions, start)
-
-    def _take(self, shard: Shard, result: ShardResult) -> tuple[RolloutColumns | None, np.ndarray]:
-        """Book the result of a shard; its columns, and the numbers of their plans."""
-        shard.version, shard.placed = shard.version + 1, True
-        shard.begun, shard.running = result.begun, result.running
-        shard.policy_state, shard.observations = result.policy_state, result.observations
-        self.dropped.extend(result.dropped)
-        columns = result.columns
-        if columns is not None:
-            columns.plans = PlanTable([self._plan_of(position) for position in result.positions])
-            for number, position in enumerate(result.positions):
-                bounds = slice(int(columns.bounds[number]), int(columns.bounds[number + 1]))
-                taken = map_leaves(lambda leaf, path, rows=bounds: leaf[rows].copy(), columns.fields["actions"])
-                shard.actions.setdefault(position, []).append(taken)
-        kept = {entry.position: entry for entry in shard.running}
-        for entry in shard.running:
-            entry.plan = self._plan_of(entry.position)
-        shard.actions = {
-            position: actions
-            for position, actions in shard.actions.items()
-            if position in kept and kept[position].age <= _LONGEST_LOG
-        }
-        return columns, np.array(result.positions, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class _PlansOfShard:
-    """Plans of a shard by their number within it: numbers of the whole collection are told to the plans' maker."""
-
-    plan_of: Callable[[int], RolloutPlan]
-    first: int
-    width: int
-    total: int
-
-    def number(self, own: int) -> int:
-        """Number in the collection of plan ``own`` of the shard."""
-        turn, slot = divmod(own, self.width)
-        return turn * self.total + self.first + slot
-
-    def own(self, number: int) -> int:
-        """Number in the shard of plan ``number`` of the collection."""
-        turn, slot = divmod(number, self.total)
-        return turn * self.width + slot - self.first
-
-    def __call__(self, own: int) -> RolloutPlan:
-        return self.plan_of(self.number(own))
-
-
-def _with_actions(shard: Shard, entry: RunningRollout) -> RunningRollout:
-    """``entry`` with the actions that it has taken; ``None`` where they were too many to keep."""
-    parts = shard.actions.get(entry.position)
-    if parts is None:
-        return RunningRollout(entry.slot, entry.position, entry.plan, entry.age, None)
-    leaves = [dict(iterate_leaves(part)) for part in parts]
-    actions = map_leaves(lambda _, path: np.concatenate([found[path] for found in leaves]), parts[0])
-    return RunningRollout(entry.slot, entry.position, entry.plan, entry.age, actions)
-
-
-# -- in the worker -----------------------------------------------------------------------------------------------------
-
-
-def advance_shard(
-    namespace: GlobalNamespace, key: str, work: ShardWork, beat: Callable[[str], None] | None = None
-) -> ShardResult:
-    """Worker side of ``Collection``: one call of a shard."""
-    runner = unit_runner(namespace, key)
-    loops = vars(namespace).setdefault("_shards", {})
-    version, loop, plans = loops.pop((key, *work.key), (-1, None, None))
-    if work.start is None and (loop is None or version != work.version):
-        _shut(loop)
-        return ShardResult(unknown=True)
-    if work.start is not None:
-        _shut(loop)
-        loop, plans = _build(runner, work, work.start, beat)
-    try:
-        loop.use(runner.acting_policy(), None if work.actions is not None else runner.parameters)
-        loop.advance(work.steps, actions=work.actions, segments=True)
-    except BaseException:
-        _shut(loop)
-        raise
-    loops[(key, *work.key)] = (work.version + 1, loop, plans)
-    columns = loop.columns
-    if columns is not None:
-        columns.plans = None
-    running = loop.running()
-    for entry in running:
-        entry.position, entry.plan = plans.number(entry.position), RolloutPlan()
-    dropped, loop.dropped = loop.dropped, []
-    positions = [plans.number(position) for position in loop.positions]
-    begun = loop.begun
-    return ShardResult(False, columns, positions, running, begun, loop.policy_state(), loop.observations, dropped)
-
-
-advance_shard.wants_beat = True  # type: ignore[attr-defined]
-
-
-def forget_shards(namespace: GlobalNamespace, key: str, collection: str) -> None:
-    """Worker side of ``Collection``: free its slots here."""
-    loops = vars(namespace).get("_shards", {})
-    for name in [name for name in loops if name[:2] == (key, collection)]:
-        _shut(loops.pop(name)[1])
-
-
-def _build(
-    runner: UnitRunner, work: ShardWork, start: ShardStart, beat: Callable[[str], None] | None
-) -> tuple[SlotLoop, Any]:
-    plans: Any = start.plan_of
-    first = PlanTable([entry.plan for entry in start.running] or [plans(0)])
-    slots = runner.live_slots(work.num_slots, first, beat)
-    try:
-        loop = SlotLoop(
-            slots, runner.acting_policy(), plans, parameters=runner.parameters, begin=False, beat=beat, **start.settings
+    def _call(
+        self, steps: int, parameters: np.ndarray | None, actions: Any, starts: list[tuple[int, RolloutPlan]]
+    ) -> Rollouts:
+        """Run one call of each shard; what it brought."""
+        results: dict[int, ShardResult] = {}
+        pending = self._shards
+        for _ in range(_MOST_FAILURES):
+            # Without its start a call is of a shard that is where it was: its worker may be new, though, or a rollout
+            # fails, without which the call is done again. Then the next round brings the start.
+            works = [self._work(shard, steps, actions, starts, shard.number in results) for shard in pending]
+            try:
+                found = self._advance(works, parameters)
+            except BaseException:
+                if not self._resumable:
+                    for shard in self._shards:
+                        self._cut(shard, "by an error")
+                raise
+            for shard, result in zip(pending, found, strict=True):
+                results[shard.number] = result
+                for number, entry in result.failed:
+                    self.dropped.append(entry)
+                    shard.leave_out(number)
+            pending = [shard for shard in pending if results[shard.number].unknown]
+            if not pending:
+                return self._taken([results[shard.number] for shard in self._shards])
+        last = self.dropped[-1]
+        raise RolloutError(
+            f"{_MOST_FAILURES} rollouts failed one after the other, the last one ({describe_plan(last.plan)}) "
+            f"since: {last.message}",
+            last.plan,
+            last.step,
         )
-        loop.begun = start.begun
-        running = [
-            RunningRollout(entry.slot, plans.own(entry.position), entry.plan, entry.age, entry.actions)
-            for entry in start.running
-        ]
-        loop.restore(running, start.policy_state, start.observations)
-    except BaseException:
-        slots.close()
-        raise
-    return loop, plans
+
+    def _work(
+        self, shard: ShardRecord, steps: int, actions: Any, starts: list[tuple[int, RolloutPlan]], again: bool
+    ) -> ShardWork:
+        work = shard.work(self._name, steps, actions)
+        work.starts = starts
+        if again or not shard.placed:
+            self._cut(shard, "since its slots were lost, with a worker or by an error", tell=True)
+            work.start = shard.start(self._settings)
+        return work
+
+    def _taken(self, results: list[ShardResult]) -> Rollouts:
+        """Book what all shards have done; their pieces of rollouts."""
+        parts: list[RolloutColumns] = []
+        order: list[np.ndarray] = []
+        for shard, result in zip(self._shards, results, strict=True):
+            columns, numbers = shard.take(result)
+            self.dropped.extend(result.dropped)
+            result.dropped = []
+            if columns is not None:
+                self.total_steps += int(columns.bounds[-1])
+                parts.append(columns)
+                order.append(numbers)
+        rollouts = Rollouts(parts)
+        return rollouts.sorted_by(np.concatenate(order)) if len(parts) > 1 else rollouts
+
+    def _cut(self, shard: ShardRecord, why: str, tell: bool = False) -> None:
+        """End the running rollouts that could not be built again; as an error, if that is to be told."""
+        places, last = shard.lost(), shard.last
+        for place in places:
+            plan, age = shard.plan(int(last.positions[place])), int(last.ages[place])
+            self.cut.append(DroppedRollout(plan, age, "cut", f"{describe_plan(plan)} was ended {why}"))
+        if not places:
+            return
+        shard.remove(places)
+        if tell and last.resumes == "replay":
+            entry = self.cut[-len(places)]
+            raise ReplayError(
+                f"{entry.message}: it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call "
+                "goes on with the next plan. Give plans a max_steps",
+                entry.plan,
+                entry.step,
+            )
 
 
-def _shut(loop: SlotLoop | None) -> None:
-    if loop is not None:
-        loop.slots.close()
+def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: bool = True) -> Collection:
+    """A collection in these slots, in this process: its rollouts are started one by one (``Collection.start``).
+
+    An error ends all of them, and nothing is kept to build them again.
+
+    Args:
+        slots: Closed with the collection.
+        policy: What acts, where no actions are given.
+        record: Return what happens; without, only ``last_step`` and ``observations`` tell.
+        pieces: Return what rollouts have done so far; without, whole rollouts when they have ended.
+    """
+    live: list[LiveShard] = []
+
+    def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
+        (work,) = works
+        if work.start is None and (not live or live[0].version != work.version):
+            return [ShardResult(unknown=True)]
+        if work.start is not None:
+            live[:] = [LiveShard(slots, policy, work.start)]
+        return [live[0].run(work, policy, parameters)]
+
+    size = slots.num_slots
+    settings = {"record": record, "pieces": pieces}
+    return Collection(advance, None, size, size, "here", settings, slots.close, resumable=False)
+
+
+def _check_rows(leaf: Any, num_slots: int) -> None:
+    if len(np.atleast_1d(leaf)) != num_slots:
+        raise ShapeError(f"actions must have one row per slot ({num_slots}, ...), got shape {np.shape(leaf)}")

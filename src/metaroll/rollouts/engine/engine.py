@@ -22,8 +22,9 @@ from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
-from metaroll.rollouts.engine.collection import Collection, ShardResult, ShardWork, advance_shard, forget_shards
+from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
+from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
     Unit,
@@ -323,11 +324,13 @@ class RolloutEngine:
             num_slots: E.
 
         Raises:
-            RuntimeError: The engine has been closed.
+            RuntimeError: The engine has been closed, or its pool stopped.
             ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        if self._pool.is_stopped:
+            raise RuntimeError("the SamplerPool of this engine has been stopped; create a new one")
         if self._device is not None:
             raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
         first = plan_of(0)
@@ -335,9 +338,11 @@ class RolloutEngine:
             raise ValueError(
                 f"plan_of(n) must return a RolloutPlan with a seed and without parameters, got {first!r} for n = 0"
             )
+        check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
         settings = {
             "on_invalid": self._on_invalid,
+            "on_error": self._on_error,
             "record_infos": self._record_infos,
             "record_extras": self._record_extras,
         }
@@ -348,7 +353,10 @@ class RolloutEngine:
         def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
             if not self._finalizer.alive:
                 raise RuntimeError("the RolloutEngine of this collection has been closed; create a new one")
-            shared = self.policy.acting_parameters() if parameters is None else parameters
+            own = self.policy.acting_parameters()
+            shared = own if parameters is None else np.asarray(parameters)
+            if shared.shape != own.shape:
+                raise ShapeError(f"parameters must have shape {own.shape}, got {shared.shape}")
             if pool.is_serial:
                 self._local.parameters = shared
                 return [advance_shard(here, key, work) for work in works]
@@ -361,7 +369,8 @@ class RolloutEngine:
             else:
                 pool.run_later(forget_shards, key, name)
 
-        return Collection(advance, plan_of, num_slots, self._kind, name, settings, close)
+        size = Collection.shard_size(self._kind, num_slots)
+        return Collection(advance, plan_of, num_slots, size, name, settings, close)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"

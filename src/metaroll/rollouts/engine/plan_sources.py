@@ -41,27 +41,28 @@ class PlansInOrder:
     """Where plans come from: those that are taken next, as tables, and the place of each in their order.
 
     Attributes:
+        begun: How many have been taken, ``(1,)``.
         table: All plans; ``None`` where they come one after the other.
     """
 
     def __init__(self, plans: Iterable[RolloutPlan]) -> None:
         self.table = PlanTable.of(plans) if isinstance(plans, Sequence) else None
         self._rest: Iterator[RolloutPlan] = iter(()) if self.table is not None else iter(plans)
-        self._taken = 0
+        self.begun = np.zeros(1, dtype=np.int64)
         self._peeked: list[RolloutPlan] = []
 
     @property
     def more(self) -> bool:
         """Whether there are further plans."""
         if self.table is not None:
-            return self._taken < len(self.table)
+            return int(self.begun[0]) < len(self.table)
         if not self._peeked:
             self._peeked = list(itertools.islice(self._rest, 1))
         return bool(self._peeked)
 
     def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
         """The next plans, at most one for each of ``slots``, and their places in the order."""
-        begin, count = self._taken, len(slots)
+        begin, count = int(self.begun[0]), len(slots)
         if self.table is not None:
             whole = begin == 0 and count >= len(self.table)
             table = self.table if whole else self.table.take(slice(begin, begin + count))
@@ -72,8 +73,8 @@ class PlansInOrder:
 
     def positions(self, count: int) -> np.ndarray:
         """The places of ``count`` further plans."""
-        self._taken += count
-        return np.arange(self._taken - count, self._taken)
+        self.begun += count
+        return np.arange(self.begun[0] - count, self.begun[0])
 
 
 class SlotPlans:
@@ -81,6 +82,7 @@ class SlotPlans:
 
     Attributes:
         begun: Rollouts that each slot has begun, ``(E,)``.
+        skipped: Numbers that are left out.
     """
 
     more = True
@@ -89,10 +91,14 @@ class SlotPlans:
     def __init__(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> None:
         self._plan_of = plan_of
         self.begun = np.zeros(num_slots, dtype=np.int64)
+        self.skipped: frozenset[int] = frozenset()
 
     def take(self, slots: np.ndarray) -> tuple[PlanTable, np.ndarray]:
         """The next plan of each of ``slots``, and their numbers."""
         numbers = self.begun[slots] * len(self.begun) + slots
+        while self.skipped and (left_out := np.isin(numbers, list(self.skipped))).any():
+            self.begun[slots[left_out]] += 1
+            numbers = self.begun[slots] * len(self.begun) + slots
         self.begun[slots] += 1
         return PlanTable([self._plan_of(number) for number in numbers.tolist()]), numbers
 

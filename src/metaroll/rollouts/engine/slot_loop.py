@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
-from metaroll.data.space_batches import check_elements, flatten_batch
+from metaroll.data.space_batches import check_elements, flatten_batch, take_rows
 from metaroll.rollouts.engine.extras import add_applied_actions, notes_of
 from metaroll.rollouts.engine.plan_sources import PlansInOrder, RunningRollout, SlotPlans, check_replayed
 from metaroll.rollouts.engine.policy_rows import PolicyRows
@@ -217,14 +217,9 @@ class SlotLoop:
             self._start(rows, PlanTable.of(plans), self._source.positions(len(rows)))
 
     @property
-    def begun(self) -> np.ndarray:
-        """Rollouts that each slot has begun, ``(E,)``, where plans are a function of their number (a copy)."""
-        return self._source.begun.copy() if isinstance(self._source, SlotPlans) else np.zeros(0, dtype=np.int64)
-
-    @begun.setter
-    def begun(self, begun: np.ndarray) -> None:
-        if isinstance(self._source, SlotPlans):
-            self._source.begun = np.array(begun, dtype=np.int64)
+    def source(self) -> PlansInOrder | SlotPlans:
+        """Where slots get their plans, and how many have been begun."""
+        return self._source
 
     def use(self, policy: Policy, parameters: np.ndarray | None) -> None:
         """Act with ``policy``, of the same build as before, and ``parameters (P,)`` from now on."""
@@ -232,21 +227,30 @@ class SlotLoop:
         if parameters is not None:
             self._rows.set_parameters(parameters)
 
-    def running(self) -> list[RunningRollout]:
-        """The rollouts that run now, by slot; their ``actions`` are left to who has recorded them."""
+    def running(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The rollouts that run now: slots, places in the order of plans, and steps, each ``(k,)``."""
         slots = np.flatnonzero(self._active)
-        known = zip(slots.tolist(), self._positions[slots].tolist(), self._ages[slots].tolist(), strict=True)
-        return [RunningRollout(slot, position, self._plan(position), age) for slot, position, age in known]
+        return slots, self._positions[slots], self._ages[slots]
+
+    def position_of(self, plan: RolloutPlan) -> int | None:
+        """Place in the order of plans of the rollout that runs ``plan``, if one does."""
+        running = self._positions[self._active].tolist()
+        return next((position for position in running if self._plan(position) is plan), None)
 
     def restore(
-        self, running: Sequence[RunningRollout], policy_state: Mapping[str, np.ndarray], observations: Any = None
+        self,
+        running: Sequence[RunningRollout],
+        policy_state: Mapping[str, np.ndarray],
+        observations: Any,
+        states: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Go on with rollouts that ran elsewhere: reset their plans, take their recorded actions again.
+        """Go on with rollouts that ran elsewhere: reset their plans, set their states or take their actions again.
 
         Args:
             running: What runs in which slot, with its actions; the other slots are free.
             policy_state: What the policy remembered of all slots, name -> ``(E, ...)``.
-            observations: What all slots showed last, if that is to be compared.
+            observations: What all slots showed last.
+            states: What ``Slots.running_state`` has told of them; without it, actions are taken again.
 
         Raises:
             ReplayError: An environment shows something else than before.
@@ -258,12 +262,14 @@ class SlotLoop:
             self._tick = max(self._tick, int(ages.max()))
             self._start(slots, PlanTable([entry.plan for entry in running]), positions)
             self._rows.start(slots, PlanTable([entry.plan for entry in running]), self._tick - ages, self.slots)
-            for step in range(int(ages.max())):
+            for step in range(int(ages.max()) if states is None else 0):
                 self._replay(running, step)
+            if states is not None:
+                self.slots.resume(slots, states)
+                self._obs = with_rows(self._obs, slots, take_rows(observations, slots), self.num_slots)
             self._ages[slots] = self._packed[slots] = ages
             if policy_state:
                 self._rows.set_state(policy_state)
-        if observations is not None:
             check_replayed(running, self._obs, observations)
         self.fill()
 
@@ -280,7 +286,8 @@ class SlotLoop:
                     if path not in rows:
                         rows[path] = np.zeros((self.num_slots, *leaf.shape[1:]), dtype=leaf.dtype)
                     rows[path][entry.slot] = leaf[step]
-        actions = map_leaves(lambda _, path: rows[path], running[0].actions)
+        some = next(entry.actions for entry in running if step < entry.age)
+        actions = map_leaves(lambda _, path: rows[path], some)
         try:
             result = self.slots.step(actions, active)  # look: ok, what was done before is done again
         except FAILURES as error:

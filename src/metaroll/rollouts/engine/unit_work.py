@@ -29,6 +29,7 @@ __all__ = [
     "UnitResult",
     "UnitRunner",
     "forget",
+    "one_torch_thread",
     "run_unit_in_worker",
     "set_env",
     "set_parameters",
@@ -156,7 +157,7 @@ class UnitRunner:
             "beat": beat,
         }
         try:
-            with _one_torch_thread(self.device is not None or not policy.info.width_independent):
+            with one_torch_thread(self.device is not None or not policy.info.width_independent):
                 if self.device is not None:
                     loop = DeviceLoop(slots, policy, plans, self.device, **settings)
                 else:
@@ -308,7 +309,7 @@ def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:
 
 
 @contextmanager
-def _one_torch_thread(needed: bool) -> Iterator[None]:
+def one_torch_thread(needed: bool) -> Iterator[None]:
     """One torch thread for what acts through torch, as in workers: with more the last bits may differ."""
     threads = torch.get_num_threads()
     if not needed or threads == 1:

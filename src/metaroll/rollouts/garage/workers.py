@@ -1,4 +1,4 @@
-"""garage's workers: one environment, one agent, stepped by hand. Each is the engine's slot loop with one slot."""
+"""garage's workers: one environment, one agent, stepped by hand. Each is a live collection with one slot."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_whole
+from metaroll.data.data_format import cat_to_format
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import make_slots
 from metaroll.policies.adapters import as_policy
-from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.engine.collection import Collection, collect_here
+from metaroll.rollouts.engine.recorder import stack_infos
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvSpec, EnvUpdate, RolloutPlan
 
@@ -80,12 +82,16 @@ class DefaultWorker(Worker):
         env: The environment, or None.
     """
 
+    _wants_steps = False
+    """Whether each step is wanted at once, as a piece of the rollout."""
+
     def __init__(self, *, seed: int | None, max_path_length: float, worker_number: int) -> None:
         super().__init__(seed=seed, max_path_length=max_path_length, worker_number=worker_number)
         self.agent: Any = None
         self.env: Any = None
         self._count = 0
-        self._loop: SlotLoop | None = None
+        self._live: Collection | None = None
+        self._parameters: np.ndarray | None = None
         self._parts: list[StepSequence] = []
 
     def update_agent(self, agent_update: Any) -> None:
@@ -135,10 +141,10 @@ class DefaultWorker(Worker):
         Returns:
             True iff the rollout is over: the environment ended, or ``max_path_length`` is reached.
         """
-        if self._loop is None or self._loop.done:
+        if self._live is None or not self._live.active[0]:
             raise ValueError("no rollout is running; call start_rollout() first")
-        self._advance(self._loop)
-        return self._loop.done
+        self._parts.extend(self._live.advance(1, self._parameters))
+        return not self._live.active[0]
 
     def collect_rollout(self) -> TrajectoryBatch:
         """The rollout that has just ended, with its true last observation.
@@ -146,9 +152,10 @@ class DefaultWorker(Worker):
         Raises:
             ValueError: No rollout has ended since the last call.
         """
-        if self._loop is None or not self._loop.done or not self._parts:
+        parts = self._parts
+        if not parts or not parts[-1].done[-1]:
             raise ValueError("no rollout to collect; step_rollout() until it returns True")
-        parts, self._parts = self._parts, []
+        self._parts = []
         return TrajectoryBatch.from_rollouts(EnvSpec.from_env(self.env), [_joined(parts)])
 
     def rollout(self) -> TrajectoryBatch:
@@ -166,9 +173,7 @@ class DefaultWorker(Worker):
         """Close the environment."""
         if self.env is not None:
             self.env.close()
-        self.env = self._loop = None
-
-    # -- the loop with one slot ------------------------------------------------------------------------------------
+        self.env = self._live = None
 
     def _start(self, context: Context | None, deterministic: bool = False) -> None:
         limit = None if self._max_path_length == float("inf") else int(self._max_path_length)
@@ -182,11 +187,9 @@ class DefaultWorker(Worker):
         self._count += 1
         self._parts = []
         policy = as_policy(self.agent, EnvSpec.from_env(self.env))
-        slots = make_slots(self.env, 1, share=True)
-        self._loop = SlotLoop(slots, policy, [plan], parameters=policy.acting_parameters())
-
-    def _advance(self, loop: SlotLoop) -> None:
-        self._parts.extend(loop.advance(1))
+        self._parameters = policy.acting_parameters()
+        self._live = collect_here(make_slots(self.env, 1, share=True), policy, pieces=self._wants_steps)
+        self._live.start([0], [plan])
 
 
 class PEARLWorker(DefaultWorker):
@@ -219,7 +222,7 @@ class PEARLWorker(DefaultWorker):
     ) -> None:
         super().__init__(seed=seed, max_path_length=max_path_length, worker_number=worker_number)
         self._deterministic = deterministic
-        self._accum_context = accum_context
+        self._wants_steps = accum_context
 
     def start_rollout(self) -> None:
         """Begin a new rollout with the agent's present z."""
@@ -233,7 +236,10 @@ class PEARLWorker(DefaultWorker):
         Returns:
             True iff the rollout is over: the environment ended, or ``max_path_length`` is reached.
         """
-        return super().step_rollout()
+        over = super().step_rollout()
+        if self._wants_steps:
+            self.agent.update_context(_time_step(self._parts[-1], EnvSpec.from_env(self.env)))
+        return over
 
     def rollout(self) -> TrajectoryBatch:
         """Sample a single rollout of the agent in the environment, with z drawn anew from its belief.
@@ -245,13 +251,6 @@ class PEARLWorker(DefaultWorker):
             raise ValueError("the worker needs update_agent(...) before rollout()")
         self.agent.sample_from_belief()
         return super().rollout()
-
-    def _advance(self, loop: SlotLoop) -> None:
-        parts = loop.advance(1, segments=self._accum_context)
-        self._parts.extend(parts)
-        if self._accum_context:
-            for part in parts:
-                self.agent.update_context(_time_step(part, EnvSpec.from_env(self.env)))
 
 
 class WorkerFactory:
@@ -318,26 +317,31 @@ def _latent_of(agent: Any) -> Context | None:
 
 
 def _joined(parts: Sequence[StepSequence]) -> StepSequence:
-    """Consecutive pieces of one rollout as one."""
+    """Consecutive pieces of one rollout, of one step each unless it is the only one, as one."""
+    last = parts[-1]
     if len(parts) == 1:
-        return parts[0]
-    observations = [part.observations[:-1] for part in parts] + [parts[-1].observations[-1:]]
-    fields: dict[str, Any] = {"observations": np.concatenate(observations)}
-    for name in ("actions", "rewards", "terminated", "truncated"):
-        fields[name] = np.concatenate([getattr(part, name) for part in parts])
+        return last
+    fields: dict[str, Any] = {
+        name: cat_to_format([getattr(part, name) for part in parts], "numpy")
+        for name in ("actions", "rewards", "terminated", "truncated")
+    }
+    observations = [part.observations[:1] for part in parts] + [last.observations[1:]]
     for name in ("policy_infos", "env_infos"):
-        groups = [getattr(part, name) for part in parts if name in part.data_names]
-        if len(groups) == len(parts):
-            fields[name] = {key: np.concatenate([group[key] for group in groups]) for key in groups[0]}
-    bounds = [0, len(fields["rewards"])]
-    return StepSequence(complete=True, rollout_bounds=bounds, rollout_info=parts[-1].rollout_info, **fields)
+        infos = stack_infos([_infos_of(part, name) for part in parts])
+        if infos:
+            fields[name] = infos
+    return StepSequence(
+        observations=cat_to_format(observations, "numpy"), complete=True, rollout_info=last.rollout_info, **fields
+    )
+
+
+def _infos_of(part: StepSequence, name: str) -> dict[str, Any]:
+    """Infos of the only step of a piece."""
+    return {key: value[0] for key, value in getattr(part, name).items()} if name in part.data_names else {}
 
 
 def _time_step(part: StepSequence, env_spec: EnvSpec) -> TimeStep:
     """The only step of a piece of length one."""
-    infos = {
-        name: dict(getattr(part, name)) if name in part.data_names else {} for name in ("env_infos", "policy_infos")
-    }
     return TimeStep(
         env_spec=env_spec,
         observation=part.observations[0],
@@ -345,6 +349,6 @@ def _time_step(part: StepSequence, env_spec: EnvSpec) -> TimeStep:
         reward=float(part.rewards[0]),
         next_observation=part.observations[1],
         terminal=bool(part.terminated[0]),
-        env_info={key: value[0] for key, value in infos["env_infos"].items()},
-        agent_info={key: value[0] for key, value in infos["policy_infos"].items()},
+        env_info=_infos_of(part, "env_infos"),
+        agent_info=_infos_of(part, "policy_infos"),
     )

@@ -15,7 +15,7 @@ from metaroll.checks import check_whole
 from metaroll.data.space_batches import take_rows
 from metaroll.envs.lookup.source import make_slots
 from metaroll.policies.adapters import ScriptedPolicy
-from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.rollouts.engine.collection import collect_here
 from metaroll.seeding import fresh_seed
 from metaroll.types import EnvUpdate, RolloutPlan
 
@@ -78,7 +78,7 @@ class SlotsVectorEnv(VectorEnv):
         self._due = np.zeros(self.num_envs, dtype=bool)
         """Sub-environments that have ended and were not reset since."""
         # Actions are given from outside, so what the policy says does not matter.
-        self._loop = SlotLoop(self._slots, ScriptedPolicy(_nothing), (), record=False, refill=False)
+        self._live = collect_here(self._slots, ScriptedPolicy(_nothing), record=False)
         self._begun = False
 
     def reset(
@@ -118,12 +118,12 @@ class SlotsVectorEnv(VectorEnv):
         rewards = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=bool) for _ in range(2))
         infos: dict[str, Any] = {}
-        stepped = self._loop.active
+        stepped = self._live.active
         if stepped.any():
-            self._loop.advance(1, actions=given)
-            result = self._loop.last_step
-            if result is None:
-                raise RuntimeError("the loop took no step")
+            self._begun = False  # where an environment fails, all are to be reset
+            self._live.advance(1, actions=given)
+            self._begun, result = True, self._live.last_step
+            assert result is not None
             rewards, terminated, truncated = (
                 np.array(part) for part in (result.rewards, result.terminated, result.truncated)
             )
@@ -167,7 +167,7 @@ class SlotsVectorEnv(VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Close the sub-environments."""
-        self._slots.close()
+        self._live.close()
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -230,13 +230,13 @@ class SlotsVectorEnv(VectorEnv):
             )
             for i in rows
         ]
-        self._loop.start(rows, plans)
+        self._live.start(rows, plans)
         for i in rows:
             self._episodes[i] += 1
         self._due[rows] = False
 
     def _observations(self) -> Any:
-        return _for_gymnasium(self.single_observation_space, self._loop.observations)
+        return _for_gymnasium(self.single_observation_space, self._live.observations)
 
     def _infos(self, infos: Any, told: np.ndarray) -> dict[str, Any]:
         """What the sub-environments in ``told (E,)`` say, as Gymnasium puts it."""
@@ -257,7 +257,7 @@ class SlotsVectorEnv(VectorEnv):
 
     def _finals(self, ended: np.ndarray) -> dict[str, Any]:
         """The true last observations, and which sub-environments have any."""
-        last = self._loop.observations
+        last = self._live.observations
         finals = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(ended).tolist():
             finals[i] = take_rows(last, i)

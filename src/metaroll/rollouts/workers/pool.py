@@ -91,7 +91,7 @@ class SamplerPool:
         """The call that is running."""
         self._in_use = threading.Lock()
         self._owner = os.getpid()
-        self._stopped = False
+        self.is_stopped = False
 
     @property
     def is_serial(self) -> bool:
@@ -194,7 +194,7 @@ class SamplerPool:
 
     def stop(self) -> None:
         """End all workers. The pool cannot be used afterwards."""
-        self._stopped = True
+        self.is_stopped = True
         self._shut()
 
     # -- what every worker knows ---------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ class SamplerPool:
         return Job(worker, encode_command(seed_worker, (seed,), {}, "a seed"), "set_seed", worker, phase="start")
 
     def _connect(self) -> Transport:
-        if self._stopped:
+        if self.is_stopped:
             raise RuntimeError("this SamplerPool has been stopped; create a new one")
         if self._transport is not None and not self._serial and os.getpid() != self._owner:
             raise RuntimeError(

@@ -13,13 +13,16 @@ from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.learners.base import RLAlgorithm
+from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed
+from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.engine_policy import context_of, use_policy
+from metaroll.training.run.live_plans import LivePlans
 from metaroll.types import Context, EnvUpdate
 
 __all__ = ["RolloutSource", "SampleRequest", "SamplerChoice"]
@@ -168,6 +171,10 @@ class RolloutSource:
         self._engine: RolloutEngine | None = None
         self._evaluation_engine: RolloutEngine | None = None
         self._explorer: ParameterExplorationSampler | None = None
+        self._live: Collection | None = None
+        self._live_arguments: dict[str, Any] = {}
+        self._live_state: Mapping[str, Any] | None = None
+        """Half-done rollouts of a collection that is not open."""
         if self.agent is not None and choice.limit_of(algo) is None:
             raise ValueError(f"{algo.info.name} has a policy but no max_path_length, which sampling needs: set it")
 
@@ -189,16 +196,15 @@ class RolloutSource:
         self._check_agent()
         if self._choice.sampler_cls is not None:
             return self._from_sampler(request)
-        if self._engine is None:
-            self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
+        engine = self._training_engine()
         update, contexts, given = request.agent_update, request.contexts, request.parameters
         if isinstance(update, np.ndarray):
             update, given = None, update
         acting = self.agent if update is None else update
-        parameters = use_policy(self._engine, acting)
+        parameters = use_policy(engine, acting)
         if contexts is None:
             contexts = [context_of(acting)] * len(request.updates)
-        return self._engine.run_groups(
+        return engine.run_groups(
             request.updates,
             seed=request.seed,
             sub_seed=request.counter,
@@ -209,6 +215,60 @@ class RolloutSource:
             deterministic=request.deterministic or self._choice.deterministic,
             parameters=parameters if given is None else given,
         )
+
+    def advance(
+        self,
+        num_steps: int,
+        *,
+        seed: int,
+        num_slots: int,
+        env_updates: TaskSampler | Sequence[EnvUpdate] | None,
+        parameters: np.ndarray | None,
+        actions: Any,
+        deterministic: bool,
+    ) -> Rollouts:
+        """Pieces of rollouts that go on over calls; see ``Runner.advance``."""
+        self._check_agent()
+        num_steps, num_slots = check_whole("num_steps", num_steps), check_whole("num_slots", num_slots)
+        if self._choice.sampler_cls is not None:
+            raise ValueError("advance needs the rollout engine: setup with sampler_cls None or LocalSampler")
+        engine = self._training_engine()
+        own = use_policy(engine, self.agent)
+        arguments = {"num_slots": num_slots, "env_updates": env_updates, "deterministic": deterministic}
+        if self._live is None:
+            self._live = self._opened(engine, seed, arguments)
+        for name, value in arguments.items():
+            before = self._live_arguments[name]
+            if value is not before and value != before:
+                raise ValueError(f"{name} must stay as in the calls of advance before, {before!r}, got {value!r}")
+        return self._live.advance(num_steps, own if parameters is None else parameters, actions=actions)
+
+    def live_state(self) -> Mapping[str, Any] | None:
+        """The half-done rollouts of ``advance``, for a snapshot; ``None`` if there are none."""
+        return self._live_state if self._live is None else self._live.state_dict()
+
+    def load_live_state(self, state: Mapping[str, Any] | None) -> None:
+        """The next ``advance`` goes on with the rollouts of ``live_state``."""
+        if self._live is not None:
+            self._live.close()
+        self._live, self._live_state = None, state
+
+    def _opened(self, engine: RolloutEngine, seed: int, arguments: dict[str, Any]) -> Collection:
+        num_slots, state = arguments["num_slots"], self._live_state
+        if state is not None and state["num_slots"] != num_slots:
+            raise ValueError(f"num_slots must be {state['num_slots']} as in the run so far, got {num_slots}")
+        limit = self._choice.max_steps_of(self.algo)
+        deterministic = arguments["deterministic"] or self._choice.deterministic
+        live = engine.open(LivePlans(seed, arguments["env_updates"], limit, deterministic), num_slots)
+        if state is not None:
+            live.load_state_dict(state)
+        self._live_arguments, self._live_state = arguments, None
+        return live
+
+    def _training_engine(self) -> RolloutEngine:
+        if self._engine is None:
+            self._engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool(), **self._engine_args)
+        return self._engine
 
     def sample_parameters(
         self,
@@ -249,7 +309,8 @@ class RolloutSource:
         return self._explorer
 
     def close(self) -> None:
-        """Free workers and environments; they are made again when needed."""
+        """Free workers and environments; they are made again when needed, and half-done rollouts go on."""
+        self.load_live_state(self.live_state())
         for engine in (self._engine, self._evaluation_engine, self._explorer):
             if engine is not None:
                 engine.close()

@@ -200,7 +200,8 @@ class LocalRunner(RunnerServices):
             from_dir: Folder of the run.
             from_epoch: Number of finished epochs, ``"last"`` or ``"first"``.
         """
-        algo = self._require_setup("restore").algo
+        source = self._require_setup("restore")
+        algo = source.algo
         from_dir = Path(from_dir)
         snapshot = load_snapshot(from_dir, from_epoch)
         state = checked_runner_tree(snapshot)
@@ -209,6 +210,7 @@ class LocalRunner(RunnerServices):
         self._total_env_steps, self._seconds = state["total_env_steps"], state["seconds"]
         self._bind_evaluator(algo)
         self._evaluator.load_state_dict(state["evaluator"])
+        source.load_live_state(state.get("live"))
         if self._store.run_dir is None:
             self._store = RunStore(from_dir, state["snapshot_mode"], state["snapshot_gap"], self._loggers)
         self._args = TrainArgs(**{**state["train_args"], "start_epoch": snapshot.iteration})
@@ -217,7 +219,8 @@ class LocalRunner(RunnerServices):
 
     def save(self, epoch: int) -> Path | None:
         """Write a snapshot after ``epoch`` finished epochs, if there is a folder and its mode asks for one."""
-        algo = self._require_setup("save").algo
+        source = self._require_setup("save")
+        algo = source.algo
         snapshotter = self._store.snapshotter
         if snapshotter is None or not snapshotter.wants(epoch):
             self._store.metrics.flush()
@@ -230,6 +233,7 @@ class LocalRunner(RunnerServices):
             "train_args": (self._args or TrainArgs(0)).to_dict(),
             "train_tasks": plain_train_tasks(algo),
             "evaluator": self._evaluator.state_dict(),
+            "live": source.live_state(),
             "snapshot_mode": snapshotter.snapshot_mode,
             "snapshot_gap": snapshotter.snapshot_gap,
         }

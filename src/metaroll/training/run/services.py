@@ -10,10 +10,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from metaroll.data.rollouts import Rollouts
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import NotSetupError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_algorithm
+from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import Evaluator
 from metaroll.training.run.rollout_source import RolloutSource, SampleRequest
@@ -160,6 +162,41 @@ class RunnerServices(ABC):
         result = groups if several else groups[0]
         self._count(groups, result)
         return result
+
+    def advance(
+        self,
+        num_steps: int,
+        *,
+        num_slots: int = 1,
+        env_updates: TaskSampler | Sequence[EnvUpdate] | None = None,
+        parameters: np.ndarray | None = None,
+        actions: Any = None,
+        deterministic: bool = False,
+    ) -> Rollouts:
+        """Up to ``num_steps`` steps in each of ``num_slots`` rollouts that go on from call to call; see ``Runner``.
+
+        Half-done rollouts are part of snapshots: a resumed run goes on in the middle of its episodes.
+
+        Raises:
+            ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
+            TypeError: ``env_updates`` is a sampler that draws from a generator of its own only.
+            ValueError: ``num_slots``, ``env_updates`` or ``deterministic`` are others than in the calls before.
+            ReplayError: After a resume, an environment does not do again what it did before.
+        """
+        source = self._require_setup("advance")
+        rollouts = source.advance(
+            num_steps,
+            seed=self._seed,
+            num_slots=num_slots,
+            env_updates=env_updates,
+            parameters=parameters,
+            actions=actions,
+            deterministic=deterministic,
+        )
+        self._total_env_steps += int(rollouts.bounds[-1])
+        if self._args is not None and self._args.store_paths:
+            self._last_paths = list(rollouts)
+        return rollouts
 
     def sample_parameters(
         self,

@@ -1,0 +1,189 @@
+"""What the process that asks knows of a shard of a live collection: all it takes to build the shard again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.data_format import cat_to_format
+from metaroll.data.rollouts import RolloutColumns
+from metaroll.data.space_batches import take_rows
+from metaroll.rollouts.engine.live_shard import PlansOfShard, ShardResult, ShardStart, ShardWork
+from metaroll.rollouts.engine.plan_sources import RunningRollout
+from metaroll.types import RolloutPlan
+
+__all__ = ["LONGEST_LOG", "ShardRecord"]
+
+LONGEST_LOG = 100_000
+"""Steps of a rollout whose actions are kept; a longer one cannot be built again from them."""
+
+_LOG_PARTS = 64
+"""Parts of a log (one for each call) that are put together."""
+
+
+class ShardRecord:
+    """A shard as it was after its last call.
+
+    Args:
+        number: Which of the collection's shards.
+        first: Its first slot.
+        num_slots: Number of its slots.
+        total: Slots of the collection.
+        plan_of: Where plans come from; ``None``: rollouts are started by hand.
+        resumable: Whether it is to be built again at all.
+
+    Attributes:
+        last: What came of its last call.
+        placed: Whether a worker has it as it is, as far as is known.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        first: int,
+        num_slots: int,
+        total: int,
+        plan_of: Callable[[int], RolloutPlan] | None,
+        resumable: bool,
+    ) -> None:
+        self.number, self.first, self.num_slots = number, first, num_slots
+        self.last, self.placed = ShardResult(), False
+        self._total, self._plan_of, self._resumable = total, plan_of, resumable
+        self._version = 0
+        self._plans: dict[int, RolloutPlan] = {}
+        self._actions: dict[int, list[Any]] = {}
+        self._skipped: set[int] = set()
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def work(self, name: str, steps: int, actions: Any) -> ShardWork:
+        """A call, given the actions of all slots of the collection (or ``None``)."""
+        rows = slice(self.first, self.first + self.num_slots)
+        given = None if actions is None else take_rows(actions, rows)
+        return ShardWork((name, self.number), self._version, self.num_slots, steps, given)
+
+    def start(self, settings: dict[str, Any]) -> ShardStart:
+        """What it takes to build the shard."""
+        last, plans = self.last, None
+        if self._plan_of is not None:
+            plans = PlansOfShard(self._plan_of, self.first, self.num_slots, self._total)
+        logs = self._logs() or [None] * len(last.slots)
+        columns = (last.slots.tolist(), last.positions.tolist(), last.ages.tolist(), logs)
+        return ShardStart(
+            plans,
+            self._begun(),
+            [
+                RunningRollout(slot, position, self.plan(position), age, log)
+                for slot, position, age, log in zip(*columns, strict=True)
+            ],
+            last.policy_state,
+            last.observations,
+            last.states,
+            frozenset(self._skipped),
+            settings,
+            self._resumable,
+        )
+
+    def take(self, result: ShardResult) -> tuple[RolloutColumns | None, np.ndarray]:
+        """Book the result of a call; its columns, and the numbers of their plans."""
+        columns, numbers = result.columns, result.numbers
+        if columns is not None and columns.plans is None:
+            columns.plans = [self.plan(number) for number in numbers.tolist()]
+        self._version, self.placed, self.last = self._version + 1, True, result
+        if self._skipped:  # those that have been passed are not met again
+            turns = [(number, *divmod(number, self._total)) for number in self._skipped]
+            self._skipped = {number for number, turn, slot in turns if turn >= result.begun[slot - self.first]}
+        if self._plan_of is not None:
+            self._plans = {number: self.plan(number) for number in result.positions.tolist()}
+        if result.resumes == "replay":
+            self._log_actions(columns, numbers)
+        result.columns, result.numbers = None, numbers[:0]
+        return columns, numbers
+
+    def plan(self, number: int) -> RolloutPlan:
+        """The plan of a number; of rollouts that are started by hand nothing is known."""
+        known = self._plans.get(number)
+        if known is not None:
+            return known
+        return RolloutPlan() if self._plan_of is None else self._plan_of(number)
+
+    def _begun(self) -> np.ndarray:
+        width = 1 if self._plan_of is None else self.num_slots
+        return self.last.begun.copy() if self.last.begun.size else np.zeros(width, dtype=np.int64)
+
+    # -- logs of actions ---------------------------------------------------------------------------------------------
+
+    def _log_actions(self, columns: RolloutColumns | None, numbers: np.ndarray) -> None:
+        """Keep the actions of the rollouts that go on, but for those that are too long."""
+        if columns is not None:
+            for i, number in enumerate(numbers.tolist()):
+                rows = slice(int(columns.bounds[i]), int(columns.bounds[i + 1]))
+                log = self._actions.setdefault(number, [])
+                log.append(take_rows(columns.fields["actions"], rows))
+                if len(log) >= _LOG_PARTS:
+                    log[:] = [cat_to_format(log, "numpy")]
+        ages = dict(zip(self.last.positions.tolist(), self.last.ages.tolist(), strict=True))
+        self._actions = {n: log for n, log in self._actions.items() if ages.get(n, LONGEST_LOG) < LONGEST_LOG}
+
+    def _logs(self) -> list[Any] | None:
+        """The actions of the running rollouts, one array ``(age, ...)`` (or structure) for each."""
+        if self.last.resumes != "replay":
+            return None
+        for log in self._actions.values():
+            log[:] = [cat_to_format(log, "numpy")]
+        found = (self._actions.get(number) for number in self.last.positions.tolist())
+        return [None if log is None else log[0] for log in found]
+
+    # -- what cannot go on -------------------------------------------------------------------------------------------
+
+    def lost(self) -> list[int]:
+        """Which of the running rollouts could not be built again (places in ``last.slots``)."""
+        last = self.last
+        if last.resumes == "state" and self._resumable:
+            return []
+        if last.resumes == "nothing" or not self._resumable:
+            return list(range(len(last.slots)))
+        begun = zip(last.positions.tolist(), last.ages.tolist(), strict=True)
+        return [place for place, (number, age) in enumerate(begun) if age and number not in self._actions]
+
+    def leave_out(self, number: int) -> None:
+        """The rollout of a number has failed: its slot goes on with its next plan."""
+        self._skipped.add(number)
+        self.remove(np.flatnonzero(self.last.positions == number).tolist())
+
+    def remove(self, places: Sequence[int]) -> None:
+        """End running rollouts; the shard is to be built again."""
+        last, kept = self.last, np.setdiff1d(np.arange(len(self.last.slots)), places)
+        last.slots, last.positions, last.ages = last.slots[kept], last.positions[kept], last.ages[kept]
+        if last.states is not None:
+            last.states = {name: values[kept] for name, values in last.states.items()}
+        self.placed = False
+
+    # -- snapshots ---------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as plain data and arrays."""
+        last = self.last
+        return {
+            "begun": self._begun(),
+            "slots": last.slots.copy(),
+            "positions": last.positions.copy(),
+            "ages": last.ages.copy(),
+            "actions": self._logs(),
+            "states": last.states,
+            "policy_state": last.policy_state,
+            "observations": last.observations if last.slots.size else None,
+            "resumes": last.resumes,
+            "skipped": sorted(self._skipped),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self._version, self.placed, self._skipped = self._version + 1, False, set(saved["skipped"])
+        arrays = {name: np.array(saved[name], dtype=np.int64) for name in ("begun", "slots", "positions", "ages")}
+        kept = {name: saved[name] for name in ("states", "policy_state", "observations", "resumes")}
+        self.last, self._plans = ShardResult(**arrays, **kept), {}
+        logs = zip(arrays["positions"].tolist(), saved["actions"] or [], strict=False)
+        self._actions = {number: [log] for number, log in logs if log is not None}
