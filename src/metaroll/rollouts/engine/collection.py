@@ -22,7 +22,7 @@ from metaroll.rollouts.engine.plan_sources import RunningRollout
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.unit_work import UnitRunner, unit_runner
 from metaroll.rollouts.failures import DroppedRollout
-from metaroll.rollouts.workers.messages import GlobalNamespace
+from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import RolloutPlan, SlotsKind
 
@@ -299,9 +299,7 @@ def _with_actions(shard: Shard, entry: RunningRollout) -> RunningRollout:
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
 
-def advance_shard(
-    namespace: GlobalNamespace, key: str, work: ShardWork, beat: Callable[[str], None] | None = None
-) -> ShardResult:
+def advance_shard(namespace: GlobalNamespace, key: str, work: ShardWork) -> ShardResult:
     """Worker side of ``Collection``: one call of a shard."""
     runner = unit_runner(namespace, key)
     loops = vars(namespace).setdefault("_shards", {})
@@ -311,7 +309,7 @@ def advance_shard(
         return ShardResult(unknown=True)
     if work.start is not None:
         _shut(loop)
-        loop, plans = _build(runner, work, work.start, beat)
+        loop, plans = _build(runner, work, work.start, heartbeat(namespace))
     try:
         loop.use(runner.acting_policy(), None if work.actions is not None else runner.parameters)
         loop.advance(work.steps, actions=work.actions, segments=True)
@@ -329,9 +327,6 @@ def advance_shard(
     positions = [plans.number(position) for position in loop.positions]
     begun = loop.begun
     return ShardResult(False, columns, positions, running, begun, loop.policy_state(), loop.observations, dropped)
-
-
-advance_shard.wants_beat = True  # type: ignore[attr-defined]
 
 
 def forget_shards(namespace: GlobalNamespace, key: str, collection: str) -> None:

@@ -13,7 +13,7 @@ from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains, given_params, given_states
-from metaroll.rollouts.samplers.sampler_options import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.sampler import LAST_SEED, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate

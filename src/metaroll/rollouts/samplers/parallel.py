@@ -15,8 +15,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError
 from metaroll.rollouts.collecting import collect_at_least
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
-from metaroll.rollouts.samplers.sampler import EngineSampler, SamplerBase
-from metaroll.rollouts.samplers.sampler_options import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.sampler import LAST_SEED, EngineSampler, SamplerBase, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate

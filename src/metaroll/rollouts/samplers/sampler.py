@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -18,12 +19,32 @@ from metaroll.errors import ShapeError
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains
-from metaroll.rollouts.samplers.sampler_options import make_pool
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import get_base_seed
 from metaroll.tasks.plan_table import check_limit
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["EngineSampler", "SamplerBase"]
+__all__ = ["LAST_SEED", "EngineSampler", "SamplerBase", "SeedOption", "chosen_seed"]
+
+
+class _Default(enum.Enum):
+    LAST_SEED = enum.auto()
+
+    def __repr__(self) -> str:
+        return "<the seed of metaroll.set_seed>"
+
+
+LAST_SEED = _Default.LAST_SEED
+"""Stands for the seed that ``metaroll.set_seed`` was given last, at the time when it is asked for."""
+
+SeedOption = int | _Default | None
+
+
+def chosen_seed(seed: SeedOption) -> int | None:
+    """``seed``, or the one that it stands for; ``None`` means fresh entropy."""
+    if isinstance(seed, _Default):
+        return get_base_seed()
+    return None if seed is None else check_whole("seed", seed, low=0)
 
 
 class _Closable(ABC):  # noqa: B024 (what is abstract differs)
@@ -133,7 +154,9 @@ class EngineSampler(_Closable):
         }
         self._without_domains = without_domains
         self._domains = self._domains_of(env)
-        self._pool = make_pool(num_workers, transport, timeouts, address) if pool is None else None
+        self._pool = (
+            SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts) if pool is None else None
+        )
         self.num_workers, self.max_steps = num_workers, max_steps
         self._count = -1
         self._mode = self._closed = False
@@ -141,7 +164,7 @@ class EngineSampler(_Closable):
             self._engine = RolloutEngine(
                 self._source(env, self._domains),
                 policy,
-                pool=pool or self._pool,
+                pool=pool,
                 on_invalid=on_invalid,
                 slots_per_unit=slots_per_unit,
                 record_extras=True,

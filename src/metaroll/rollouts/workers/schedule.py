@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
-from metaroll.rollouts.workers.lost_workers import hint_of_end, hint_of_silence, worker_lost
+from metaroll.rollouts.failures import can_run_again, replay_line
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
 from metaroll.types import RolloutPlan
@@ -26,6 +26,10 @@ __all__ = [
 ]
 
 _TICK_S = 0.5
+_OUT_OF_MEMORY = (
+    "If memory ran out (the system's log, dmesg, tells), use fewer workers or environments at a time (slots_per_unit)."
+)
+_LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
 class WorkerStatus(NamedTuple):
@@ -227,7 +231,7 @@ class Schedule:
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
             reason = str(event.payload)
-            self._replace(event.worker, reason, hint_of_end(reason))
+            self._replace(event.worker, reason, _hint_of_end(reason))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -256,7 +260,7 @@ class Schedule:
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
-                hint = hint_of_silence(health.phase, health.stopped)
+                hint = _hint_of_silence(health.phase, health.stopped)
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
     def _replace(self, worker: int, reason: str, hint: str) -> None:
@@ -272,7 +276,7 @@ class Schedule:
             self.failed_starts[worker] += 1
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
         if tries > self.state.max_retries:
-            self.failures[job.index] = worker_lost(job.what, tries, reason, hint, job.plans, table)
+            self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
         elif job.worker is not None and job.index >= 0:
             self.pinned[worker].appendleft(job)
         elif job.index >= 0:
@@ -306,3 +310,50 @@ def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:
         return error
     error.add_note(f"raised in a worker while running {job.what}; its traceback there:\n{failure.traceback}")
     return error
+
+
+def _worker_lost(
+    what: str, tries: int, reason: str, hint: str, plans: Sequence[RolloutPlan], workers: str
+) -> WorkerLost:
+    """The error for work that was tried as often as is allowed.
+
+    Args:
+        what: The work.
+        tries: How often it was tried.
+        reason: Why the worker was lost the last time.
+        hint: What helps against that.
+        plans: The rollouts that it is made of, if it is.
+        workers: Table of what all workers did at that time.
+    """
+    verb = "were" if what.startswith("rollouts ") else "was"
+    if tries == 1:
+        how_often = f"tried once, and the worker was lost: {reason}"
+    else:
+        how_often = f"tried {tries} times, each time a worker was lost; the last time {reason}"
+    again = ""
+    if plans and can_run_again(plans[0]):
+        which = "it" if len(plans) == 1 else "the first of them"
+        again = f"\nRun {which} again here (this process may be lost by it, too): {replay_line(plans[0])}"
+    return WorkerLost(f"{what} {verb} {how_often}. {hint}{again}\nThe workers at that time:\n{workers}", plans)
+
+
+def _hint_of_end(reason: str) -> str:
+    """What to do about a worker whose process ended, as ``reason`` says."""
+    if "exited with status" in reason:
+        return (
+            "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
+            "above."
+        )
+    if "SIGKILL" in reason:
+        return _OUT_OF_MEMORY
+    if "killed by" in reason:
+        return "A library crashed in it: look for an environment or policy that breaks native code."
+    return f"What the workers print, or Ray's logs, may tell why. {_OUT_OF_MEMORY}"
+
+
+def _hint_of_silence(phase: str, stopped: bool) -> str:
+    """What to do about a worker that was given up since it gave no sign of life."""
+    if stopped:
+        return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it go on."
+    limit = _LIMITS.get(phase, "step_s")
+    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else look for what hangs."
