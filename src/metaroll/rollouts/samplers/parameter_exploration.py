@@ -204,11 +204,19 @@ class ParameterExplorationSampler(EngineSampler):
             raise TypeError(f"eval must be a bool, got {eval!r}")
         self._check_open()
         sets = self._checked_sets(param_sets)
-        states = None if init_states is None else self._checked_states(init_states)
+        states = None if init_states is None else given_states("init_states", init_states)
+        each = self.num_rollouts_per_param
+        if states is not None and len(states) != each:
+            raise ShapeError(
+                f"init_states must hold {each} states, {self.num_init_states_per_domain} for each of "
+                f"{self.num_domains} domains, got {len(states)}"
+            )
         self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
         with self._acting(eval):
             rollouts = self._run(self._plans(sets, states, eval))
-        return self._grouped(sets, rollouts)
+        return ParameterSamplingResult(
+            ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
+        )
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
@@ -243,15 +251,6 @@ class ParameterExplorationSampler(EngineSampler):
             raise ValueError(f"param_sets must be finite, set {int(bad.nonzero()[0])} is not")
         return sets
 
-    def _checked_states(self, init_states: Iterable[Any]) -> list[np.ndarray | None]:
-        states = given_states("init_states", init_states)
-        if len(states) != self.num_rollouts_per_param:
-            raise ShapeError(
-                f"init_states must hold {self.num_rollouts_per_param} states, {self.num_init_states_per_domain} for "
-                f"each of {self.num_domains} domains, got {len(states)}"
-            )
-        return states
-
     def _plans(self, sets: torch.Tensor, states: list[np.ndarray | None] | None, eval: bool) -> list[RolloutPlan]:
         seed = fresh_seed() if self.seed is None else self.seed
         generator = np.random.default_rng(derive_seed("domains and initial states", seed, self._count))
@@ -276,9 +275,3 @@ class ParameterExplorationSampler(EngineSampler):
                     base.with_(index=index, seed=triple, env_update=update, init_state=state, parameters=parameters)
                 )
         return plans
-
-    def _grouped(self, sets: torch.Tensor, rollouts: Rollouts) -> ParameterSamplingResult:
-        each = self.num_rollouts_per_param
-        return ParameterSamplingResult(
-            ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
-        )

@@ -153,16 +153,16 @@ class EngineSampler(_Closable):
             "max_steps": max_steps,
         }
         self._without_domains = without_domains
-        self._domains = self._domains_of(env)
-        self._pool = (
-            SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts) if pool is None else None
-        )
+        self._domains, self._source = self._taken(env)
+        self._pool: SamplerPool | None = None
+        if pool is None:
+            pool = self._pool = SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts)
         self.num_workers, self.max_steps = num_workers, max_steps
         self._count = -1
         self._mode = self._closed = False
         try:
             self._engine = RolloutEngine(
-                self._source(env, self._domains),
+                self._source,
                 policy,
                 pool=pool,
                 on_invalid=on_invalid,
@@ -190,19 +190,17 @@ class EngineSampler(_Closable):
                 had.
         """
         self._check_open()
-        domains = self._domains_of(self.env if env is None else env)
-        source = self._source(self.env if env is None else env, domains)
+        new_env, new_policy = self.env if env is None else env, self.policy if policy is None else policy
+        domains, source = self._taken(new_env)
         if env is not None:
             _check_env_fits(source, self._engine.env_spec, keeps_policy=policy is None)
-        env = self.env if env is None else env
-        policy = self.policy if policy is None else policy
         self._engine.set_env(source)
         try:
-            self._engine.set_policy(policy)
+            self._engine.set_policy(new_policy)
         except BaseException:
-            self._engine.set_env(self._source(self.env, self._domains))
+            self._engine.set_env(self._source)
             raise
-        self._domains, self.env, self.policy = domains, env, policy
+        self._domains, self._source, self.env, self.policy = domains, source, new_env, new_policy
 
     def close(self) -> None:
         """End the workers; the sampler cannot be used afterwards."""
@@ -239,12 +237,12 @@ class EngineSampler(_Closable):
         rollouts.add_info("env_spec", self._engine.env_spec)
         return rollouts
 
-    def _domains_of(self, env: Any) -> Domains | None:
-        return Domains(env) if self._without_domains else None
-
-    @staticmethod
-    def _source(env: Any, domains: Domains | None) -> Any:
-        return env if domains is None else domains.source
+    def _taken(self, env: Any) -> tuple[Domains | None, Any]:
+        """What draws domains, if the sampler does, and the environment that the engine gets."""
+        if not self._without_domains:
+            return None, env
+        domains = Domains(env)
+        return domains, domains.source
 
 
 def _rebuilt(kind: type[Any], env: Any, policy: Any, arguments: dict[str, Any], count: int) -> Any:

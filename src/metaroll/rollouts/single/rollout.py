@@ -27,12 +27,12 @@ from metaroll.tasks.plan_table import resolve_plans
 from metaroll.types import (
     Context,
     EnvSpec,
-    EnvUpdate,
     Policy,
     PolicyInfo,
     PolicyState,
     RenderMode,
     RolloutPlan,
+    Slots,
     TaskNote,
 )
 
@@ -109,7 +109,8 @@ def rollout(
     plan = RolloutPlan(
         index=int(sub_sub_seed or 0),
         seed=(seed, sub_seed or 0, sub_sub_seed or 0),
-        env_update=_marker(update),
+        # A note of what is set in the environment itself; the slots need not (and an uncopyable one could not).
+        env_update=None if update is None else TaskNote(update.task),
         init_state=None if options.get("init_state") is None else np.array(options["init_state"]),
         max_steps=max_steps,
         eval=eval,
@@ -140,11 +141,6 @@ def rollout(
     return result
 
 
-def _marker(update: DomainParamUpdate | None) -> EnvUpdate | None:
-    """Says in the plan what is set in the environment itself; the slots need not (and an uncopyable one could not)."""
-    return None if update is None else TaskNote(update.task)
-
-
 def _run(
     env: Any,
     policy: Any,
@@ -163,30 +159,23 @@ def _run(
         update(env)
     if record_dts:
         acting = _TimedPolicy(acting)
-    slots = WatchedSlots(make_slots(ResumedEnv(env) if no_reset else env, 1, share=True))
-    loop = SlotLoop(slots, acting, [plan], parameters=acting.acting_parameters(), record_extras=True)
-    dts: list[tuple[float, float, float]] = []
+    slots: Slots = make_slots(ResumedEnv(env) if no_reset else env, 1, share=True)
+    settings: dict[str, Any] = {"parameters": acting.acting_parameters(), "record_extras": True}
     if record_dts or renderer.wanted:
-        finished = _run_watched(loop, slots, acting if record_dts else None, renderer, dts)
+        slots = WatchedSlots(slots)
+        loop = SlotLoop(slots, acting, [plan], **settings)
+        result = _run_watched(loop, slots, acting if record_dts else None, renderer)
     else:
-        finished = loop.advance()
-    result = finished[0]
-    for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), zip(*dts, strict=True), strict=bool(dts)):
-        result.add_data(name, np.array(values))
+        result = SlotLoop(slots, acting, [plan], **settings).advance()[0]
     result.rollout_info["env_spec"] = spec
     if renderer.frames:
         result.rollout_info["frames"] = np.stack(renderer.frames)
     return result
 
 
-def _run_watched(
-    loop: SlotLoop,
-    slots: WatchedSlots,
-    timed: _TimedPolicy | None,
-    renderer: _Renderer,
-    dts: list[tuple[float, float, float]],
-) -> Sequence[StepSequence]:
-    """All steps, one by one; how long they took goes into ``dts``."""
+def _run_watched(loop: SlotLoop, slots: WatchedSlots, timed: _TimedPolicy | None, renderer: _Renderer) -> StepSequence:
+    """All steps, one by one, with how long they took if ``timed`` is given."""
+    dts: list[tuple[float, float, float]] = []
     if renderer.wanted:
         renderer.start(loop.observations)
     finished: Sequence[StepSequence] = []
@@ -200,7 +189,11 @@ def _run_watched(
             dts.append((timed.seconds, slots.seconds, max(0.0, total - timed.seconds - slots.seconds)))
         if renderer.wanted:
             renderer.after_step(step, slots)
-    return finished
+    result = finished[0]
+    if timed is not None:
+        for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), np.array(dts).T.copy(), strict=True):
+            result.add_data(name, values)
+    return result
 
 
 def _checked_reset(reset_kwargs: Mapping[str, Any] | None, no_reset: bool) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from metaroll.types import RolloutPlan
 
 __all__ = [
     "Job",
-    "PoolState",
     "PoolTimeouts",
     "RemoteError",
     "Schedule",
@@ -114,24 +113,15 @@ class Job:
     """The rollouts that it is made of, if it is."""
 
 
-@dataclass
-class PoolState:
-    """What a schedule needs to know of its pool."""
-
-    transport: Transport
-    timeouts: PoolTimeouts
-    max_retries: int
-    init_jobs: Callable[[int], deque[Job]]
-    """What a worker runs before its next job."""
-    fresh: set[int]
-    """Workers that have not run what every new one does; the schedule adds those that it replaces."""
-
-
 class Schedule:
     """Hands jobs to idle workers until all are done, or one has failed and those before it are done.
 
     Args:
-        state: The workers.
+        transport: The workers.
+        timeouts: When a silent worker is given up.
+        max_retries: How often the work of a lost worker is tried again.
+        init_jobs: What a worker runs before its next job.
+        fresh: Workers that have not run what every new one does; those that are replaced are added.
         jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
             indices.
         done: Called as ``done(job, result)`` when a job has ended.
@@ -143,13 +133,20 @@ class Schedule:
 
     def __init__(
         self,
-        state: PoolState,
+        transport: Transport,
+        timeouts: PoolTimeouts,
+        max_retries: int,
+        init_jobs: Callable[[int], deque[Job]],
+        fresh: set[int],
         jobs: Sequence[Job],
         done: Callable[[Job, Any], None] | None = None,
         more: Callable[[], Job | None] | None = None,
     ) -> None:
-        self.state = state
-        self.transport = state.transport
+        self.transport = transport
+        self.timeouts = timeouts
+        self.max_retries = max_retries
+        self.init_jobs = init_jobs
+        self.fresh = fresh
         self.done = done
         self.more = more
         self.results: dict[int, Any] = {}
@@ -220,7 +217,7 @@ class Schedule:
                 queue.append(job)
         if not queue or (self.failures and queue[0].index > min(self.failures)):
             return None
-        init_jobs = self.state.init_jobs(worker)
+        init_jobs = self.init_jobs(worker)
         if init_jobs:
             self.restoring[worker] = init_jobs
             return init_jobs.popleft()
@@ -246,7 +243,7 @@ class Schedule:
         if event.kind == "error":
             self.failures[job.index] = _as_exception(value, job)
             if job.index < 0:
-                self.state.fresh.add(event.worker)
+                self.fresh.add(event.worker)
                 self.restoring.pop(event.worker, None)
         elif job.index >= 0:
             self.results[job.index] = value
@@ -256,7 +253,7 @@ class Schedule:
     def _check_silence(self) -> None:
         for worker in list(self.running):
             health = _health(self.transport, worker, self.running[worker])
-            limit = self.state.timeouts.limit(health)
+            limit = self.timeouts.limit(health)
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
@@ -267,7 +264,7 @@ class Schedule:
         table = format_workers(self.status())
         job = self.running.pop(worker, None)
         self.restoring.pop(worker, None)
-        self.state.fresh.add(worker)
+        self.fresh.add(worker)
         if job is None:
             return  # the next job starts it again, so that one that cannot start is not tried for ever
         self.transport.restart(worker)
@@ -275,7 +272,7 @@ class Schedule:
         if job.index < 0:
             self.failed_starts[worker] += 1
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
-        if tries > self.state.max_retries:
+        if tries > self.max_retries:
             self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
         elif job.worker is not None and job.index >= 0:
             self.pinned[worker].appendleft(job)
