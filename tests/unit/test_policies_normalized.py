@@ -11,7 +11,7 @@ from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
-from metaroll.rollouts.single.invariance import assert_worker_invariant
+from metaroll.rollouts.single.replay import assert_worker_invariant
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec, RolloutPlan
 

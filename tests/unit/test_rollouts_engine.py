@@ -23,8 +23,7 @@ from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.rollouts.single.invariance import assert_worker_invariant
-from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.tasks.updates import SetTaskUpdate

@@ -25,8 +25,7 @@ from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.recorder import stack_infos
 from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.rollouts.single.invariance import assert_worker_invariant
-from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import PoolTimeouts, RemoteError, SamplerPool
 from metaroll.types import EnvSpec, Policy, PolicyInfo, RolloutPlan

@@ -133,7 +133,7 @@ def test_numbering_of_seeds():
         assert seeds == [(7, 0, 0), (7, 0, 1), (7, 1, 0), (7, 1, 1)]
         with pytest.raises(RolloutError):
             sampler.sample(init_states=[np.ones(3)])  # fails in the environment
-        with pytest.raises(ValueError, match="at least one entry"):
+        with pytest.raises(ValueError, match="at least one state"):
             sampler.sample(init_states=[])  # does not begin
         sampler.set_min_count(min_steps=25)
         assert [r.rollout_info["plan"]["seed"] for r in sampler.sample()] == [(7, 3, 1), (7, 3, 2)]

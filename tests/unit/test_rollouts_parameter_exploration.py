@@ -14,8 +14,11 @@ from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperBuffer, DomainRandWrapperLive
 from metaroll.errors import ShapeError
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
-from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
+from metaroll.rollouts.samplers.parameter_exploration import (
+    ParameterExplorationSampler,
+    ParameterSample,
+    ParameterSamplingResult,
+)
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import set_seed

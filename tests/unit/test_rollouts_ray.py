@@ -35,8 +35,7 @@ from metaroll.errors import ClusterError, RolloutError, WorkerLost
 from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
-from metaroll.rollouts.single.invariance import assert_worker_invariant
-from metaroll.rollouts.single.replay import replay
+from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.workers import cluster_probe, ray_session, ray_transport
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.rollouts.workers.ray_session import check_cluster

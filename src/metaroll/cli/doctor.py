@@ -453,7 +453,7 @@ def _nothing(namespace: Any) -> None:
 
 def self_test(seconds: float) -> Check:
     """Four rollouts of point-robot, which must have the same bits in this process and in two workers."""
-    from metaroll.rollouts.single.invariance import assert_worker_invariant
+    from metaroll.rollouts.single.replay import assert_worker_invariant
     from metaroll.rollouts.workers.pool import SamplerPool
     from metaroll.types import RolloutPlan
 

@@ -41,8 +41,11 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
             "eval_randomized_domain",
         ],
         "rollouts.samplers.parallel": ["ParallelRolloutSampler"],
-        "rollouts.samplers.parameter_exploration": ["ParameterExplorationSampler"],
-        "rollouts.samplers.parameter_samples": ["ParameterSample", "ParameterSamplingResult"],
+        "rollouts.samplers.parameter_exploration": [
+            "ParameterExplorationSampler",
+            "ParameterSample",
+            "ParameterSamplingResult",
+        ],
         "rollouts.single.interactive": ["after_rollout_query"],
         "rollouts.samplers.sampler": ["SamplerBase"],
         "rollouts.workers.pool": ["GlobalNamespace", "SamplerPool"],

@@ -22,7 +22,6 @@ __all__ = [
     "first_invalid",
     "invalid_value",
     "replay_line",
-    "rollout_failed",
 ]
 
 FAILURES = (Exception, SystemExit)
@@ -75,8 +74,25 @@ def replay_line(plan: RolloutPlan) -> str:
     return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {text}"
 
 
-def rollout_failed(error: BaseException, plans: Sequence[RolloutPlan], step: int, where: str) -> Exception:
-    """The error to raise for an exception inside ``where``; one that names its plan already passes unchanged."""
+def failure_in_slots(
+    error: BaseException,
+    slot_plans: Sequence[RolloutPlan | None],
+    active: np.ndarray,
+    lengths: np.ndarray,
+    where: str,
+    resetting: bool,
+) -> Exception:
+    """The error to raise for an exception inside ``where``, which steps slots together.
+
+    It names the plan of the slot that the exception names, or those of all; one that names its plan already passes
+    unchanged.
+    """
+    slot = None
+    if isinstance(error, SlotError):
+        slot, where, error = error.slot, error.where or where, error.__cause__ or error
+    slots = np.flatnonzero(active).tolist() if slot is None else [slot]
+    plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
+    step = -1 if resetting or not slots else int(lengths[slots[0]])
     if isinstance(error, RolloutError) or (isinstance(error, Exception) and not plans):
         return error
     if not plans:
@@ -89,24 +105,6 @@ def rollout_failed(error: BaseException, plans: Sequence[RolloutPlan], step: int
     failed = RolloutError(message, plans[0], step, text)
     failed.suspects = list(plans)
     return failed
-
-
-def failure_in_slots(
-    error: BaseException,
-    slot_plans: Sequence[RolloutPlan | None],
-    active: np.ndarray,
-    lengths: np.ndarray,
-    where: str,
-    resetting: bool,
-) -> Exception:
-    """``rollout_failed`` for slots that are stepped together: the plan of the slot that the error names, or of all."""
-    slot = None
-    if isinstance(error, SlotError):
-        slot, where, error = error.slot, error.where or where, error.__cause__ or error
-    slots = np.flatnonzero(active).tolist() if slot is None else [slot]
-    plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
-    step = -1 if resetting or not slots else int(lengths[slots[0]])
-    return rollout_failed(error, plans, step, where)
 
 
 def finite_rows(values: np.ndarray) -> np.ndarray:

@@ -14,7 +14,7 @@ from metaroll.rollouts.engine.plan_sources import RunningRollout, SlotPlans
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.unit_work import one_torch_thread, unit_runner
 from metaroll.rollouts.failures import DroppedRollout
-from metaroll.rollouts.workers.messages import GlobalNamespace
+from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotsResume, SlotStep
 
@@ -222,9 +222,7 @@ class LiveShard:
         )
 
 
-def advance_shard(
-    namespace: GlobalNamespace, key: str, work: ShardWork, beat: Callable[[str], None] | None = None
-) -> ShardResult:
+def advance_shard(namespace: GlobalNamespace, key: str, work: ShardWork) -> ShardResult:
     """Worker side of ``Collection``: one call of a shard."""
     runner = unit_runner(namespace, key)
     shards: dict[Any, LiveShard] = vars(namespace).setdefault("_shards", {})
@@ -234,7 +232,7 @@ def advance_shard(
         _shut(shard)
         shard = None
     if work.start is not None:
-        shard = _built(runner, work, work.start, policy, beat)
+        shard = _built(runner, work, work.start, policy, heartbeat(namespace))
     if shard is None:
         return ShardResult(unknown=True)
     try:
@@ -247,9 +245,6 @@ def advance_shard(
     else:
         shards[name] = shard
     return result
-
-
-advance_shard.wants_beat = True  # type: ignore[attr-defined]
 
 
 def forget_shards(namespace: GlobalNamespace, key: str, collection: str) -> None:

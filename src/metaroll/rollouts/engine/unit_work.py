@@ -20,7 +20,7 @@ from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
-from metaroll.rollouts.workers.messages import GlobalNamespace
+from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, Slots, SlotsKind
 
@@ -292,14 +292,9 @@ def forget(namespace: GlobalNamespace, key: str) -> None:
             runner.close()
 
 
-def run_unit_in_worker(
-    namespace: GlobalNamespace, key: str, unit: Unit, beat: Callable[[str], None] | None = None
-) -> UnitResult:
+def run_unit_in_worker(namespace: GlobalNamespace, key: str, unit: Unit) -> UnitResult:
     """Worker side of ``RolloutEngine``: run a unit."""
-    return unit_runner(namespace, key).run(unit, beat)
-
-
-run_unit_in_worker.wants_beat = True  # type: ignore[attr-defined]
+    return unit_runner(namespace, key).run(unit, heartbeat(namespace))
 
 
 def unit_runner(namespace: GlobalNamespace, key: str) -> UnitRunner:

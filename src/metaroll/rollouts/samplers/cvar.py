@@ -143,7 +143,8 @@ class CVaRSampler(SamplerBase):
             raise
         finally:
             self._ask(self.min_rollouts, self.min_steps)
-        self.full_metrics = _metrics(full)
+        found = Rollouts.of(full)
+        self.full_metrics = full_set_metrics(found.discounted_returns(1.0), found.lengths)
         if self._log is not None:
             self._log(dict(self.full_metrics))
         return kept
@@ -164,8 +165,3 @@ class CVaRSampler(SamplerBase):
         if not kept_more:  # the wrapped sampler may have brought fewer than it was asked for
             return 0
         return min(max(1, least_count(len(kept) + kept_more, self.epsilon) - sampled), sampled)
-
-
-def _metrics(rollouts: Sequence[StepSequence]) -> dict[str, float]:
-    found = Rollouts.of(rollouts)
-    return full_set_metrics(found.discounted_returns(1.0), found.lengths)

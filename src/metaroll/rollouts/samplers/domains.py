@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import read_state, state_owner
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperBuffer, outermost_dr_wrapper, remove_all_dr_wrappers
@@ -15,7 +17,17 @@ from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvUpdate
 
-__all__ = ["Domains", "given_params", "given_states"]
+__all__ = ["Domains", "given_list", "given_params", "given_states"]
+
+
+def given_list(name: str, values: Iterable[Any], entry: str) -> list[Any]:
+    """``values`` as a list of at least one ``entry`` (how errors call it)."""
+    if isinstance(values, Mapping | StepSequence | str) or not isinstance(values, Iterable):
+        raise TypeError(f"{name} must be a list of {entry}s, got a {type(values).__name__}; put it into a list")
+    listed = list(values)
+    if not listed:
+        raise ValueError(f"{name} must hold at least one {entry}, got none")
+    return listed
 
 
 def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> list[np.ndarray | None]:
@@ -26,10 +38,8 @@ def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> 
         states: A list of states, or an array ``(n, S)``.
         allow_none: Whether an entry may be ``None``, which leaves that state to the environment.
     """
-    if isinstance(states, Mapping | str) or not isinstance(states, Iterable):
-        raise TypeError(f"{name} must be a list of states, got a {type(states).__name__}; put it into a list")
     checked: list[np.ndarray | None] = []
-    for position, state in enumerate(states):
+    for position, state in enumerate(given_list(name, states, "state")):
         if state is None and allow_none:
             checked.append(None)
             continue
@@ -38,12 +48,10 @@ def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> 
         except (TypeError, ValueError) as error:
             raise TypeError(f"{name} must hold states of numbers, got {state!r} at position {position}") from error
         if array.ndim != 1 or not array.size:
-            raise ShapeError(f"{name} must hold states (S,), got shape {array.shape} at position {position}")
+            raise ShapeError(f"{name} must be a list of states (S,), got shape {array.shape} at position {position}")
         if not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite, got {array} at position {position}")
         checked.append(array)
-    if not checked:
-        raise ValueError(f"{name} must hold at least one state, got none")
     lengths = sorted({state.size for state in checked if state is not None})
     if len(lengths) > 1:
         raise ShapeError(f"{name} must hold states of one length, got lengths {lengths}")
@@ -52,19 +60,14 @@ def given_states(name: str, states: Iterable[Any], allow_none: bool = False) -> 
 
 def given_params(name: str, params: Iterable[Any]) -> list[DomainParamUpdate]:
     """Given dicts of domain parameters as updates; at least one."""
-    if isinstance(params, Mapping | str) or not isinstance(params, Iterable):
-        raise TypeError(f"{name} must be a list of dicts, got a {type(params).__name__}; put it into a list")
-    updates = [DomainParamUpdate(entry) for entry in params]
-    if not updates:
-        raise ValueError(f"{name} must hold at least one dict of domain parameters, got none")
-    return updates
+    return [DomainParamUpdate(entry) for entry in given_list(name, params, "dict")]
 
 
+@dataclass
 class _Plain:
     """Makes the environments of a source without the wrappers that randomize them."""
 
-    def __init__(self, source: EnvSource) -> None:
-        self.source = source
+    source: EnvSource
 
     def __call__(self) -> Any:
         return remove_all_dr_wrappers(self.source.make())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from metaroll.errors import DataError, ShapeError
 from metaroll.policies.playback import PlaybackPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
-from metaroll.rollouts.samplers.domains import Domains, given_params, given_states
-from metaroll.rollouts.samplers.sampler_options import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.domains import Domains, given_list, given_params, given_states
+from metaroll.rollouts.samplers.sampler import LAST_SEED, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
@@ -143,11 +143,12 @@ def eval_domain_params_with_segmentwise_reset(
         if not isinstance(value, bool):
             raise TypeError(f"{name} must be a bool, got {value!r}")
     segments = [
-        _checked_segments(entry, number) for number, entry in enumerate(_rows("segments_real_all", segments_real_all))
+        _checked_segments(entry, number)
+        for number, entry in enumerate(given_list("segments_real_all", segments_real_all, "list"))
     ]
     domains = [
         given_params(f"domain_params_ml_all[{number}]", entry)
-        for number, entry in enumerate(_rows("domain_params_ml_all", domain_params_ml_all))
+        for number, entry in enumerate(given_list("domain_params_ml_all", domain_params_ml_all, "list"))
     ]
     if len(domains) != len(segments):
         raise ShapeError(
@@ -199,22 +200,9 @@ def _seed(seed: SeedOption) -> int:
     return fresh_seed() if chosen is None else chosen
 
 
-def _rows(name: str, rows: Any) -> list[Any]:
-    if isinstance(rows, Mapping | StepSequence | str) or not isinstance(rows, Iterable):
-        raise TypeError(f"{name} must be a list with one list per recorded rollout, got a {type(rows).__name__}")
-    listed = list(rows)
-    if not listed:
-        raise ValueError(f"{name} must hold at least one list, got none")
-    return listed
-
-
 def _checked_segments(segments: Any, number: int) -> list[StepSequence]:
     name = f"segments_real_all[{number}]"
-    if isinstance(segments, StepSequence) or not isinstance(segments, Iterable):
-        raise TypeError(f"{name} must be a list of segments, got a {type(segments).__name__}; put it into a list")
-    listed = list(segments)
-    if not listed:
-        raise ValueError(f"{name} must hold at least one segment, got none")
+    listed = given_list(name, segments, "segment")
     for place, segment in enumerate(listed):
         if not isinstance(segment, StepSequence):
             raise TypeError(f"{name} must hold StepSequences, got {type(segment).__name__} at position {place}")
@@ -222,13 +210,10 @@ def _checked_segments(segments: Any, number: int) -> list[StepSequence]:
             raise DataError(
                 f"{name} must have a field 'states' to start from, segment {place} has {segment.data_names}"
             )
-    return [segment.get_rollout(0) if segment.data_format == "numpy" else _numpy(segment) for segment in listed]
-
-
-def _numpy(segment: StepSequence) -> StepSequence:
-    converted = segment.get_rollout(0)
-    converted.numpy()
-    return converted
+    copies = [segment.get_rollout(0) for segment in listed]
+    for segment in copies:
+        segment.numpy()
+    return copies
 
 
 def _check_recordings(policy: Any, segments: Sequence[Sequence[StepSequence]]) -> None:

@@ -15,16 +15,13 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import InvalidValueError
 from metaroll.rollouts.collecting import collect_at_least
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
-from metaroll.rollouts.samplers.sampler import EngineSampler, SamplerBase
-from metaroll.rollouts.samplers.sampler_options import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.domains import given_params, given_states
+from metaroll.rollouts.samplers.sampler import LAST_SEED, EngineSampler, SamplerBase, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import fresh_seed
-from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.types import EnvUpdate, RolloutPlan
+from metaroll.types import RolloutPlan
 
 __all__ = ["ParallelRolloutSampler"]
-
-_Variation = tuple[np.ndarray | None, EnvUpdate | None]
 
 
 class ParallelRolloutSampler(EngineSampler, SamplerBase):
@@ -121,7 +118,9 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         if not isinstance(eval, bool):
             raise TypeError(f"eval must be a bool, got {eval!r}")
         self._check_open()
-        variations = _variations(init_states, domain_params)
+        states = [None] if init_states is None else given_states("init_states", init_states)
+        params = [None] if domain_params is None else given_params("domain_params", domain_params)
+        variations = list(itertools.product(states, params))
         self._count += 1
         base = RolloutPlan(eval=eval, max_steps=self.max_steps)
         seed = fresh_seed() if self.seed is None else self.seed
@@ -182,25 +181,6 @@ def _advance(bar: tqdm[Any], count: int) -> None:
     if bar.total is not None and bar.n + count > bar.total:
         bar.total = bar.n + count  # more than the least number
     bar.update(count)
-
-
-def _variations(
-    init_states: Iterable[np.ndarray] | None, domain_params: Iterable[Mapping[str, Any]] | None
-) -> list[_Variation]:
-    """Pairs of initial state and update; the states change more slowly."""
-    for name, given, kind in (("init_states", init_states, "states"), ("domain_params", domain_params, "dicts")):
-        if isinstance(given, Mapping | str):
-            raise TypeError(f"{name} must be a list of {kind}, got a {type(given).__name__}; put it into a list")
-        if given is not None and not isinstance(given, Iterable):
-            raise TypeError(f"{name} must be a list of {kind}, got a {type(given).__name__}")
-    states: list[np.ndarray | None] = [None] if init_states is None else [np.array(state) for state in init_states]
-    if any(state is not None and state.ndim == 0 for state in states):
-        raise ValueError("init_states must be a list of states (S,), got numbers; put a single state into a list")
-    params = [None] if domain_params is None else [DomainParamUpdate(entry) for entry in domain_params]
-    for name, entries in (("init_states", states), ("domain_params", params)):
-        if not entries:
-            raise ValueError(f"{name} must hold at least one entry; pass None to leave them out")
-    return list(itertools.product(states, params))
 
 
 def _all_dropped(dropped: Sequence[DroppedRollout], started: int) -> InvalidValueError:

@@ -3,23 +3,101 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
+from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.rollouts.samplers.domains import Domains, given_states
-from metaroll.rollouts.samplers.parameter_samples import ParameterSample, ParameterSamplingResult
-from metaroll.rollouts.samplers.sampler import EngineSampler
-from metaroll.rollouts.samplers.sampler_options import chosen_seed
+from metaroll.rollouts.samplers.sampler import EngineSampler, chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed, get_base_seed
 from metaroll.types import RolloutPlan
 
-__all__ = ["ParameterExplorationSampler"]
+__all__ = ["ParameterExplorationSampler", "ParameterSample", "ParameterSamplingResult"]
+
+
+class ParameterSample(NamedTuple):
+    """One set of policy parameters and its rollouts.
+
+    Attributes:
+        params: Shape ``(P,)``.
+        rollouts: Rollouts of the policy with these parameters.
+    """
+
+    params: torch.Tensor
+    rollouts: list[StepSequence]
+
+    @property
+    def mean_undiscounted_return(self) -> float:
+        """Mean of the rollouts' undiscounted returns."""
+        if not self.rollouts:
+            raise ValueError("rollouts must hold at least one rollout for a mean return, got none")
+        return float(np.mean(Rollouts.of(self.rollouts).discounted_returns(1.0)))
+
+    @property
+    def num_rollouts(self) -> int:
+        """Number of rollouts."""
+        return len(self.rollouts)
+
+
+class ParameterSamplingResult(Sequence[ParameterSample]):
+    """Samples in the order of the parameter sets.
+
+    An integer index gives a ``ParameterSample``, a slice another result. The properties are computed once; they do not
+    follow later changes to rollouts.
+
+    Args:
+        samples: The samples.
+    """
+
+    def __init__(self, samples: Iterable[ParameterSample]) -> None:
+        self._samples = list(samples)
+        for position, sample in enumerate(self._samples):
+            if not isinstance(sample, ParameterSample):
+                raise TypeError(
+                    f"samples must be ParameterSample(params, rollouts), got {type(sample).__name__} at position "
+                    f"{position}"
+                )
+
+    @overload
+    def __getitem__(self, index: int) -> ParameterSample: ...
+    @overload
+    def __getitem__(self, index: slice) -> ParameterSamplingResult: ...
+    def __getitem__(self, index: int | slice) -> ParameterSample | ParameterSamplingResult:
+        if isinstance(index, slice):
+            return ParameterSamplingResult(self._samples[index])
+        return self._samples[index]
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @cached_property
+    def parameters(self) -> torch.Tensor:
+        """All parameter sets, shape ``(n, P)``."""
+        if not self._samples:
+            return torch.empty((0, 0))
+        return torch.stack([sample.params for sample in self._samples])
+
+    @cached_property
+    def mean_returns(self) -> np.ndarray:
+        """Mean undiscounted return of each set, float64 ``(n,)``."""
+        return np.array([sample.mean_undiscounted_return for sample in self._samples], dtype=np.float64)
+
+    @cached_property
+    def rollouts(self) -> list[list[StepSequence]]:
+        """Rollouts of each set."""
+        return [sample.rollouts for sample in self._samples]
+
+    @cached_property
+    def num_rollouts(self) -> int:
+        """Number of rollouts of all sets together."""
+        return sum(sample.num_rollouts for sample in self._samples)
 
 
 class ParameterExplorationSampler(EngineSampler):
@@ -126,11 +204,19 @@ class ParameterExplorationSampler(EngineSampler):
             raise TypeError(f"eval must be a bool, got {eval!r}")
         self._check_open()
         sets = self._checked_sets(param_sets)
-        states = None if init_states is None else self._checked_states(init_states)
+        states = None if init_states is None else given_states("init_states", init_states)
+        each = self.num_rollouts_per_param
+        if states is not None and len(states) != each:
+            raise ShapeError(
+                f"init_states must hold {each} states, {self.num_init_states_per_domain} for each of "
+                f"{self.num_domains} domains, got {len(states)}"
+            )
         self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
         with self._acting(eval):
             rollouts = self._run(self._plans(sets, states, eval))
-        return self._grouped(sets, rollouts)
+        return ParameterSamplingResult(
+            ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
+        )
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
@@ -165,15 +251,6 @@ class ParameterExplorationSampler(EngineSampler):
             raise ValueError(f"param_sets must be finite, set {int(bad.nonzero()[0])} is not")
         return sets
 
-    def _checked_states(self, init_states: Iterable[Any]) -> list[np.ndarray | None]:
-        states = given_states("init_states", init_states)
-        if len(states) != self.num_rollouts_per_param:
-            raise ShapeError(
-                f"init_states must hold {self.num_rollouts_per_param} states, {self.num_init_states_per_domain} for "
-                f"each of {self.num_domains} domains, got {len(states)}"
-            )
-        return states
-
     def _plans(self, sets: torch.Tensor, states: list[np.ndarray | None] | None, eval: bool) -> list[RolloutPlan]:
         seed = fresh_seed() if self.seed is None else self.seed
         generator = np.random.default_rng(derive_seed("domains and initial states", seed, self._count))
@@ -198,9 +275,3 @@ class ParameterExplorationSampler(EngineSampler):
                     base.with_(index=index, seed=triple, env_update=update, init_state=state, parameters=parameters)
                 )
         return plans
-
-    def _grouped(self, sets: torch.Tensor, rollouts: Rollouts) -> ParameterSamplingResult:
-        each = self.num_rollouts_per_param
-        return ParameterSamplingResult(
-            ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
-        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from types import TracebackType
@@ -18,12 +19,32 @@ from metaroll.errors import ShapeError
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.samplers.domains import Domains
-from metaroll.rollouts.samplers.sampler_options import make_pool
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import get_base_seed
 from metaroll.tasks.plan_table import check_limit
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["EngineSampler", "SamplerBase"]
+__all__ = ["LAST_SEED", "EngineSampler", "SamplerBase", "SeedOption", "chosen_seed"]
+
+
+class _Default(enum.Enum):
+    LAST_SEED = enum.auto()
+
+    def __repr__(self) -> str:
+        return "<the seed of metaroll.set_seed>"
+
+
+LAST_SEED = _Default.LAST_SEED
+"""Stands for the seed that ``metaroll.set_seed`` was given last, at the time when it is asked for."""
+
+SeedOption = int | _Default | None
+
+
+def chosen_seed(seed: SeedOption) -> int | None:
+    """``seed``, or the one that it stands for; ``None`` means fresh entropy."""
+    if isinstance(seed, _Default):
+        return get_base_seed()
+    return None if seed is None else check_whole("seed", seed, low=0)
 
 
 class _Closable(ABC):  # noqa: B024 (what is abstract differs)
@@ -132,16 +153,18 @@ class EngineSampler(_Closable):
             "max_steps": max_steps,
         }
         self._without_domains = without_domains
-        self._domains = self._domains_of(env)
-        self._pool = make_pool(num_workers, transport, timeouts, address) if pool is None else None
+        self._domains, self._source = self._taken(env)
+        self._pool: SamplerPool | None = None
+        if pool is None:
+            pool = self._pool = SamplerPool(num_workers, transport=transport, address=address, timeouts=timeouts)
         self.num_workers, self.max_steps = num_workers, max_steps
         self._count = -1
         self._mode = self._closed = False
         try:
             self._engine = RolloutEngine(
-                self._source(env, self._domains),
+                self._source,
                 policy,
-                pool=pool or self._pool,
+                pool=pool,
                 on_invalid=on_invalid,
                 slots_per_unit=slots_per_unit,
                 record_extras=True,
@@ -167,19 +190,17 @@ class EngineSampler(_Closable):
                 had.
         """
         self._check_open()
-        domains = self._domains_of(self.env if env is None else env)
-        source = self._source(self.env if env is None else env, domains)
+        new_env, new_policy = self.env if env is None else env, self.policy if policy is None else policy
+        domains, source = self._taken(new_env)
         if env is not None:
             _check_env_fits(source, self._engine.env_spec, keeps_policy=policy is None)
-        env = self.env if env is None else env
-        policy = self.policy if policy is None else policy
         self._engine.set_env(source)
         try:
-            self._engine.set_policy(policy)
+            self._engine.set_policy(new_policy)
         except BaseException:
-            self._engine.set_env(self._source(self.env, self._domains))
+            self._engine.set_env(self._source)
             raise
-        self._domains, self.env, self.policy = domains, env, policy
+        self._domains, self._source, self.env, self.policy = domains, source, new_env, new_policy
 
     def close(self) -> None:
         """End the workers; the sampler cannot be used afterwards."""
@@ -216,12 +237,12 @@ class EngineSampler(_Closable):
         rollouts.add_info("env_spec", self._engine.env_spec)
         return rollouts
 
-    def _domains_of(self, env: Any) -> Domains | None:
-        return Domains(env) if self._without_domains else None
-
-    @staticmethod
-    def _source(env: Any, domains: Domains | None) -> Any:
-        return env if domains is None else domains.source
+    def _taken(self, env: Any) -> tuple[Domains | None, Any]:
+        """What draws domains, if the sampler does, and the environment that the engine gets."""
+        if not self._without_domains:
+            return None, env
+        domains = Domains(env)
+        return domains, domains.source
 
 
 def _rebuilt(kind: type[Any], env: Any, policy: Any, arguments: dict[str, Any], count: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -53,7 +52,7 @@ def after_rollout_query(
         Whether the user wants to end, and for the next rollout an initial state (or ``None``) and domain parameters
         (or ``None``).
     """
-    write = _write_line if show is None else show
+    write = print if show is None else show
     write(_MENU if plot is None else f"{_MENU}\n{_PLOT_MENU}")
     while True:
         words = _answer(ask, "> ").split()
@@ -77,10 +76,6 @@ def after_rollout_query(
             _plot(plot, write, rollout, _PLOTS[key], rest)
         else:
             write(f"{' '.join(words)!r} is not in the menu\n{_MENU}")
-
-
-def _write_line(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
 
 
 def _answer(ask: Callable[[str], str], prompt: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import reprlib
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_whole
+from metaroll.data.space_batches import take_rows
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv
 from metaroll.envs.base.slot_proxies import WatchedSlots
@@ -18,12 +21,20 @@ from metaroll.errors import RolloutError
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.slot_loop import SlotLoop
-from metaroll.rollouts.single.policy_proxies import TimedPolicy
-from metaroll.rollouts.single.render import Renderer, gym_mode
 from metaroll.seeding import fresh_seed, seed_sequence
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import resolve_plans
-from metaroll.types import Context, EnvSpec, EnvUpdate, RenderMode, RolloutPlan, TaskNote
+from metaroll.types import (
+    Context,
+    EnvSpec,
+    Policy,
+    PolicyInfo,
+    PolicyState,
+    RenderMode,
+    RolloutPlan,
+    Slots,
+    TaskNote,
+)
 
 __all__ = ["rollout"]
 
@@ -98,7 +109,8 @@ def rollout(
     plan = RolloutPlan(
         index=int(sub_sub_seed or 0),
         seed=(seed, sub_seed or 0, sub_sub_seed or 0),
-        env_update=_marker(update),
+        # A note of what is set in the environment itself; the slots need not (and an uncopyable one could not).
+        env_update=None if update is None else TaskNote(update.task),
         init_state=None if options.get("init_state") is None else np.array(options["init_state"]),
         max_steps=max_steps,
         eval=eval,
@@ -110,12 +122,12 @@ def rollout(
     if given:
         instance = env
     else:
-        mode, source = gym_mode(render_mode), EnvSource.of(env)
+        mode, source = _gym_mode(render_mode), EnvSource.of(env)
         instance = (source if mode is None else source.drawable(mode)).make()
     closes = not given or not no_close
     try:
         with module_mode(policy, eval):
-            renderer = Renderer(instance, render_mode, render_step)
+            renderer = _Renderer(instance, render_mode, render_step)
             result = _run(instance, policy, plan, update, renderer, no_reset, record_dts)
     except BaseException as error:
         if isinstance(error, RolloutError) and error.plan is not None and update is not None:
@@ -129,17 +141,12 @@ def rollout(
     return result
 
 
-def _marker(update: DomainParamUpdate | None) -> EnvUpdate | None:
-    """Says in the plan what is set in the environment itself; the slots need not (and an uncopyable one could not)."""
-    return None if update is None else TaskNote(update.task)
-
-
 def _run(
     env: Any,
     policy: Any,
     plan: RolloutPlan,
     update: DomainParamUpdate | None,
-    renderer: Renderer,
+    renderer: _Renderer,
     no_reset: bool,
     record_dts: bool,
 ) -> StepSequence:
@@ -151,31 +158,24 @@ def _run(
     if update is not None:
         update(env)
     if record_dts:
-        acting = TimedPolicy(acting)
-    slots = WatchedSlots(make_slots(ResumedEnv(env) if no_reset else env, 1, share=True))
-    loop = SlotLoop(slots, acting, [plan], parameters=acting.acting_parameters(), record_extras=True)
-    dts: list[tuple[float, float, float]] = []
+        acting = _TimedPolicy(acting)
+    slots: Slots = make_slots(ResumedEnv(env) if no_reset else env, 1, share=True)
+    settings: dict[str, Any] = {"parameters": acting.acting_parameters(), "record_extras": True}
     if record_dts or renderer.wanted:
-        finished = _run_watched(loop, slots, acting if record_dts else None, renderer, dts)
+        slots = WatchedSlots(slots)
+        loop = SlotLoop(slots, acting, [plan], **settings)
+        result = _run_watched(loop, slots, acting if record_dts else None, renderer)
     else:
-        finished = loop.advance()
-    result = finished[0]
-    for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), zip(*dts, strict=True), strict=bool(dts)):
-        result.add_data(name, np.array(values))
+        result = SlotLoop(slots, acting, [plan], **settings).advance()[0]
     result.rollout_info["env_spec"] = spec
     if renderer.frames:
         result.rollout_info["frames"] = np.stack(renderer.frames)
     return result
 
 
-def _run_watched(
-    loop: SlotLoop,
-    slots: WatchedSlots,
-    timed: TimedPolicy | None,
-    renderer: Renderer,
-    dts: list[tuple[float, float, float]],
-) -> Sequence[StepSequence]:
-    """All steps, one by one; how long they took goes into ``dts``."""
+def _run_watched(loop: SlotLoop, slots: WatchedSlots, timed: _TimedPolicy | None, renderer: _Renderer) -> StepSequence:
+    """All steps, one by one, with how long they took if ``timed`` is given."""
+    dts: list[tuple[float, float, float]] = []
     if renderer.wanted:
         renderer.start(loop.observations)
     finished: Sequence[StepSequence] = []
@@ -189,7 +189,11 @@ def _run_watched(
             dts.append((timed.seconds, slots.seconds, max(0.0, total - timed.seconds - slots.seconds)))
         if renderer.wanted:
             renderer.after_step(step, slots)
-    return finished
+    result = finished[0]
+    if timed is not None:
+        for name, values in zip(("dts_policy", "dts_step", "dts_remainder"), np.array(dts).T.copy(), strict=True):
+            result.add_data(name, values)
+    return result
 
 
 def _checked_reset(reset_kwargs: Mapping[str, Any] | None, no_reset: bool) -> dict[str, Any]:
@@ -212,3 +216,96 @@ def _check_rendering(render_mode: RenderMode, render_step: int) -> None:
     if render_mode.video and render_mode.render:
         raise ValueError("render_mode must not ask for video and render together: an environment offers one of them")
     check_whole("render_step", render_step)
+
+
+class _Renderer:
+    """Shows the environment at the start and after every ``render_step`` steps.
+
+    Args:
+        env: The environment.
+        mode: What to show.
+        render_step: Number of steps from one picture to the next.
+
+    Raises:
+        ValueError: The environment was made for another way of rendering.
+    """
+
+    def __init__(self, env: Any, mode: RenderMode, render_step: int) -> None:
+        self.frames: list[np.ndarray] = []
+        self.wanted = mode.text or mode.video or mode.render
+        self._env, self._mode, self._every = env, mode, render_step
+        self._return = 0.0
+        wanted, offered = _gym_mode(mode), getattr(env, "render_mode", None)
+        if wanted is not None and wanted != offered:
+            raise ValueError(
+                f"render_mode {mode} needs an environment with render_mode={wanted!r}, but {type(env).__name__} has "
+                f"{offered!r}; make it with gymnasium.make(id, render_mode={wanted!r}), or pass the id itself"
+            )
+
+    def start(self, observations: Any) -> None:
+        """Before the first step; ``observations (1, ...)``."""
+        self._show(0, f"observation {_text(observations)}")
+
+    def after_step(self, step: int, watched: WatchedSlots) -> None:
+        """After step number ``step`` (from 1)."""
+        result = watched.result
+        if result is None:
+            return
+        self._return += float(result.rewards[0])
+        if step % self._every == 0:
+            self._show(
+                step,
+                f"action {_text(watched.actions)}  reward {result.rewards[0]:.4g}  "
+                f"return {self._return:.4g}  observation {_text(result.observations)}",
+            )
+
+    def _show(self, step: int, text: str) -> None:
+        if self._mode.text:
+            sys.stdout.write(f"step {step:4d}  {text}\n")
+        if self._mode.video:
+            self.frames.append(np.array(self._env.render()))
+        elif self._mode.render:
+            self._env.render()
+
+
+def _text(batch: Any) -> str:
+    element = take_rows(batch, 0)
+    if isinstance(element, np.ndarray):
+        return np.array2string(element, precision=4, threshold=8, separator=", ").replace("\n", "")
+    return reprlib.repr(element)
+
+
+def _gym_mode(mode: RenderMode) -> str | None:
+    """The ``render_mode`` of environments that can show what is asked for; ``None`` where they need not draw."""
+    return "rgb_array" if mode.video else "human" if mode.render else None
+
+
+class _TimedPolicy(Policy):
+    """Measures how long the policy takes to act."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.seconds = 0.0
+        """How long the last call took."""
+
+    def act(self, *args: Any, **kwargs: Any) -> Any:
+        begun = time.perf_counter()
+        result = self._policy.act(*args, **kwargs)
+        self.seconds = time.perf_counter() - begun
+        return result
+
+    @property
+    def info(self) -> PolicyInfo:
+        return self._policy.info
+
+    def initial_state(self, *args: Any, **kwargs: Any) -> PolicyState:
+        return self._policy.initial_state(*args, **kwargs)
+
+    def acting_parameters(self) -> np.ndarray:
+        return self._policy.acting_parameters()
+
+    def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
+        return self._policy.with_actions_taken(state, actions)
+
+    def plan_context(self) -> Context | None:
+        return self._policy.plan_context()

@@ -12,11 +12,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
 from metaroll.errors import NotPicklableError
+
+if TYPE_CHECKING:
+    from metaroll.seeding import GlobalStream
 
 __all__ = [
     "BeatReader",
@@ -29,6 +32,7 @@ __all__ = [
     "call_numbered",
     "decode",
     "encode_command",
+    "heartbeat",
     "packed",
     "run_command",
     "seed_worker",
@@ -49,13 +53,17 @@ _MOST_VIEWS = 64
 """Parts that are handed to the operating system at a time."""
 
 _BEAT = struct.Struct("@dq")  # native: each number is one store, so that the parent never reads half of one
-_STREAM = "_random_stream"
-"""Where a namespace keeps the stream that ``seed_worker`` has put there."""
 _PHASES = ("start", "idle", "call", "reset", "step", "send")
 
 
 class GlobalNamespace:
     """Empty object, one per worker, first argument of every function that runs there; set attributes on it freely."""
+
+    _random_stream: GlobalStream | None = None
+    """What ``seed_worker`` has put here."""
+
+    def __init__(self, heartbeat: Callable[[str], None] | None = None) -> None:
+        self._heartbeat = heartbeat  # ``None`` in the caller's own process
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
@@ -201,33 +209,37 @@ def encode_command(
         ) from error
 
 
-def run_command(namespace: Any, blob: Buffer, beat: Callable[[str], None] | None) -> tuple[str, list[Buffer]]:
+def heartbeat(namespace: GlobalNamespace) -> Callable[[str], None] | None:
+    """What a long function of the engine tells what it is doing; ``None`` where nobody listens."""
+    return namespace._heartbeat
+
+
+def run_command(namespace: GlobalNamespace, blob: Buffer) -> tuple[str, list[Buffer]]:
     """Run an encoded command; ``("ok" | "error", parts of the payload)``.
 
-    In a worker (with ``beat``) the parts may be memory of the result itself: send them before anything else is run.
+    In a worker process the parts may be memory of the result itself: send them before anything else is run.
 
-    Whatever is raised becomes a payload, ``SystemExit`` too. Only Ctrl-C in this process (``beat`` is ``None``) passes.
+    Whatever is raised becomes a payload, ``SystemExit`` too. Only Ctrl-C in the caller's own process passes.
     """
+    in_worker = namespace._heartbeat is not None
     try:
         func, args, kwargs = pickle.loads(blob)  # look: ok between our own processes only
-        if getattr(func, "wants_beat", False):
-            kwargs = {**kwargs, "beat": beat}
-        stream = vars(namespace).get(_STREAM)
+        stream = namespace._random_stream
         with contextlib.nullcontext() if stream is None else stream.active():
             result = func(namespace, *args, **kwargs)
         try:
-            return "ok", _encode_result(result, in_place=beat is not None)
+            return "ok", _encode_result(result, in_place=in_worker)
         except Exception as error:
             raise NotPicklableError(f"the result of {func!r} cannot be sent back: {error}") from error
     except KeyboardInterrupt as error:
-        if beat is None:
+        if not in_worker:
             raise
         return "error", [_encode_failure(error)]  # workers ignore the signal: the function has raised it by itself
     except BaseException as error:
         return "error", [_encode_failure(error)]
 
 
-def seed_worker(namespace: Any, seed: int | None) -> None:
+def seed_worker(namespace: GlobalNamespace, seed: int | None) -> None:
     """From now on functions of this worker draw from a seeded stream where they use global generators.
 
     It goes on from call to call, and is in place while a function runs only: in the serial pool the caller's own
@@ -235,7 +247,7 @@ def seed_worker(namespace: Any, seed: int | None) -> None:
     """
     from metaroll.seeding import GlobalStream, effective_seed  # loads torch, which not every worker needs
 
-    vars(namespace)[_STREAM] = None if seed is None else GlobalStream(effective_seed(seed))
+    namespace._random_stream = None if seed is None else GlobalStream(effective_seed(seed))
 
 
 def call_numbered(namespace: Any, command: bytes, number: int) -> tuple[Any, int]:

@@ -18,7 +18,6 @@ from metaroll.rollouts.workers.ray_session import require_ray
 from metaroll.rollouts.workers.ray_transport import RayTransport
 from metaroll.rollouts.workers.schedule import (
     Job,
-    PoolState,
     PoolTimeouts,
     RemoteError,
     Schedule,
@@ -49,6 +48,9 @@ class SamplerPool:
 
     Workers start when they are first needed. The pool is a context manager; ``stop`` (also called when the pool is
     collected or the interpreter ends) leaves no process behind.
+
+    Attributes:
+        is_serial: Whether functions run in this process.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class SamplerPool:
         self.timeouts = timeouts or PoolTimeouts()
         self.max_retries = max_retries
         self._transport_name, self._address = transport, address
-        self._serial = transport == "serial" or (transport == "auto" and num_threads == 1)
+        self.is_serial = transport == "serial" or (transport == "auto" and num_threads == 1)
         self._transport: Transport | None = None
         self._finalizer: weakref.finalize | None = None
         self._init_jobs: dict[str, tuple[bytes, str]] = {}
@@ -92,11 +94,6 @@ class SamplerPool:
         self._in_use = threading.Lock()
         self._owner = os.getpid()
         self.is_stopped = False
-
-    @property
-    def is_serial(self) -> bool:
-        """True if functions run in this process."""
-        return self._serial
 
     # -- documented calls --------------------------------------------------------------------
 
@@ -262,21 +259,21 @@ class SamplerPool:
     def _connect(self) -> Transport:
         if self.is_stopped:
             raise RuntimeError("this SamplerPool has been stopped; create a new one")
-        if self._transport is not None and not self._serial and os.getpid() != self._owner:
+        if self._transport is not None and not self.is_serial and os.getpid() != self._owner:
             raise RuntimeError(
                 f"this SamplerPool belongs to process {self._owner}, of which this one is a fork; create one here"
             )
         if self._transport is None:
-            self._transport = transport = self._make_transport()
+            transport: Transport
+            if self._transport_name == "ray":
+                transport = RayTransport(self.num_workers, self._address)
+            else:
+                transport = SerialTransport() if self.is_serial else ProcessTransport(self.num_workers)
+            self._transport = transport
             self._owner = os.getpid()
             self._finalizer = weakref.finalize(self, transport.close)
             self._fresh = set(range(self.num_workers))
         return self._transport
-
-    def _make_transport(self) -> Transport:
-        if self._transport_name == "ray":
-            return RayTransport(self.num_workers, self._address)
-        return SerialTransport() if self._serial else ProcessTransport(self.num_workers)
 
     def _shut(self) -> None:
         if self._finalizer is not None:
@@ -313,8 +310,10 @@ class SamplerPool:
                 "wait for that one to end, or use a SamplerPool per thread"
             )
         try:
-            state = PoolState(self._connect(), self.timeouts, self.max_retries, self._first_jobs, self._fresh)
-            self._schedule = schedule = Schedule(state, jobs, done, more)
+            transport, fresh = self._connect(), self._fresh
+            self._schedule = schedule = Schedule(
+                transport, self.timeouts, self.max_retries, self._first_jobs, fresh, jobs, done, more
+            )
             try:
                 schedule.run()
             except BaseException:

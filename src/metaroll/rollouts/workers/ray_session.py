@@ -59,7 +59,12 @@ class RaySession:
             _match_authentication(target, wants_token)
             try:
                 with _same_globals():
-                    _connect(ray, target, num_cpus)
+                    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+                    if target is None:
+                        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # put back when it ends
+                        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
+                    else:
+                        ray.init(address=target, **quiet)
             except BaseException as error:
                 self._end()
                 if not isinstance(error, Exception):
@@ -270,15 +275,6 @@ def require_ray() -> None:
     """An ``ImportError`` with the hint if Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise ImportError("transport='ray' needs Ray, which is not installed: pip install 'metaroll[ray]'")
-
-
-def _connect(ray: Any, target: str | None, num_cpus: int) -> None:
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if target is None:
-        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # put back when it ends
-        ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
-    else:
-        ray.init(address=target, **quiet)
 
 
 def head_address() -> str | None:

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from metaroll.errors import MetarollError, RolloutError, WorkerLost
-from metaroll.rollouts.workers.lost_workers import hint_of_end, hint_of_silence, worker_lost
+from metaroll.rollouts.failures import can_run_again, replay_line
 from metaroll.rollouts.workers.messages import Event, RemoteFailure, decode
 from metaroll.rollouts.workers.transports import Health, Transport
 from metaroll.types import RolloutPlan
 
 __all__ = [
     "Job",
-    "PoolState",
     "PoolTimeouts",
     "RemoteError",
     "Schedule",
@@ -26,6 +25,10 @@ __all__ = [
 ]
 
 _TICK_S = 0.5
+_OUT_OF_MEMORY = (
+    "If memory ran out (the system's log, dmesg, tells), use fewer workers or environments at a time (slots_per_unit)."
+)
+_LIMITS = {"start": "start_s", "call": "call_s", "reset": "reset_s"}
 
 
 class WorkerStatus(NamedTuple):
@@ -110,24 +113,15 @@ class Job:
     """The rollouts that it is made of, if it is."""
 
 
-@dataclass
-class PoolState:
-    """What a schedule needs to know of its pool."""
-
-    transport: Transport
-    timeouts: PoolTimeouts
-    max_retries: int
-    init_jobs: Callable[[int], deque[Job]]
-    """What a worker runs before its next job."""
-    fresh: set[int]
-    """Workers that have not run what every new one does; the schedule adds those that it replaces."""
-
-
 class Schedule:
     """Hands jobs to idle workers until all are done, or one has failed and those before it are done.
 
     Args:
-        state: The workers.
+        transport: The workers.
+        timeouts: When a silent worker is given up.
+        max_retries: How often the work of a lost worker is tried again.
+        init_jobs: What a worker runs before its next job.
+        fresh: Workers that have not run what every new one does; those that are replaced are added.
         jobs: What to run; jobs with a ``worker`` run there, the others wherever there is room, in the order of their
             indices.
         done: Called as ``done(job, result)`` when a job has ended.
@@ -139,13 +133,20 @@ class Schedule:
 
     def __init__(
         self,
-        state: PoolState,
+        transport: Transport,
+        timeouts: PoolTimeouts,
+        max_retries: int,
+        init_jobs: Callable[[int], deque[Job]],
+        fresh: set[int],
         jobs: Sequence[Job],
         done: Callable[[Job, Any], None] | None = None,
         more: Callable[[], Job | None] | None = None,
     ) -> None:
-        self.state = state
-        self.transport = state.transport
+        self.transport = transport
+        self.timeouts = timeouts
+        self.max_retries = max_retries
+        self.init_jobs = init_jobs
+        self.fresh = fresh
         self.done = done
         self.more = more
         self.results: dict[int, Any] = {}
@@ -216,7 +217,7 @@ class Schedule:
                 queue.append(job)
         if not queue or (self.failures and queue[0].index > min(self.failures)):
             return None
-        init_jobs = self.state.init_jobs(worker)
+        init_jobs = self.init_jobs(worker)
         if init_jobs:
             self.restoring[worker] = init_jobs
             return init_jobs.popleft()
@@ -227,7 +228,7 @@ class Schedule:
     def _handle(self, event: Event) -> None:
         if event.kind == "lost":
             reason = str(event.payload)
-            self._replace(event.worker, reason, hint_of_end(reason))
+            self._replace(event.worker, reason, _hint_of_end(reason))
             return
         job = self.running.pop(event.worker, None)
         if job is None:
@@ -242,7 +243,7 @@ class Schedule:
         if event.kind == "error":
             self.failures[job.index] = _as_exception(value, job)
             if job.index < 0:
-                self.state.fresh.add(event.worker)
+                self.fresh.add(event.worker)
                 self.restoring.pop(event.worker, None)
         elif job.index >= 0:
             self.results[job.index] = value
@@ -252,18 +253,18 @@ class Schedule:
     def _check_silence(self) -> None:
         for worker in list(self.running):
             health = _health(self.transport, worker, self.running[worker])
-            limit = self.state.timeouts.limit(health)
+            limit = self.timeouts.limit(health)
             if limit is not None and health.silent_s > limit:
                 doing = "was stopped" if health.stopped else f"gave no sign of life in phase {health.phase!r}"
                 self.report = format_workers(self.status())
-                hint = hint_of_silence(health.phase, health.stopped)
+                hint = _hint_of_silence(health.phase, health.stopped)
                 self._replace(worker, f"it {doing} for {health.silent_s:.0f} s", hint)
 
     def _replace(self, worker: int, reason: str, hint: str) -> None:
         table = format_workers(self.status())
         job = self.running.pop(worker, None)
         self.restoring.pop(worker, None)
-        self.state.fresh.add(worker)
+        self.fresh.add(worker)
         if job is None:
             return  # the next job starts it again, so that one that cannot start is not tried for ever
         self.transport.restart(worker)
@@ -271,8 +272,8 @@ class Schedule:
         if job.index < 0:
             self.failed_starts[worker] += 1
         tries = self.failed_starts[worker] if job.index < 0 else job.tries
-        if tries > self.state.max_retries:
-            self.failures[job.index] = worker_lost(job.what, tries, reason, hint, job.plans, table)
+        if tries > self.max_retries:
+            self.failures[job.index] = _worker_lost(job.what, tries, reason, hint, job.plans, table)
         elif job.worker is not None and job.index >= 0:
             self.pinned[worker].appendleft(job)
         elif job.index >= 0:
@@ -306,3 +307,50 @@ def _as_exception(failure: RemoteFailure, job: Job) -> BaseException:
         return error
     error.add_note(f"raised in a worker while running {job.what}; its traceback there:\n{failure.traceback}")
     return error
+
+
+def _worker_lost(
+    what: str, tries: int, reason: str, hint: str, plans: Sequence[RolloutPlan], workers: str
+) -> WorkerLost:
+    """The error for work that was tried as often as is allowed.
+
+    Args:
+        what: The work.
+        tries: How often it was tried.
+        reason: Why the worker was lost the last time.
+        hint: What helps against that.
+        plans: The rollouts that it is made of, if it is.
+        workers: Table of what all workers did at that time.
+    """
+    verb = "were" if what.startswith("rollouts ") else "was"
+    if tries == 1:
+        how_often = f"tried once, and the worker was lost: {reason}"
+    else:
+        how_often = f"tried {tries} times, each time a worker was lost; the last time {reason}"
+    again = ""
+    if plans and can_run_again(plans[0]):
+        which = "it" if len(plans) == 1 else "the first of them"
+        again = f"\nRun {which} again here (this process may be lost by it, too): {replay_line(plans[0])}"
+    return WorkerLost(f"{what} {verb} {how_often}. {hint}{again}\nThe workers at that time:\n{workers}", plans)
+
+
+def _hint_of_end(reason: str) -> str:
+    """What to do about a worker whose process ended, as ``reason`` says."""
+    if "exited with status" in reason:
+        return (
+            "Something in it ends its process (os._exit, say, or a library that gives up); what it printed last stands "
+            "above."
+        )
+    if "SIGKILL" in reason:
+        return _OUT_OF_MEMORY
+    if "killed by" in reason:
+        return "A library crashed in it: look for an environment or policy that breaks native code."
+    return f"What the workers print, or Ray's logs, may tell why. {_OUT_OF_MEMORY}"
+
+
+def _hint_of_silence(phase: str, stopped: bool) -> str:
+    """What to do about a worker that was given up since it gave no sign of life."""
+    if stopped:
+        return "Something stops its process (SIGSTOP, a debugger, a suspended machine); let it go on."
+    limit = _LIMITS.get(phase, "step_s")
+    return f"If the work is heavy, allow more time, PoolTimeouts({limit}=...); else look for what hangs."

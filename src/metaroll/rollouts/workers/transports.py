@@ -85,7 +85,7 @@ class SerialTransport:
             return []
         self._begun = time.monotonic()
         try:
-            return [Event(0, *run_command(self.namespace, self._queue.popleft(), None))]
+            return [Event(0, *run_command(self.namespace, self._queue.popleft()))]
         finally:
             self._begun = None
 

@@ -28,7 +28,7 @@ def main(socket_fd: int, beat_fd: int, life_fd: int, parent: int) -> None:
     gc.set_threshold(20_000, 20, 20)
     beat = BeatWriter(beat_fd)
     beat("start")
-    namespace = GlobalNamespace()
+    namespace = GlobalNamespace(beat)
     connection = socket.socket(fileno=socket_fd)
     incoming = Incoming(connection)
     while True:
@@ -36,7 +36,7 @@ def main(socket_fd: int, beat_fd: int, life_fd: int, parent: int) -> None:
         try:
             _, (blob,) = incoming.receive()
             beat("call")
-            kind, parts = run_command(namespace, blob, beat)
+            kind, parts = run_command(namespace, blob)
             beat("send")
             views = deque(packed(kind, parts))
             del blob, parts
