@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from engine_envs import Drift, SetDrift, Trouble
 
-from metaroll import GaussianMLPPolicy, GRUGaussianPolicy, PoolTimeouts, RolloutEngine, SamplerPool
+from metaroll import GaussianMLPPolicy, GRUGaussianPolicy, PoolTimeouts, RolloutEngine, SamplerPool, TrialWrapper
 from metaroll.data.rollouts import check_reduce
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ReplayError, RolloutError, ShapeError
@@ -34,9 +34,14 @@ def policy_for(env: Any, recurrent: bool = True) -> Any:
     return GaussianMLPPolicy(spec, hidden_sizes=(8,), generator=generator)
 
 
+def robot_trial() -> TrialWrapper:
+    return TrialWrapper(PointRobotEnv(), 3, 4)
+
+
 CASES = {
     "list, memory": (Drift, plan_of, policy_for(Drift())),
     "simulator": (PointRobotEnv, robot_plan_of, policy_for(PointRobotEnv(), recurrent=False)),
+    "trials in a simulator, memory": (robot_trial, robot_plan_of, policy_for(robot_trial())),
 }
 
 

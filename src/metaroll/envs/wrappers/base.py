@@ -93,8 +93,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     remembers of each row, ``rows (k,)`` says which of them are meant; rows do not depend on one another.
     """
 
-    changes_actions = changes_observations = changes_steps = False
-    """Which functions of rows a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``."""
+    changes_actions = changes_observations = changes_steps = resets_inside = False
+    """What a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``; ``restarts``."""
     tells_applied = True
     """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
 
@@ -102,7 +102,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         super().__init_subclass__(**options)
         cls.changes_actions = cls.rows_in is not ChainWrapper.rows_in
         cls.changes_observations = cls.rows_seen is not ChainWrapper.rows_seen
-        cls.changes_steps = (cls.rows_out, cls.restarts) != (ChainWrapper.rows_out, ChainWrapper.restarts)
+        cls.resets_inside = cls.restarts is not ChainWrapper.restarts
+        cls.changes_steps = cls.resets_inside or cls.rows_out is not ChainWrapper.rows_out
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -214,7 +215,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         """
         commands = self.rows_in(actions, memory, rows) if self.changes_actions else actions
         found = step(commands)
-        again = self.restarts(found, memory, rows) if self.changes_steps else None
+        again = self.restarts(found, memory, rows) if self.resets_inside else None
         if again is not None and len(again[0]):
             observations = np.array(found.observations)
             observations[again[0]] = reset(rows[again[0]], again[1])
@@ -284,8 +285,9 @@ class WrappedSlots(SlotsProxy):
         self._wrapper.start_rows(self._memory, rows, env_seeds, inside)
         if not self._wrapper.changes_observations:
             return observations
-        for slot, plan in zip(slots, inside, strict=True):
-            self._plans[slot] = plan
+        if self._wrapper.resets_inside:
+            for slot, plan in zip(slots, inside, strict=True):
+                self._plans[slot] = plan
         seen = self._wrapper.rows_seen(observations, self._memory, rows)
         if self._last is None:
             self._last = np.zeros((self.num_slots, *seen.shape[1:]), dtype=seen.dtype)
@@ -352,9 +354,9 @@ class WrappedSlots(SlotsProxy):
 
     def _restart(self, rows: np.ndarray, env_seeds: np.ndarray) -> Any:
         """Reset some slots inside in the middle of their rollouts."""
-        plans = [plan.with_(init_state=None) for row in rows.tolist() if (plan := self._plans[row]) is not None]
+        plans = [plan for row in rows.tolist() if (plan := self._plans[row]) is not None]
         self._restarted = True
-        return self._slots.reset(rows.tolist(), PlanTable.of(plans).with_env_seeds(env_seeds))
+        return self._slots.reset(rows.tolist(), PlanTable(plans).next_episodes(env_seeds))
 
 
 _ONE = np.zeros(1, dtype=np.int64)
