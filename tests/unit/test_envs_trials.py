@@ -271,3 +271,42 @@ def test_first_states_are_those_of_the_first_episode() -> None:
         one, two = (slots.step(np.full((3, 2), 0.1), np.ones(3, bool)) for slots in (batched, listed))
         np.testing.assert_array_equal(one.observations, two.observations)
     assert plans[1].init_state is init
+
+
+class RobotTrial(TrialWrapper):
+    """A class of trials is a family of tasks whose updates name the class."""
+
+    def __init__(self) -> None:
+        super().__init__(get_family("point-robot").env_constructor(), 2, 5)
+
+
+class BanditTrial(TrialWrapper):
+    def __init__(self) -> None:
+        super().__init__(get_family("bandit-5").env_constructor(), 2, 5)
+
+
+class WalkTrial(TrialWrapper):
+    """A task is set by the wrapper, which no simulator inside knows."""
+
+    def __init__(self) -> None:
+        super().__init__(get_family("point-robot").env_constructor(), 2, 5)
+
+    def set_task(self, task: Any) -> None:
+        self.unwrapped.set_task({"goal": -np.asarray(task["goal"])})  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [RobotTrial, BanditTrial, WalkTrial])
+def test_tasks_of_a_class_of_trials_are_set_in_its_simulator(kind: type) -> None:
+    updates = TaskFamily.from_env(kind).samplers(seed=0)[0].sample(4)
+    plans = [RolloutPlan(i, (2, 0, i), update) for i, update in enumerate([*updates, None])]
+    assert updates[0].env_type is kind  # type: ignore[attr-defined]
+    assert env_kind(kind, plans) == ("list" if kind is WalkTrial else "batched")
+    policy_of = CategoricalGRUPolicy if kind is BanditTrial else GRUGaussianPolicy
+    policy = policy_of(kind().env_spec, hidden_size=4, generator=torch.Generator().manual_seed(0))
+    with RolloutEngine(kind, policy, transport="serial") as engine:
+        found = engine.run(plans)
+    for i, (one, update) in enumerate(zip(found, [*updates, kind], strict=True)):
+        other = rollout(update(), policy, seed=2, sub_seed=0, sub_sub_seed=i)  # type: ignore[operator]
+        for field in ("observations", "actions", "rewards"):
+            np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+    assert len({result.rewards.tobytes() for result in found}) > 2

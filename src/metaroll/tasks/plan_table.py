@@ -151,7 +151,13 @@ class PlanTable(Sequence[RolloutPlan]):
         part = self.take(slice(None))
         part._env_seeds = np.asarray(env_seeds, dtype=np.int64)
         if self.init_states is not None:
-            part.init_states, part._plans = None, [plan.with_(init_state=None) for plan in self]
+            part.init_states, part._plans = None, [None] * len(self)
+        return part
+
+    def with_updates(self, updates: Sequence[EnvUpdate | None]) -> PlanTable:
+        """The same plans, with ``updates`` in place of those of ``self.updates``."""
+        part = self.take(slice(None))
+        part.updates, part._plans = list(updates), [None] * len(self)
         return part
 
     def __len__(self) -> int:

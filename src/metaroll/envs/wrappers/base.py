@@ -21,7 +21,7 @@ from metaroll.envs.base.env_state import current_observation
 from metaroll.envs.base.slot_proxies import SlotsProxy
 from metaroll.errors import ShapeError
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.tasks.updates import env_layers
+from metaroll.tasks.updates import SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
 
 __all__ = [
@@ -118,7 +118,16 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """What plans mean for the environments inside."""
-        return plans
+        table = PlanTable.of(plans)
+        updates = [self.inner_update(update) for update in table.updates]
+        return table if updates == table.updates else table.with_updates(updates)
+
+    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+        """What an update means for the environment inside: a task of a class of wrappers is a task of what it wraps."""
+        if type(update) is not SetTaskUpdate or update.env_type is not type(self) or update.wrapper_constructor:
+            return update
+        owner = layer_with(self, "set_task")
+        return update if owner is None or owner is self else SetTaskUpdate(type(owner), update.task)
 
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
@@ -248,7 +257,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply ``update``."""
-        return self.can_batch and without_checks(self.env).accepts_update(update)
+        return self.can_batch and without_checks(self.env).accepts_update(self.inner_update(update))
 
     def batched_slots(self, num_slots: int) -> Slots:
         """Many of this environment, stepped as arrays."""
