@@ -232,8 +232,10 @@ class GymSlots(Slots):
                     )
             # The caller's own environment keeps all its wrappers, which count on.
             # Others are stepped below the wrappers that only count and check, which cost a tenth of a cheap one's time.
-            inner, limit = (env, None) if self._counts_itself else unwrapped_and_limit(env, (OrderEnforcing, TimeLimit))
-            self._steps[slot] = checked_step(env, inner.step)
+            inner_env, limit = env, None
+            if not self._counts_itself:
+                inner_env, limit = unwrapped_and_limit(env, (OrderEnforcing, TimeLimit))
+            self._steps[slot] = checked_step(env, inner_env.step)
             self._limits[slot] = _NEVER if limit is None else limit
             note.name, note.wanted = env_name(env), wanted_options(env)
         self._elapsed[slot] = 0

@@ -33,7 +33,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if size > _MOST_BYTES:
         raise ValueError(f"{path} must have at most {_MOST_BYTES} bytes to be a configuration, got {size}")
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # a SafeLoader
+        document = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
     except ValueError as error:
