@@ -26,7 +26,9 @@ def test_the_blocks_of_python_run(folder):
     assert "80 training and 20 held-out tasks, none in both; the nearest training task is" in out
     gravity = "print(moon().unwrapped.model.opt.gravity[2])"
     assert run_python(folder, "-c", f"{BLOCKS[3]}\n{gravity}").split() == ["-1.62"]
-    assert run_python(folder, "-c", BLOCKS[4]).split() == ["150", "(5,)", "[0", "1", "2]"]
+    trials, returns = run_python(folder, "-c", BLOCKS[4]).splitlines()
+    assert trials.split() == ["100", "30", "(8,)", "[0", "1", "2]"]
+    assert returns.startswith("returns of the episodes: [")
 
 
 def test_the_report_is_the_one_that_is_shown(folder):

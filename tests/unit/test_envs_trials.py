@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Discrete
 
 from metaroll import (
+    CategoricalGRUPolicy,
     DomainRandomizer,
     DomainRandWrapperLive,
+    GRUGaussianPolicy,
     RolloutEngine,
     RolloutPlan,
+    SamplerPool,
     SetTaskUpdate,
     TaskFamily,
     TrialWrapper,
@@ -22,6 +27,9 @@ from metaroll import (
     make_slots,
     rollout,
 )
+from metaroll.envs.base.simulator_slots import SimulatorSlots
+from metaroll.envs.lookup.registry import get_family
+from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.slots.gym_slots import GymSlots
 from metaroll.tasks.plan_table import plan_env_seeds
 from metaroll.types import EnvSpec, Slots, SlotsInfo, SlotStep
@@ -132,8 +140,6 @@ def test_tasks_hold_for_a_whole_trial() -> None:
         (result,) = engine.run([plan])
     numbers = result.env_infos["episode"]
     assert (result.observations[-1, 0] >= 2.5) and result.rewards[numbers == 0][-1] >= 2.5
-    with pytest.raises(TypeError, match="has no sample_tasks"):
-        TaskFamily.from_env(lambda: TrialWrapper(gymnasium.make("CartPole-v1"), 2))
 
 
 def test_what_makes_no_trial_is_refused() -> None:
@@ -144,5 +150,163 @@ def test_what_makes_no_trial_is_refused() -> None:
         TrialWrapper(randomized, 2)
     with pytest.raises(ValueError, match="episodes_per_trial must be"):
         TrialWrapper(Walk(), 0)
-    with pytest.raises(TypeError, match="Box observation_space"):
-        TrialWrapper(gymnasium.make("FrozenLake-v1"), 2)
+    with pytest.raises(TypeError, match="Box or Discrete observation_space, got Tuple"):
+        TrialWrapper(gymnasium.make("Blackjack-v1"), 2)
+    for maker in (lambda: TrialWrapper(gymnasium.make("CartPole-v1"), 2), functools.partial(TrialWrapper, Walk(), 2)):
+        with pytest.raises(TypeError, match=r"has no sample_tasks\(num_tasks\): add it, or say what"):
+            TaskFamily.from_env(maker)
+
+
+FAMILIES = ["bandit-5", "random-mdp", "point-navigation", "point-momentum", "sparse-point-robot", "qq-su"]
+"""Discrete and Box observations and actions, with and without a state of their own, and a simulated system."""
+
+
+def trial_of(name: str, limit: int = 6) -> TrialWrapper:
+    return TrialWrapper(get_family(name).env_constructor(), 3, limit)
+
+
+class Listed(gymnasium.Wrapper):
+    """Around what could be stepped as arrays: one environment after the other."""
+
+
+def listed_trial_of(name: str, limit: int = 6) -> gymnasium.Env:
+    return Listed(trial_of(name, limit))
+
+
+def plans_of(name: str, num: int = 8) -> list[RolloutPlan]:
+    updates = get_family(name).samplers(seed=3)[0].sample(3)
+    return [RolloutPlan(i, (1, 0, i), updates[i % 3]) for i in range(num)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_simulators_show_the_trials_of_single_environments(name: str) -> None:
+    env = trial_of(name)
+    batched, listed = make_slots(env, 5), GymSlots(env, 5)
+    assert isinstance(batched._slots, SimulatorSlots) and batched.env_spec == listed.env_spec  # type: ignore
+    plans = plans_of(name, 5)
+    np.testing.assert_array_equal(batched.reset(range(5), plans), listed.reset(range(5), plans))
+    space, asked = env.action_space, np.ones(5, dtype=bool)
+    space.seed(0)
+    numbers: list[Any] = []
+    for t in range(18):
+        actions = np.stack([space.sample() for _ in range(5)])
+        one, two = batched.step(actions, asked), listed.step(actions, asked)
+        for field in ("observations", "rewards", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(one, field)[asked], getattr(two, field)[asked])
+        numbers.append(one.infos["episode"].tolist())  # type: ignore[call-overload]
+        asked = asked & ~(one.terminated | one.truncated)
+        if t == 8:  # in the middle of the second episode
+            kept = np.array([0, 2, 3])
+            batched.keep(kept)
+            batched.reset([1], plans[2:3])
+            listed.reset([2], plans[2:3])
+            break
+    assert numbers[0] == [0] * 5 and {1} <= set(numbers[-1])
+    for _ in range(10):
+        actions = np.stack([space.sample() for _ in range(5)])
+        one, two = batched.step(actions[kept], asked[kept]), listed.step(actions, asked)
+        np.testing.assert_array_equal(one.observations[asked[kept]], two.observations[kept][asked[kept]])
+        asked = asked & ~(two.terminated | two.truncated)
+
+
+def test_memory_goes_on_over_episodes_in_any_number_of_workers() -> None:
+    with SamplerPool(1, transport="process") as one, SamplerPool(2, transport="process") as two:
+        for name in ("bandit-5", "random-mdp", "point-navigation", "qq-su"):
+            maker, listed = functools.partial(trial_of, name), functools.partial(listed_trial_of, name)
+            assert env_kind(maker) != "list" and env_kind(listed) == "list"
+            spec = maker().env_spec
+            kind: Any = CategoricalGRUPolicy if isinstance(spec.action_space, Discrete) else GRUGaussianPolicy
+            policy = kind(spec, hidden_size=8, generator=torch.Generator().manual_seed(1))
+            policy.head.weight.data *= 20.0  # memories tell in what is chosen
+            found: list[Any] = []
+            settings: list[tuple[Any, dict[str, Any]]] = [
+                (maker, {"transport": "serial"}),
+                (listed, {"transport": "serial"}),
+                (maker, {"transport": "serial", "slots_per_unit": 3}),
+                (maker, {"pool": one}),
+                (maker, {"pool": two, "slots_per_unit": 3}),
+            ]
+            for env, options in settings:
+                with RolloutEngine(env, policy, **options) as engine:
+                    found.append(engine.run(plans_of(name)))
+            for others in found[1:]:
+                for result, other in zip(found[0], others, strict=True):
+                    for field in ("observations", "actions", "rewards", "terminated", "truncated"):
+                        np.testing.assert_array_equal(getattr(result, field), getattr(other, field), err_msg=name)
+            for result in found[0]:
+                assert set(result.env_infos["episode"].tolist()) == {0, 1, 2}
+                check_memory(policy, result)
+
+
+def check_memory(policy: Any, result: Any) -> None:
+    """What was chosen is what a pass over the whole trial says, and not what one over its last episode says."""
+    second = int(np.argmax(result.env_infos["episode"] == 1))
+    obs = torch.as_tensor(result.observations[:-1], dtype=torch.float32)
+    with torch.no_grad():
+        whole, part = policy(obs)[0].numpy(), policy(obs[second:])[0].numpy()
+    infos = result.policy_infos
+    told = np.log(infos["prob"]) if isinstance(policy, CategoricalGRUPolicy) else infos["mean"]
+    np.testing.assert_allclose(told, whole, rtol=1e-4, atol=1e-4)
+    assert np.abs(told[second] - part[0]).max() > 1e-2
+
+
+def test_discrete_observations_are_one_hot() -> None:
+    env = TrialWrapper(gymnasium.make("FrozenLake-v1", is_slippery=False), 2, 4)
+    assert env.observation_space.shape == (16 + 4 + 2,)
+    result = rollout(env, lambda obs: 2, seed=0)
+    np.testing.assert_array_equal(result.observations[:, :16].argmax(1), [0, 1, 2, 3, 0, 1, 2, 3, 3])
+    assert (result.observations[:, :16].sum(1) == 1).all()
+    bandit = rollout(trial_of("bandit-5"), lambda obs: 3, seed=0)
+    np.testing.assert_array_equal(bandit.observations[1:, 0], 1.0)
+    np.testing.assert_array_equal(bandit.observations[1:, 1:6], np.tile(np.eye(5)[3], (18, 1)))
+
+
+def test_first_states_are_those_of_the_first_episode() -> None:
+    env = trial_of("point-momentum")
+    init = np.array([0.5, -0.5, 0.0, 0.0])
+    plans = [RolloutPlan(i, (1, 0, i), init_state=init if i == 1 else None) for i in range(3)]
+    batched, listed = make_slots(env, 3), GymSlots(env, 3)
+    np.testing.assert_array_equal(batched.reset(range(3), plans), listed.reset(range(3), plans))
+    for _ in range(7):
+        one, two = (slots.step(np.full((3, 2), 0.1), np.ones(3, bool)) for slots in (batched, listed))
+        np.testing.assert_array_equal(one.observations, two.observations)
+    assert plans[1].init_state is init
+
+
+class RobotTrial(TrialWrapper):
+    """A class of trials is a family of tasks whose updates name the class."""
+
+    def __init__(self) -> None:
+        super().__init__(get_family("point-robot").env_constructor(), 2, 5)
+
+
+class BanditTrial(TrialWrapper):
+    def __init__(self) -> None:
+        super().__init__(get_family("bandit-5").env_constructor(), 2, 5)
+
+
+class WalkTrial(TrialWrapper):
+    """A task is set by the wrapper, which no simulator inside knows."""
+
+    def __init__(self) -> None:
+        super().__init__(get_family("point-robot").env_constructor(), 2, 5)
+
+    def set_task(self, task: Any) -> None:
+        self.unwrapped.set_task({"goal": -np.asarray(task["goal"])})  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", [RobotTrial, BanditTrial, WalkTrial])
+def test_tasks_of_a_class_of_trials_are_set_in_its_simulator(kind: type) -> None:
+    updates = TaskFamily.from_env(kind).samplers(seed=0)[0].sample(4)
+    plans = [RolloutPlan(i, (2, 0, i), update) for i, update in enumerate([*updates, None])]
+    assert updates[0].env_type is kind  # type: ignore[attr-defined]
+    assert env_kind(kind, plans) == ("list" if kind is WalkTrial else "batched")
+    policy_of = CategoricalGRUPolicy if kind is BanditTrial else GRUGaussianPolicy
+    policy = policy_of(kind().env_spec, hidden_size=4, generator=torch.Generator().manual_seed(0))
+    with RolloutEngine(kind, policy, transport="serial") as engine:
+        found = engine.run(plans)
+    for i, (one, update) in enumerate(zip(found, [*updates, kind], strict=True)):
+        other = rollout(update(), policy, seed=2, sub_seed=0, sub_sub_seed=i)  # type: ignore[operator]
+        for field in ("observations", "actions", "rewards"):
+            np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
+    assert len({result.rewards.tobytes() for result in found}) > 2

@@ -146,10 +146,18 @@ class PlanTable(Sequence[RolloutPlan]):
         part._env_seeds = None if self._env_seeds is None else self._env_seeds[rows]
         return part
 
-    def with_env_seeds(self, env_seeds: np.ndarray) -> PlanTable:
-        """The same plans, with other seeds ``(N,)`` for their environments' ``reset``."""
+    def next_episodes(self, env_seeds: np.ndarray) -> PlanTable:
+        """The same plans for further episodes: other seeds ``(N,)`` of environments, and no initial states."""
         part = self.take(slice(None))
         part._env_seeds = np.asarray(env_seeds, dtype=np.int64)
+        if self.init_states is not None:
+            part.init_states, part._plans = None, [None] * len(self)
+        return part
+
+    def with_updates(self, updates: Sequence[EnvUpdate | None]) -> PlanTable:
+        """The same plans, with ``updates`` in place of those of ``self.updates``."""
+        part = self.take(slice(None))
+        part.updates, part._plans = list(updates), [None] * len(self)
         return part
 
     def __len__(self) -> int:

@@ -129,9 +129,9 @@ class ActDelayWrapper(ChainWrapper):
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans without ``act_delay``, which is noted in their extras."""
         if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
-            return plans
+            return super().plans_in(plans)
         return [
-            plan.with_(env_update=self._inner_update(plan.env_update), extras={**plan.extras, _DELAY: self._own(plan)})
+            plan.with_(env_update=self.inner_update(plan.env_update), extras={**plan.extras, _DELAY: self._own(plan)})
             for plan in plans
         ]
 
@@ -152,14 +152,10 @@ class ActDelayWrapper(ChainWrapper):
             then = memory["steps"] - back
             ring[every, then % length] = old[every, then % old.shape[1]]
 
-    def accepts_update(self, update: EnvUpdate | None) -> bool:
-        """Whether the batched simulator can apply what is left of ``update`` without ``act_delay``."""
-        return super().accepts_update(self._inner_update(update))
-
-    def _inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What ``update`` means for the environment inside."""
+    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+        """What is left of ``update`` without ``act_delay``."""
         if not isinstance(update, DomainParamUpdate):
-            return update
+            return super().inner_update(update)
         rest = split_delay(update.task, self._delay)[1]
         return DomainParamUpdate(rest) if rest else None
 

@@ -21,7 +21,7 @@ from metaroll.envs.base.env_state import current_observation
 from metaroll.envs.base.slot_proxies import SlotsProxy
 from metaroll.errors import ShapeError
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.tasks.updates import env_layers
+from metaroll.tasks.updates import SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotStep
 
 __all__ = [
@@ -95,8 +95,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     remembers of each row, ``rows (k,)`` says which of them are meant; rows do not depend on one another.
     """
 
-    changes_actions = changes_observations = changes_steps = False
-    """Which functions of rows a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``."""
+    changes_actions = changes_observations = changes_steps = resets_inside = False
+    """What a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``; ``restarts``."""
     tells_applied = True
     """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
 
@@ -104,7 +104,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         super().__init_subclass__(**options)
         cls.changes_actions = cls.rows_in is not ChainWrapper.rows_in
         cls.changes_observations = cls.rows_seen is not ChainWrapper.rows_seen
-        cls.changes_steps = (cls.rows_out, cls.restarts) != (ChainWrapper.rows_out, ChainWrapper.restarts)
+        cls.resets_inside = cls.restarts is not ChainWrapper.restarts
+        cls.changes_steps = cls.resets_inside or cls.rows_out is not ChainWrapper.rows_out
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -119,7 +120,16 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """What plans mean for the environments inside."""
-        return plans
+        table = PlanTable.of(plans)
+        updates = [self.inner_update(update) for update in table.updates]
+        return table if updates == table.updates else table.with_updates(updates)
+
+    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+        """What an update means for the environment inside: a task of a class of wrappers is a task of what it wraps."""
+        if type(update) is not SetTaskUpdate or update.env_type is not type(self) or update.wrapper_constructor:
+            return update
+        owner = layer_with(self, "set_task")
+        return update if owner is None or owner is self else SetTaskUpdate(type(owner), update.task)
 
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
@@ -216,7 +226,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         """
         commands = self.rows_in(actions, memory, rows) if self.changes_actions else actions
         found = step(commands)
-        again = self.restarts(found, memory, rows) if self.changes_steps else None
+        again = self.restarts(found, memory, rows) if self.resets_inside else None
         if again is not None and len(again[0]):
             observations = np.array(found.observations)
             observations[again[0]] = reset(rows[again[0]], again[1])
@@ -249,7 +259,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
 
     def accepts_update(self, update: EnvUpdate | None) -> bool:
         """Whether the batched simulator can apply ``update``."""
-        return self.can_batch and without_checks(self.env).accepts_update(update)
+        return self.can_batch and without_checks(self.env).accepts_update(self.inner_update(update))
 
     def batched_slots(self, num_slots: int) -> Slots:
         """Many of this environment, stepped as arrays."""
@@ -286,8 +296,9 @@ class WrappedSlots(SlotsProxy):
         self._wrapper.start_rows(self._memory, rows, env_seeds, inside)
         if not self._wrapper.changes_observations:
             return observations
-        for slot, plan in zip(slots, inside, strict=True):
-            self._plans[slot] = plan
+        if self._wrapper.resets_inside:
+            for slot, plan in zip(slots, inside, strict=True):
+                self._plans[slot] = plan
         seen = self._wrapper.rows_seen(observations, self._memory, rows)
         if self._last is None:
             self._last = np.zeros((self.num_slots, *seen.shape[1:]), dtype=seen.dtype)
@@ -370,9 +381,9 @@ class WrappedSlots(SlotsProxy):
 
     def _restart(self, rows: np.ndarray, env_seeds: np.ndarray) -> Any:
         """Reset some slots inside in the middle of their rollouts."""
-        plans = [plan.with_(init_state=None) for row in rows.tolist() if (plan := self._plans[row]) is not None]
+        plans = [plan for row in rows.tolist() if (plan := self._plans[row]) is not None]
         self._restarted = True
-        return self._slots.reset(rows.tolist(), PlanTable.of(plans).with_env_seeds(env_seeds))
+        return self._slots.reset(rows.tolist(), PlanTable(plans).next_episodes(env_seeds))
 
 
 _ONE = np.zeros(1, dtype=np.int64)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from metaroll.checks import check_whole
-from metaroll.envs.wrappers.base import ChainWrapper, Memory, RowStep, box_of, spec_of, typed_env
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, RowStep, spec_of, typed_env
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapper
 from metaroll.functional.philox import integers32
 from metaroll.tasks.plan_table import env_keys
@@ -25,8 +26,9 @@ _ROLE = 32
 class TrialWrapper(ChainWrapper):
     """A trial: ``episodes_per_trial`` episodes in a row, without a change of task, that count as one rollout.
 
-    As in RL^2 (Duan et al. 2016, arXiv:1611.02779) the observation is followed by the last action (one-hot for
-    choices), the last reward, and 1 where the last step ended an episode, else 0; all are 0 at the start of the trial.
+    As in RL^2 (Duan et al. 2016, arXiv:1611.02779) the observation is followed by the last action, the last reward, and
+    1 where the last step ended an episode, else 0; all are 0 at the start of the trial. Discrete observations and
+    actions are one-hot.
     The end of an episode ends the rollout only if it is the last one: otherwise the first observation of the next
     episode takes the place of the last one of this. A recurrent policy so remembers what it has seen in the task.
     Episodes start from seeds of their own, which hang on the seed of the trial alone. ``info["episode"]`` is the number
@@ -35,7 +37,7 @@ class TrialWrapper(ChainWrapper):
     An initial state in a plan is that of the first episode. Put wrappers that draw domain parameters around a trial.
 
     Args:
-        env: Environment with a Box of observations, and a Box or Discrete space of actions.
+        env: Environment with a Box or Discrete space of observations, and one of actions.
         episodes_per_trial: How many, at least 1.
         max_episode_steps: Steps after which an episode is truncated; ``None`` means as ``env`` says.
 
@@ -52,20 +54,19 @@ class TrialWrapper(ChainWrapper):
         if inner is not None:
             hint = "" if isinstance(inner, TrialWrapper) else ", which would change the task in a trial: put it outside"
             raise ValueError(f"env of a TrialWrapper must not hold a {type(inner).__name__}{hint}")
-        space, actions = box_of(env, "observation", self), env.action_space
-        if not isinstance(actions, Box | Discrete):
-            raise TypeError(f"TrialWrapper needs a Box or Discrete action space, got {actions}")
+        for kind in ("observation", "action"):
+            space = getattr(env, f"{kind}_space")
+            if not isinstance(space, Box | Discrete):
+                raise TypeError(f"TrialWrapper needs a Box or Discrete {kind}_space, got {space}")
         limit = spec_of(env).max_episode_length
         self._limit = limit if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
-        one_hot = isinstance(actions, Discrete)
-        self._num_actions = int(actions.n) if isinstance(actions, Discrete) else int(np.prod(actions.shape))
-        self._dtype = space.dtype if np.dtype(space.dtype).kind == "f" else np.dtype(np.float32)
+        (low, high), (action_low, action_high) = _bounds(env.observation_space), _bounds(env.action_space)
+        self._num_actions = len(action_low)
+        self._dtype = low.dtype if low.dtype.kind == "f" else np.dtype(np.float32)
         super().__init__(env)
-        low = np.zeros(self._num_actions) if one_hot else np.minimum(actions.low.reshape(-1), 0.0)
-        high = np.ones(self._num_actions) if one_hot else np.maximum(actions.high.reshape(-1), 0.0)
         self.observation_space = Box(
-            np.concatenate([space.low.reshape(-1), low, [-np.inf, 0.0]]).astype(self._dtype),
-            np.concatenate([space.high.reshape(-1), high, [np.inf, 1.0]]).astype(self._dtype),
+            np.concatenate([low, np.minimum(action_low, 0.0), [-np.inf, 0.0]]).astype(self._dtype),
+            np.concatenate([high, np.maximum(action_high, 0.0), [np.inf, 1.0]]).astype(self._dtype),
             dtype=self._dtype.type,  # type: ignore[arg-type]
         )
 
@@ -108,10 +109,8 @@ class TrialWrapper(ChainWrapper):
 
     def rows_in(self, actions: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """Actions as they are, which are remembered."""
-        if isinstance(self.env.action_space, Discrete):
-            memory["action"][rows] = np.eye(self._num_actions)[actions]
-        else:
-            memory["action"][rows] = actions.reshape(len(rows), self._num_actions)
+        discrete = isinstance(self.env.action_space, Discrete)
+        memory["action"][rows] = np.eye(self._num_actions)[actions] if discrete else actions.reshape(len(rows), -1)
         return actions
 
     def restarts(self, step: RowStep, memory: Memory, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -139,7 +138,11 @@ class TrialWrapper(ChainWrapper):
 
     def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """``observations (k, ...)`` with the last action, reward and ending: ``(k, obs_dim + A + 2)``."""
-        flat = observations.reshape(len(rows), int(np.prod(observations.shape[1:])))
+        space, width = self.env.observation_space, self.observation_space.shape[0] - self._num_actions - 2
+        if isinstance(space, Discrete):
+            flat = np.eye(width)[observations - space.start]
+        else:
+            flat = observations.reshape(len(rows), width)
         last = (memory["action"][rows], memory["reward"][rows, None], memory["done"][rows, None])
         return np.concatenate([flat, *last], axis=1, dtype=self._dtype, casting="unsafe")
 
@@ -150,3 +153,11 @@ class TrialWrapper(ChainWrapper):
     def _over(self, step: RowStep, memory: Memory, rows: np.ndarray) -> np.ndarray:
         ended = step.terminated.astype(bool) | step.truncated.astype(bool)
         return ended if self._limit is None else ended | (memory["steps"][rows] >= self._limit)
+
+
+def _bounds(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:
+    """Of a Box, flat, or of the one-hot entries of a Discrete space."""
+    if isinstance(space, Discrete):
+        return np.zeros(int(space.n), np.float32), np.ones(int(space.n), np.float32)
+    assert isinstance(space, Box)
+    return space.low.reshape(-1), space.high.reshape(-1)
