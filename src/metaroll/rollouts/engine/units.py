@@ -17,6 +17,7 @@ _MOST_SLOTS = {
 
 _FEW_SLOTS = 16
 """Slots of a list of environments that take long to make (and mostly much memory)."""
+_FEW_PLANS = 64
 _MAKING = 0.1
 """Seconds that making a wider list of environments may take."""
 
@@ -24,9 +25,12 @@ _MAKING = 0.1
 def unit_size(num_plans: int, kind: str, num_workers: int = 1) -> int:
     """Plans per unit: enough units that each of several workers gets two, of bounded size.
 
-    A unit is what is lost with a worker, and what balances the load; a larger one makes better use of batched calls.
+    A unit is what is lost with a worker or a failure, and what balances the load; a larger one makes better use of
+    batched calls. Few plans are cut further, since there a failure would take all that was done with it.
     """
     units = 1 if num_workers == 1 else 2 * num_workers
+    if num_plans < _FEW_PLANS and kind != "device":
+        units = max(4 if num_plans >= 16 else 2, num_workers)
     return min(max(1, -(-num_plans // units)), _MOST_PLANS[kind])
 
 
