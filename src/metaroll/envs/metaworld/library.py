@@ -10,7 +10,6 @@ __all__ = [
     "MW_TASKS_PER_ENV",
     "env_classes",
     "metaworld_package",
-    "metaworld_version",
     "mujoco_package",
     "provenance_of",
 ]
@@ -46,17 +45,12 @@ def env_classes() -> dict[str, Any]:
     return dict(ALL_V3_ENVIRONMENTS)
 
 
-def metaworld_version() -> str:
-    """Version of the installed package."""
-    metaworld_package()
-    return metadata.version("metaworld")
-
-
 def provenance_of(reward_version: str, horizon: int) -> dict[str, Any]:
     """What a Meta-World result has to say to be comparable with another one."""
+    metaworld_package()
     return {
         "benchmark": "Meta-World",
-        "metaworld": metaworld_version(),
+        "metaworld": metadata.version("metaworld"),
         "envs": "v3",
         "reward_version": reward_version,
         "horizon": horizon,

@@ -135,12 +135,12 @@ class Sawyer:
                 f"task must be one of {self.env_name!r}, got one of {task.env_name!r}; "
                 "use the update of the sampler, which brings the right environment"
             )
-        told = read_task(task)
-        if not isinstance(self, told.pop("env_cls")):
+        data = read_task(task)
+        if not isinstance(self, data.pop("env_cls")):
             raise ValueError(f"task must be one of {type(self).__name__}, got {task!r}")
-        vector = np.array(told.pop("rand_vec"), dtype=np.float64)
-        hidden = bool(told.pop("partially_observable"))
-        self._set_task_inner(**told)
+        vector = np.array(data.pop("rand_vec"), dtype=np.float64)
+        hidden = bool(data.pop("partially_observable"))
+        self._set_task_inner(**data)
         self._task, self._ready = task, False
         self._set_task_called = self._freeze_rand_vec = True
         self._last_rand_vec = vector
@@ -176,13 +176,14 @@ class Sawyer:
             self.reset_model()
         finally:
             self._moving = True
-        observation, info = self._reset_simulator()
+        self._reset_data(self.model, self.data)
+        observation = self.reset_model()
         self._prev_obs = observation[:18].copy()
         observation[18:36] = self._prev_obs
         self._ready = True
         if self.render_mode == "human":
             self.render()
-        return observation, {**info, "task_name": self.env_name}
+        return observation, {"task_name": self.env_name}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Move the hand by ``action[:3]`` (in centimeters) and the fingers by ``action[3]``."""
@@ -209,11 +210,6 @@ class Sawyer:
         return _made_again, (self._maker, self._task, marks)
 
     # -- Meta-World's own methods, on views ----------------------------------------------------------------------------
-
-    def _reset_simulator(self) -> tuple[np.ndarray, dict[str, Any]]:
-        """What Gymnasium's ``MujocoEnv.reset`` does, without a new seed."""
-        self._reset_data(self.model, self.data)
-        return self.reset_model(), {}
 
     def _initialize_simulation(self) -> tuple[Any, Any]:
         mujoco = mujoco_package()

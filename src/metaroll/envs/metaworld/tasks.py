@@ -10,7 +10,7 @@ import numpy as np
 
 from metaroll.envs.metaworld.library import env_classes
 
-__all__ = ["MetaWorldTask", "as_task", "goal_visible", "read_task"]
+__all__ = ["MetaWorldTask", "as_task", "read_task"]
 
 _NUMPY = {
     ("_reconstruct", "multiarray"),
@@ -64,11 +64,6 @@ def read_task(task: Any) -> dict[str, Any]:
     if not isinstance(data, dict) or not {"env_cls", "rand_vec", "partially_observable"} <= data.keys():
         raise ValueError(f"task of {task.env_name!r} must hold env_cls, rand_vec and partially_observable")
     return data
-
-
-def goal_visible(task: Any) -> bool:
-    """Whether the observation shows the goal of ``task``."""
-    return not read_task(task)["partially_observable"]
 
 
 class _TaskReader(pickle.Unpickler):

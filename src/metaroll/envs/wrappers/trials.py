@@ -138,11 +138,11 @@ class TrialWrapper(ChainWrapper):
 
     def rows_seen(self, observations: Any, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """``observations (k, ...)`` with the last action, reward and ending: ``(k, obs_dim + A + 2)``."""
-        space, width = self.env.observation_space, self.observation_space.shape[0] - self._num_actions - 2
+        space = self.env.observation_space
         if isinstance(space, Discrete):
-            flat = np.eye(width)[observations - space.start]
+            flat = np.eye(int(space.n))[observations - space.start]
         else:
-            flat = observations.reshape(len(rows), width)
+            flat = observations.reshape(len(rows), int(np.prod(observations.shape[1:])))
         last = (memory["action"][rows], memory["reward"][rows, None], memory["done"][rows, None])
         return np.concatenate([flat, *last], axis=1, dtype=self._dtype, casting="unsafe")
 
