@@ -243,7 +243,10 @@ def with_render_mode(constructor: Constructor, mode: str) -> Constructor:
         return functools.partial(constructor, render_mode=mode)
     inner = constructor.func if isinstance(constructor, functools.partial) else constructor
     try:
-        takes = inner is gymnasium.make or "render_mode" in inspect.signature(inner).parameters
+        given = inspect.signature(inner).parameters
+        hands_on = any(parameter.kind is parameter.VAR_KEYWORD for parameter in given.values())
+        draws = mode in getattr(inner, "metadata", {}).get("render_modes", ())  # a class that hands options on says so
+        takes = inner is gymnasium.make or "render_mode" in given or (hands_on and draws)
     except (TypeError, ValueError):  # written in C
         takes = False
     return functools.partial(constructor, render_mode=mode) if takes else constructor
