@@ -344,6 +344,11 @@ def test_reduced_rows_are_those_of_the_rollouts() -> None:
         rollouts = engine.run(plans)
         expected = np.stack([rollouts.returns, rollouts.lengths], axis=1)
         np.testing.assert_allclose(engine.run_reduced(plans, returns_and_lengths), expected)
+        made = (plan for plan in plans)  # made, run and forgotten in parts
+        np.testing.assert_array_equal(
+            engine.run_reduced(made, returns_and_lengths), engine.run_reduced(plans, returns_and_lengths)
+        )
+        assert not len(engine.run_reduced(iter([]), returns_and_lengths))
         check_reduce(returns_and_lengths, rollouts)
         with pytest.raises(ValueError, match="must treat rollouts one by one, but rollout 0"):
             check_reduce(lambda columns, bounds: np.full(len(bounds) - 1, columns["rewards"].mean()), rollouts)

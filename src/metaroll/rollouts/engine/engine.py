@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +31,7 @@ from metaroll.rollouts.engine.unit_work import (
     UnitResult,
     UnitRunner,
     forget,
+    joined_rows,
     run_unit_in_worker,
     set_env,
     set_parameters,
@@ -49,6 +50,9 @@ _numbers = itertools.count()
 
 _HERE = "; or run the rollouts in this process (num_workers=1, with transport='auto' or 'serial')"
 """What helps an engine against what cannot be sent."""
+
+_MADE_AT_ONCE = 1 << 16
+"""Plans of a generator that are made at a time."""
 
 _MOST_DROPPED = 32
 """After so many rollouts of a variation without a single valid one, more are not tried."""
@@ -199,7 +203,7 @@ class RolloutEngine:
 
     def run_reduced(
         self,
-        plans: Sequence[RolloutPlan],
+        plans: Sequence[RolloutPlan] | Iterator[RolloutPlan],
         reduce: Reduce,
         parameters: np.ndarray | None = None,
         *,
@@ -208,7 +212,7 @@ class RolloutEngine:
         """Run plans, and keep of each rollout only what ``reduce`` makes of it, in the process where it ran.
 
         Args:
-            plans, parameters, progress: See ``run``.
+            plans, parameters, progress: See ``run``. Of a generator 65,536 plans are made, run and forgotten at a time.
             reduce: From columns (a dict: ``observations``, ``actions``, ``rewards``, ...) and bounds ``(n + 1,)`` of n
                 rollouts to an array ``(n, ...)``; picklable. It must treat rollouts one by one, since it is called with
                 as many as happen to be together: ``check_reduce`` finds out. ``observations`` (and ``states``) have one
@@ -222,8 +226,17 @@ class RolloutEngine:
         """
         if not callable(reduce):
             raise TypeError(f"reduce must be a function of columns and bounds, got {reduce!r}")
-        units, pieces, results = self._results(plans, parameters, reduce, progress)
-        return _reduced(sum(len(unit.plans) for unit in units), results, pieces)
+        if isinstance(plans, Iterator):
+            parts = iter(lambda: list(itertools.islice(plans, _MADE_AT_ONCE)), [])
+        else:
+            parts = iter([plans])
+        count, places, found = 0, [], []
+        for part in parts:
+            units, pieces, results = self._results(part, parameters, reduce, progress)
+            places += [piece + count for piece in pieces]
+            found += results
+            count += sum(len(unit.plans) for unit in units)
+        return joined_rows(count, found, places)
 
     def _results(
         self,
@@ -558,23 +571,6 @@ def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exce
     rollouts = [rollout for part in parts for rollout in part]
     rollouts += error.finished if isinstance(error, RolloutError) else []
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
-
-
-def _reduced(count: int, results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all units in the order of their plans ``(count, ...)``."""
-    found = [(piece[r.kept], r.reduced) for piece, r in zip(pieces, results, strict=True) if r.reduced is not None]
-    shapes = {rows.shape[1:] for _, rows in found}
-    if len(shapes) > 1:
-        raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
-    if not found:
-        return np.full((count, *([0] if not count else [])), np.nan)
-    dtype = np.result_type(*(rows.dtype for _, rows in found))
-    if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
-        dtype = np.dtype(np.float64)
-    rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
-    for places, part in found:
-        rows[places] = part
-    return rows
 
 
 def _size(result: UnitResult) -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
-from metaroll.errors import InvalidValueError, RolloutError
+from metaroll.errors import InvalidValueError, RolloutError, ShapeError
 from metaroll.rollouts.engine.device_block import DeviceLoop
 from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
@@ -29,6 +29,7 @@ __all__ = [
     "UnitResult",
     "UnitRunner",
     "forget",
+    "joined_rows",
     "one_torch_thread",
     "run_unit_in_worker",
     "set_env",
@@ -315,3 +316,20 @@ def one_torch_thread(needed: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def joined_rows(count: int, results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> np.ndarray:
+    """The rows of all units in the order of their plans ``(count, ...)``."""
+    found = [(piece[r.kept], r.reduced) for piece, r in zip(pieces, results, strict=True) if r.reduced is not None]
+    shapes = {rows.shape[1:] for _, rows in found}
+    if len(shapes) > 1:
+        raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
+    if not found:
+        return np.full((count, *([0] if not count else [])), np.nan)
+    dtype = np.result_type(*(rows.dtype for _, rows in found))
+    if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
+        dtype = np.dtype(np.float64)
+    rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+    for places, part in found:
+        rows[places] = part
+    return rows
