@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import gymnasium
 import numpy as np
@@ -52,6 +54,14 @@ def test_numbers_of_the_tables():
     assert balancer["offset_th_x"] == UniformDomainParam("offset_th_x", 0.0, math.radians(6.0))
     assert balancer["gear_efficiency"] == UniformDomainParam("gear_efficiency", 0.9, 0.225, clip_lo=1e-4, clip_up=1.0)
     assert default_randomizer(QCartPoleStabEnv)["pole_length"].mean == 0.641 / 2  # type: ignore[attr-defined]  # (17.4 d)
+
+
+@pytest.mark.parametrize("name", ["default", "conservative", "zero_variance"])
+def test_names_are_known_to_the_first_call_of_a_process(name):
+    script = f"import metaroll; print(len(metaroll.{name}_randomizer('qcp-st')))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == len(default_randomizer("qcp-st"))
 
 
 def test_factories_narrow_the_default():

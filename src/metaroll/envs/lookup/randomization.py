@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+import metaroll.envs.lookup.registry  # noqa: F401 (it knows the names of all environments)
 from metaroll.envs.base.constructors import is_env_instance, make_env
 from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.wrappers.base import typed_env
