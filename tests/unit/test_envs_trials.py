@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import pickle
 from typing import Any
 
 import gymnasium
@@ -143,7 +145,7 @@ def test_tasks_hold_for_a_whole_trial() -> None:
 
 
 def test_what_makes_no_trial_is_refused() -> None:
-    with pytest.raises(ValueError, match="must not hold a TrialWrapper"):
+    with pytest.raises(ValueError, match="must not hold a TrialWrapper: wrap the environment inside it"):
         TrialWrapper(TrialWrapper(Walk(), 2), 2)
     randomized = DomainRandWrapperLive(Walk(), DomainRandomizer(UniformDomainParam("goal", 1.0, 0.1)))
     with pytest.raises(ValueError, match="change the task in a trial: put it outside"):
@@ -155,6 +157,32 @@ def test_what_makes_no_trial_is_refused() -> None:
     for maker in (lambda: TrialWrapper(gymnasium.make("CartPole-v1"), 2), functools.partial(TrialWrapper, Walk(), 2)):
         with pytest.raises(TypeError, match=r"has no sample_tasks\(num_tasks\): add it, or say what"):
             TaskFamily.from_env(maker)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", Walk, None])
+def test_what_is_no_environment_cannot_be_wrapped(env) -> None:
+    with pytest.raises(
+        TypeError, match=r"env must be an environment \(.*gymnasium.make\(id\) makes one\), got .* of type"
+    ):
+        TrialWrapper(env, 2)
+    with pytest.raises(TypeError, match="env must be an environment"):
+        DomainRandWrapperLive(env, DomainRandomizer())
+
+
+def test_a_trial_says_where_its_tasks_are() -> None:
+    trial, bare = TrialWrapper(Walk(), 2), TrialWrapper(gymnasium.make("CartPole-v1"), 2)
+    with pytest.raises(AttributeError, match=r"no attribute 'set_task'; call env.unwrapped.set_task"):
+        trial.set_task(1.0)
+    with pytest.raises(AttributeError, match="'sample_tasks', and CartPoleEnv inside lacks it: add it there, or say"):
+        bare.sample_tasks(2)
+    assert not hasattr(trial, "set_task") and not hasattr(trial, "nothing")
+    assert pickle.loads(pickle.dumps(trial)).episodes_per_trial == copy.deepcopy(trial).episodes_per_trial == 2
+
+
+def test_on_a_device_the_wrapper_is_named() -> None:
+    env = TrialWrapper(get_family("point-robot").env_constructor(), 2)
+    with pytest.raises(TypeError, match="but PointRobotEnv in a TrialWrapper is not; leave device out"):
+        RolloutEngine(env, GRUGaussianPolicy(env.env_spec), device="cpu")
 
 
 FAMILIES = ["bandit-5", "random-mdp", "point-navigation", "point-momentum", "sparse-point-robot", "qq-su"]

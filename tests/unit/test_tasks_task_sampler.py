@@ -87,12 +87,14 @@ def test_set_task_sampler_takes_functions_and_old_sample_tasks() -> None:
 
 
 def test_set_task_sampler_refuses_what_cannot_work() -> None:
-    with pytest.raises(TypeError, match="env_constructor must be"):
+    with pytest.raises(TypeError, match=r"env_constructor must be .*; get_family\(name\).env_constructor is"):
         SetTaskSampler("point-robot")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="wrapper must be"):
         SetTaskSampler(PointRobotEnv, wrapper=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must have sample_tasks"):
         SetTaskSampler(gymnasium.Env).sample(1)
+    with pytest.raises(TypeError, match="which CartPoleEnv lacks"):
+        SetTaskSampler(lambda: gymnasium.make("CartPole-v1")).sample(1)
     with pytest.raises(ValueError, match="must be an integer of at least 0"):
         SetTaskSampler(PointRobotEnv).sample(-1)
     with pytest.raises(TypeError, match="n_tasks must be an integer"):

@@ -89,7 +89,10 @@ class SetTaskSampler(TaskSampler):
     ) -> None:
         for name, value in (("env_constructor", env_constructor), ("wrapper", wrapper), ("tasks", tasks)):
             if not callable(value) and (value is not None or name == "env_constructor"):
-                raise TypeError(f"{name} must be a class or function, got {value!r} of type {type(value).__name__}")
+                named = "; get_family(name).env_constructor is that of a name" if isinstance(value, str) else ""
+                raise TypeError(
+                    f"{name} must be a class or function, got {value!r} of type {type(value).__name__}{named}"
+                )
         self._env_constructor = env_constructor
         self._wrapper = wrapper
         self._env = env
@@ -223,7 +226,8 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     owner = env if isinstance(env, type) else layer_with(env, "sample_tasks")
     sample_tasks = getattr(owner, "sample_tasks", None)
     if sample_tasks is None:
-        name = env.__name__ if isinstance(env, type) else type(env).__name__
+        *_, inner = env_layers(env)
+        name = env.__name__ if isinstance(env, type) else type(inner).__name__
         raise TypeError(
             f"env must have sample_tasks(num_tasks), which {name} lacks; add it, or give FixedTaskSampler a list"
         )

@@ -31,6 +31,7 @@ __all__ = [
     "WrappedSlots",
     "all_envs",
     "box_of",
+    "check_wrapped",
     "inner_env",
     "remove_envs",
     "spec_of",
@@ -78,6 +79,19 @@ def remove_envs(env: Any, kind: type | tuple[type, ...]) -> Any:
     return outside
 
 
+def check_wrapped(env: Any) -> None:
+    """Whether a wrapper can be put around ``env``.
+
+    Raises:
+        TypeError: It is no environment.
+    """
+    if not isinstance(env, gymnasium.Env):
+        raise TypeError(
+            f"env must be an environment (a gymnasium.Env; gymnasium.make(id) makes one), got {env!r} of type "
+            f"{type(env).__name__}"
+        )
+
+
 class RowStep(NamedTuple):
     """What a step of k rows gave: ``observations (k, ...)``, rewards, endings, and infos that wrappers add."""
 
@@ -108,6 +122,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         cls.changes_steps = cls.resets_inside or cls.rows_out is not ChainWrapper.rows_out
 
     def __init__(self, env: Any) -> None:
+        check_wrapped(env)
         super().__init__(env)
         self._commands_space = env.action_space
         self._memory = self.new_memory(1)
@@ -283,6 +298,11 @@ class WrappedSlots(SlotsProxy):
         self._plans: list[RolloutPlan | None] = [None] * self.num_slots
         self._last: np.ndarray | None = None
         """What each slot has shown last, ``(E, ...)``."""
+
+    @property
+    def wrapper(self) -> ChainWrapper:
+        """The wrapper."""
+        return self._wrapper
 
     def domain_param(self, slot: int) -> dict[str, Any] | None:
         """Domain parameters of the rollout in a slot, as they are counted outside."""

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from metaroll.checks import check_whole
-from metaroll.envs.wrappers.base import ChainWrapper, Memory, RowStep, spec_of, typed_env
+from metaroll.envs.wrappers.base import ChainWrapper, Memory, RowStep, check_wrapped, inner_env, spec_of, typed_env
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapper
 from metaroll.functional.philox import integers32
 from metaroll.tasks.plan_table import env_keys
@@ -42,7 +42,7 @@ class TrialWrapper(ChainWrapper):
         max_episode_steps: Steps after which an episode is truncated; ``None`` means as ``env`` says.
 
     Raises:
-        TypeError: ``env`` has other spaces.
+        TypeError: ``env`` is no environment, or has other spaces.
         ValueError: It holds a trial already, or draws domain parameters at every reset.
     """
 
@@ -50,9 +50,14 @@ class TrialWrapper(ChainWrapper):
 
     def __init__(self, env: Any, episodes_per_trial: int, max_episode_steps: int | None = None) -> None:
         self.episodes_per_trial = check_whole("episodes_per_trial", episodes_per_trial)
+        check_wrapped(env)
         inner = typed_env(env, (TrialWrapper, DomainRandWrapper))
         if inner is not None:
-            hint = "" if isinstance(inner, TrialWrapper) else ", which would change the task in a trial: put it outside"
+            hint = (
+                ": wrap the environment inside it, with as many episodes_per_trial as there shall be in all"
+                if isinstance(inner, TrialWrapper)
+                else ", which would change the task in a trial: put it outside"
+            )
             raise ValueError(f"env of a TrialWrapper must not hold a {type(inner).__name__}{hint}")
         for kind in ("observation", "action"):
             space = getattr(env, f"{kind}_space")
@@ -69,6 +74,19 @@ class TrialWrapper(ChainWrapper):
             np.concatenate([high, np.maximum(action_high, 0.0), [np.inf, 1.0]]).astype(self._dtype),
             dtype=self._dtype.type,  # type: ignore[arg-type]
         )
+
+    def __getattr__(self, name: str) -> Any:
+        """Only to say where tasks are; as ever, there is no such attribute."""
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        if name in ("set_task", "sample_tasks") and "env" in vars(self):  # not while it is copied
+            inner = inner_env(self.env)
+            message += (
+                f"; call env.unwrapped.{name}"
+                if hasattr(inner, name)
+                else f", and {type(inner).__name__} inside lacks it: add it there, or say what the tasks are with "
+                "TaskFamily.from_env(make_env, tasks=...)"
+            )
+        raise AttributeError(message, name=name, obj=self)
 
     @property
     def env_spec(self) -> EnvSpec:

@@ -13,6 +13,7 @@ from torch import nn
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.source import EnvSource
+from metaroll.envs.wrappers.base import WrappedSlots
 from metaroll.policies.parameters import ParameterLayout
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.types import Policy, Slots
@@ -105,10 +106,11 @@ def check_slots_on_device(slots: Slots) -> SimulatorSlots:
         TypeError: It does not.
     """
     if not isinstance(slots, SimulatorSlots) or not slots.simulator.runs_on_torch:
+        wrapper = f" in a {type(slots.wrapper).__name__}" if isinstance(slots, WrappedSlots) else ""
         raise TypeError(
             "env must be stepped as arrays to run on a device (metaroll's points, bandits, tables and simulated "
             "systems are, and CartPole-v1, without a wrapper, in variations that they apply themselves), but "
-            f"{slots.info.name} is not; {IN_NUMPY}"
+            f"{slots.info.name}{wrapper} is not; {IN_NUMPY}"
         )
     space = slots.env_spec.observation_space
     if not isinstance(space, Box | Discrete):
