@@ -375,7 +375,10 @@ def test_garages_worker_arguments() -> None:
         ({"episodes_per_round": 4}, "episodes_per_round must divide"),
         ({"adaptation_rounds": 2, "episodes_per_round": 2}, "n_exploration_traj must be .* = 4"),
         ({"adapt_from": "first"}, "adapt_from must be 'last' or 'all', got 'first'"),
-        ({"adaptation_rounds": 2, "posterior_sampling": True}, "posterior_sampling adapts after every episode"),
+        (
+            {"adaptation_rounds": 2, "posterior_sampling": True},
+            "posterior_sampling=True adapts .*, or say posterior_sampling=False",
+        ),
         ({"deterministic_exploration": "no"}, "deterministic_exploration must be"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,7 +249,10 @@ def evaluate(arguments: Sequence[str]) -> None:
         out = folder if given.out is None else _folder(given.out)
         cli.file_to_write("--out", str(out / run_folder.EVALUATION_FILE), [".json"])
     changes |= {} if given.seed is None else {"seed": given.seed}
-    summary = evaluate_run(config, folder, given.output.console(), given.num_tasks, changes, given.from_epoch, out)
+    try:
+        summary = evaluate_run(config, folder, given.output.console(), given.num_tasks, changes, given.from_epoch, out)
+    except UsageError as error:
+        raise UsageError(_in_options(str(error), adaptation)) from error
     _print_json(summary, given.output)
 
 
@@ -267,6 +271,18 @@ def _evaluator_changes(config: Mapping[str, Any], episodes: int | None, given: M
     elif rounds is not None and per_round is not None:
         changes["n_exploration_traj"] = rounds * per_round  # the number of the run is that of its own rounds
     return changes
+
+
+def _in_options(message: str, given: Mapping[str, Any]) -> str:
+    """What the evaluator says of its arguments, said of options; ``given`` are those of ``_Adaptation``."""
+    names = {name: name for name in vars(_Adaptation())}
+    names |= {"n_exploration_traj": "episodes", "n_test_rollouts": "adapted_episodes"}
+    for argument, option in names.items():
+        message = re.sub(rf"\b{argument}\b", "--" + option.replace("_", "-"), message)
+    own = "posterior_sampling" in given
+    return (
+        message if own else message.replace("--posterior-sampling=True", "--posterior-sampling=True (as in training)")
+    )
 
 
 def _print_json(summary: Mapping[str, Any], output: Output) -> None:

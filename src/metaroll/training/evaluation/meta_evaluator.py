@@ -108,8 +108,8 @@ class MetaEvaluator(Evaluator):
                 )
             if self.num_rounds > 1 or self.adapt_from == "last":
                 raise ValueError(
-                    "posterior_sampling adapts after every episode from all of them: leave adaptation_rounds, "
-                    "episodes_per_round and adapt_from away, or posterior_sampling"
+                    "posterior_sampling=True adapts after every episode from all of them: leave adaptation_rounds, "
+                    "episodes_per_round and adapt_from away, or say posterior_sampling=False"
                 )
         if not isinstance(self.deterministic_exploration, bool | None):
             raise TypeError(f"deterministic_exploration must be a bool or None, got {self.deterministic_exploration!r}")
