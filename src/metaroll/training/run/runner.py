@@ -57,7 +57,8 @@ class LocalRunner(RunnerServices):
         callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)`` and
             ``on_train_end(runner)``.
         config: Kept in snapshots and ``config.yaml``.
-        engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``, ``on_invalid``).
+        engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``,
+            ``on_invalid``, ``on_error``).
         timeouts: When a silent worker is given up and replaced; ``None`` means those of ``PoolTimeouts``.
         loggers: Who is shown the numbers of the run, too (``TensorBoardLogger``, ``WandbLogger``).
     """
