@@ -371,7 +371,7 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys)
     train(capsys, "--epochs", "1", "--out", "r", "--quiet")
 
     def evaluated(*options: str) -> dict:
-        status, out, _ = run(capsys, "evaluate", "r", "--posterior-sampling", "False", *options, "--json")
+        status, out, _ = run(capsys, "evaluate", "r", "--posterior-sampling=False", *options, "--json")
         assert status == 0
         return json.loads(out)
 
