@@ -354,6 +354,10 @@ def test_reduced_rows_are_those_of_the_rollouts() -> None:
             check_reduce(lambda columns, bounds: np.full(len(bounds) - 1, columns["rewards"].mean()), rollouts)
         with pytest.raises(ShapeError, match="one row per rollout"):
             engine.run_reduced(plans, lambda columns, bounds: columns["rewards"])
+        with pytest.raises(ValueError, match="must treat rollouts one by one, but a rollout gives"):
+            engine.run_reduced(plans, lambda columns, bounds: np.full(len(bounds) - 1, columns["rewards"].mean()))
+        with pytest.raises(ValueError, match="must treat rollouts one by one"):
+            engine.run_reduced(plans, lambda columns, bounds: np.zeros((len(bounds) - 1, len(bounds))))
         with pytest.raises(TypeError, match="function of columns and bounds"):
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
     with SamplerPool(2, transport="process") as pool, RolloutEngine(Drift, policy, pool=pool) as engine:
