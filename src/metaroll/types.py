@@ -216,8 +216,8 @@ class RolloutPlan:
             )
         if self.context is not None and not isinstance(self.context, Mapping):
             raise TypeError(
-                f"context of a RolloutPlan must be a dict of arrays, got {type(self.context).__name__}; say what it is, "
-                'e.g. {"z": array}'
+                f"context of a RolloutPlan must be a dict of arrays, got {type(self.context).__name__}; give "
+                'each array a name, {"z": array} say'
             )
 
     @property

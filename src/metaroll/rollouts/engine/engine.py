@@ -24,12 +24,13 @@ from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
-from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards
+from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
     Unit,
     UnitResult,
     UnitRunner,
+    acting_build,
     checked_parameters,
     dropped_in_order,
     forget,
@@ -39,6 +40,7 @@ from metaroll.rollouts.engine.unit_work import (
     set_parameters,
     set_policy,
     shared_or_own,
+    spaces_of,
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
@@ -346,6 +348,7 @@ class RolloutEngine:
 
         Raises:
             RuntimeError: The engine has been closed, or its pool stopped.
+            TypeError: ``plan_of`` is no function.
             ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
         """
         if not self._finalizer.alive:
@@ -354,11 +357,9 @@ class RolloutEngine:
             raise RuntimeError("the SamplerPool of this engine has been stopped; create a new one")
         if self._device is not None:
             raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
-        first = plan_of(0)
-        if not isinstance(first, RolloutPlan) or first.seed is None or first.parameters is not None:
-            raise ValueError(
-                f"plan_of(n) must return a RolloutPlan with a seed and without parameters, got {first!r} for n = 0"
-            )
+        if not callable(plan_of):
+            raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {plan_of!r}")
+        first = plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
         settings = {
@@ -368,12 +369,18 @@ class RolloutEngine:
             "record_extras": self._record_extras,
         }
         pool, key = self._pool, self._key
+        source, build = self._env_source, acting_build(self.policy)
         here = GlobalNamespace()
         vars(here)["_unit_runners"] = {key: self._local}
 
         def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
             if not self._finalizer.alive:
                 raise RuntimeError("the RolloutEngine of this collection has been closed; create a new one")
+            if self._env_source is not source or acting_build(self.policy) != build:
+                changed = "policy" if self._env_source is source else "env"
+                raise RuntimeError(
+                    f"{changed} of the engine has changed since this collection was opened; open another"
+                )
             own = self.policy.acting_parameters()
             shared = own if parameters is None else np.asarray(parameters)
             if shared.shape != own.shape:
@@ -390,8 +397,15 @@ class RolloutEngine:
             else:
                 pool.run_later(forget_shards, key, name)
 
+        def made_for() -> dict[str, str]:
+            return {
+                "environment": spaces_of(self.env_spec),
+                "policy": build,
+                "seed of plan 0": str(list(first.seed or ())),
+            }
+
         size = Collection.shard_size(self._kind, num_slots)
-        return Collection(advance, plan_of, num_slots, size, name, settings, close)
+        return Collection(advance, plan_of, num_slots, size, name, settings, close, made_for=made_for)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"

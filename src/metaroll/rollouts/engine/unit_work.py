@@ -22,12 +22,13 @@ from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import Policy, Slots, SlotsKind
+from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
     "Unit",
     "UnitResult",
     "UnitRunner",
+    "acting_build",
     "checked_parameters",
     "dropped_in_order",
     "forget",
@@ -38,6 +39,7 @@ __all__ = [
     "set_parameters",
     "set_policy",
     "shared_or_own",
+    "spaces_of",
     "unit_runner",
 ]
 
@@ -348,6 +350,21 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
             plan = plans[int(np.flatnonzero(plans.set_of == number)[0])]
             raise ShapeError(f"parameters of plan {plan.index} must have shape {own.shape}, got {np.shape(values)}")
     return given
+
+
+def acting_build(policy: Policy) -> str:
+    """What must stay where rollouts go on: the kind of policy and how many parameters it has."""
+    inner = getattr(policy, "policy", None)  # wrappers have one
+    name = type(policy).__name__ + ("" if inner is None else f" of a {type(inner).__name__}")
+    return f"{name} with {policy.acting_parameters().size} parameters"
+
+
+def spaces_of(spec: EnvSpec) -> str:
+    """What an environment shows and accepts, in words that stay over versions of libraries."""
+    shown, taken = spec.observation_space, spec.action_space
+    return (
+        f"observations {type(shown).__name__} of {flat_dim(shown)}, actions {type(taken).__name__} of {flat_dim(taken)}"
+    )
 
 
 def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarray | None, list[np.ndarray] | None]:
