@@ -199,9 +199,9 @@ class Collection:
         if not all(isinstance(shard, Mapping) and shard.keys() >= SAVED for shard in shards):
             raise ValueError(f"each of the shards of state must hold {sorted(SAVED)}")
         before, here = state.get("made_for", {}), self._made_for()  # states of earlier versions do not tell
-        for name in before.keys() & here.keys():
-            if before[name] != here[name]:
-                raise ValueError(f"state must be of a collection with {name} {here[name]!r}, got {before[name]!r}")
+        for name, value in here.items():
+            if before.get(name, value) != value:
+                raise ValueError(f"state must be of a collection with {name} {value!r}, got {before[name]!r}")
 
     # -- calls -------------------------------------------------------------------------------------------------------
 

@@ -369,17 +369,18 @@ class RolloutEngine:
             "record_extras": self._record_extras,
         }
         pool, key = self._pool, self._key
-        source, build = self._env_source, acting_build(self.policy)
+        source, policy, build = self._env_source, self.policy, acting_build(self.policy)
         here = GlobalNamespace()
         vars(here)["_unit_runners"] = {key: self._local}
 
         def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
             if not self._finalizer.alive:
                 raise RuntimeError("the RolloutEngine of this collection has been closed; create a new one")
-            if self._env_source is not source or acting_build(self.policy) != build:
-                changed = "policy" if self._env_source is source else "env"
+            same_env, same_policy = self._env_source is source, self.policy is policy
+            if not same_env or (not same_policy and acting_build(self.policy) != build):
+                changed = "policy" if same_env else "env"
                 raise RuntimeError(
-                    f"{changed} of the engine has changed since this collection was opened; open another"
+                    f"{changed} of the engine has changed since this collection was opened; open another one"
                 )
             own = self.policy.acting_parameters()
             shared = own if parameters is None else np.asarray(parameters)
@@ -398,11 +399,8 @@ class RolloutEngine:
                 pool.run_later(forget_shards, key, name)
 
         def made_for() -> dict[str, str]:
-            return {
-                "environment": spaces_of(self.env_spec),
-                "policy": build,
-                "seed of plan 0": str(list(first.seed or ())),
-            }
+            seed = str(list(first.seed or ()))
+            return {"environment": spaces_of(self.env_spec), "policy": build, "seed of plan 0": seed}
 
         size = Collection.shard_size(self._kind, num_slots)
         return Collection(advance, plan_of, num_slots, size, name, settings, close, made_for=made_for)

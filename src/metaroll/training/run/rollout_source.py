@@ -264,9 +264,9 @@ class RolloutSource:
         deterministic = arguments["deterministic"] or self._choice.deterministic
         plans = LivePlans(seed, arguments["env_updates"], limit, deterministic)
         here, before = plans.described(), {} if state is None else state.get("arguments", {})
-        for name in before.keys() & here.keys():
-            if before[name] != here[name]:
-                raise ValueError(f"{name} must be {before[name]!r} as in the run so far, got {here[name]!r}")
+        for name, value in here.items():
+            if before.get(name, value) != value:
+                raise ValueError(f"{name} must be {before[name]!r} as in the run so far, got {value!r}")
         live = engine.open(plans, num_slots)
         if state is not None:
             live.load_state_dict(state)
