@@ -348,7 +348,9 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
     for number, values in enumerate(plans.parameter_sets):
         if np.shape(values) != own.shape:
             plan = plans[int(np.flatnonzero(plans.set_of == number)[0])]
-            raise ShapeError(f"parameters of plan {plan.index} must have shape {own.shape}, got {np.shape(values)}")
+            raise ShapeError(
+                f"parameters of plan {plan.index} must be flat (P,), here {own.shape}, got {np.shape(values)}"
+            )
     return given
 
 
