@@ -346,7 +346,7 @@ def test_a_probe_has_its_own_environment_variables(tmp_path, monkeypatch):
 
 # ------------------------------------------------------------------------------------------------------------- engine
 def test_bits_that_depend_on_workers_fail_the_self_test(monkeypatch):
-    from metaroll.rollouts.single import invariance
+    from metaroll.rollouts.single import replay as invariance
 
     def differ(*arguments, **keywords):
         raise AssertionError("rollout 2 differs when run by 2 worker(s): rewards at step 3")
