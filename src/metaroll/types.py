@@ -214,6 +214,11 @@ class RolloutPlan:
                 f"env_update of a RolloutPlan must be an EnvUpdate, got {self.env_update!r}; SetTaskUpdate(env_type, "
                 "task) and NewEnvUpdate(constructor) make one, or derive your own"
             )
+        if self.context is not None and not isinstance(self.context, Mapping):
+            raise TypeError(
+                f"context of a RolloutPlan must be a dict of arrays, got {type(self.context).__name__}; give "
+                'each array a name, {"z": array} say'
+            )
 
     @property
     def task(self) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.data.rollouts import RolloutColumns, Rollouts
+from metaroll.data.rollouts import RolloutColumns, Rollouts, check_reduce
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
 from metaroll.types import EnvSpec
@@ -126,3 +126,48 @@ def test_a_batch_of_columns_is_that_of_the_list(own):
             assert np.array_equal(found, value) if isinstance(value, np.ndarray) else found == value
     batch.rewards[:] = 0
     assert rollouts.rewards.any()
+
+
+# -- choosing among rollouts -------------------------------------------------------------------------------------------
+
+
+def test_numbers_and_masks_choose_rollouts() -> None:
+    assert ROLLOUTS.take([-1, 0]).lengths.tolist() == [2, 3]
+    assert ROLLOUTS.take(ROLLOUTS.lengths > 2).lengths.tolist() == [3, 4]
+    assert len(ROLLOUTS.take([])) == 0
+    with pytest.raises(IndexError, match="a mask must have one entry per rollout"):
+        ROLLOUTS.take(np.array([True, False]))
+    with pytest.raises(IndexError, match=r"below the number of rollouts, 5, got \[5\]"):
+        ROLLOUTS.take([5])
+    with pytest.raises(TypeError, match="must be a list of whole numbers"):
+        ROLLOUTS.take([1.5])  # type: ignore[list-item]
+    for index in (1.5, [0, 1], np.array([0]), "rewards", True):
+        with pytest.raises(TypeError, match=r"take\(numbers\) gives several rollouts, column\(name\) a field"):
+            ROLLOUTS[index]  # type: ignore[call-overload]
+    with pytest.raises(ShapeError, match="one entry per rollout"):
+        ROLLOUTS.sorted_by(np.arange(3))
+
+
+def test_no_rollouts_have_no_rewards() -> None:
+    none = ROLLOUTS[2:2]
+    assert none.rewards.shape == none.returns.shape == (0,) and len(none.sorted_by(np.arange(0))) == 0
+    with pytest.raises(KeyError, match="there are no rollouts here, so there is no 'observations'"):
+        none.column("observations")
+
+
+def test_a_pickled_slice_holds_its_own_rollouts_only() -> None:
+    again = pickle.loads(pickle.dumps(ROLLOUTS[1:4]))
+    assert sum(map(len, again.parts)) == 3 and again.lengths.tolist() == [1, 2, 4]
+    assert all(same(one, other) for one, other in zip(again, ROLLOUTS[1:4], strict=True))
+    assert pickle.loads(pickle.dumps(ROLLOUTS)).returns.tolist() == ROLLOUTS.returns.tolist()
+    assert len(pickle.loads(pickle.dumps(ROLLOUTS[2:2]))) == 0
+
+
+def test_what_reduce_does_wrong_is_said() -> None:
+    with pytest.raises(ValueError, match=r"reduce\(columns, bounds\) raised KeyError: 'foo'; columns are actions, "):
+        check_reduce(lambda columns, bounds: columns["foo"], ROLLOUTS)
+    with pytest.raises(ShapeError, match="must return an array with equal rows"):
+        check_reduce(lambda columns, bounds: [[0.0] * n for n in np.diff(bounds)], ROLLOUTS)
+    with pytest.raises(TypeError, match="must return an array of numbers, got NoneType None"):
+        check_reduce(lambda columns, bounds: None, ROLLOUTS)
+    check_reduce(lambda columns, bounds: np.diff(bounds), list(ROLLOUTS))  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 
 from metaroll import RolloutEngine, SamplerPool
 from metaroll.data.rollouts import check_reduce
+from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine import collection as collection_module
 from metaroll.rollouts.engine import shard_record
@@ -141,6 +142,67 @@ def test_given_actions_and_bad_input() -> None:
             engine.open(plans, 0)
     with pytest.raises(RuntimeError, match="closed"):
         engine.open(plans, 2)
+
+
+def test_a_state_must_be_of_such_a_collection() -> None:
+    env, policy, plans = CASES["simulator"]
+    with RolloutEngine(env, policy) as engine, engine.open(plans, 3) as collection:
+        collection.advance(2)
+        state = collection.state_dict()
+        for wrong in ({}, None, [1]):
+            with pytest.raises(ValueError, match=r"state must be what Collection\.state_dict"):
+                collection.load_state_dict(wrong)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="each of the shards of state must hold"):
+            collection.load_state_dict({**state, "shards": [{}]})
+        collection.load_state_dict({name: state[name] for name in ("num_slots", "total_steps", "shards")})  # an old one
+        assert len(collection.advance(1)) == 3
+    gru = policy_for(PointRobotEnv())
+    with RolloutEngine(env, gru) as engine, engine.open(plans, 3) as other:
+        with pytest.raises(ValueError, match=r"with policy 'GRU\w+ with \d+ parameters', got 'GaussianMLPPolicy with"):
+            other.load_state_dict(state)
+        assert len(other.advance(1)) == 3  # nothing has changed
+    with RolloutEngine(Drift, policy_for(Drift(), "mlp")) as engine, engine.open(plans, 3) as other:
+        with pytest.raises(ValueError, match="with environment 'observations Box of 3"):
+            other.load_state_dict(state)
+    with RolloutEngine(env, policy) as engine:
+        with engine.open(lambda n: plans(n).with_(seed=(6, 0, n)), 3) as other:
+            with pytest.raises(ValueError, match=r"with seed of plan 0 '\[6, 0, 0\]', got '\[5, 0, 0\]'"):
+                other.load_state_dict(state)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_engine_that_changes_ends_its_collections(num_workers: int) -> None:
+    env, policy, plans = CASES["simulator"]
+    pool = SamplerPool(num_workers, transport="process") if num_workers else None
+    with contextlib.nullcontext() if pool is None else pool, RolloutEngine(env, policy, pool=pool) as engine:
+        collection = engine.open(plans, 3)
+        engine.set_policy(policy_for(PointRobotEnv()))
+        with pytest.raises(RuntimeError, match="policy of the engine has changed since this collection was opened"):
+            collection.advance(2)
+        engine.set_policy(policy)
+        assert len(collection.advance(2)) == 3
+        engine.set_env(PointRobotEnv)
+        with pytest.raises(RuntimeError, match="env of the engine has changed since this collection was opened"):
+            collection.advance(2)
+        collection.close()
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_plans_that_are_none_are_told_by_number(num_workers: int) -> None:
+    env, policy, plans = CASES["simulator"]
+    pool = SamplerPool(num_workers, transport="process") if num_workers else None
+    with contextlib.nullcontext() if pool is None else pool, RolloutEngine(env, policy, pool=pool) as engine:
+        for wrong in (5, [plans(0)]):
+            with pytest.raises(TypeError, match="plan_of must be a function"):
+                engine.open(wrong, 2)  # type: ignore[arg-type]
+        for bad, text in (
+            (lambda n: plans(n) if n < 1 else None, "with a seed and without parameters, got None for n = 1"),
+            (lambda n: plans(n) if n < 1 else RolloutPlan(index=n), r"got RolloutPlan\(index=1.* for n = 1"),
+            (lambda n: [plans(0)][n], r"plan_of\(1\) raised IndexError: list index out of range"),
+            (lambda n: [plans(0), plans(1)][n], r"plan_of\(2\) raised IndexError: list index out of range"),
+        ):
+            with engine.open(bad, 2) as collection, pytest.raises(ValueError, match=text):
+                collection.advance(20)
 
 
 def test_a_pool_that_was_stopped() -> None:
@@ -354,6 +416,10 @@ def test_reduced_rows_are_those_of_the_rollouts() -> None:
             check_reduce(lambda columns, bounds: np.full(len(bounds) - 1, columns["rewards"].mean()), rollouts)
         with pytest.raises(ShapeError, match="one row per rollout"):
             engine.run_reduced(plans, lambda columns, bounds: columns["rewards"])
+        with pytest.raises(ValueError, match="must treat rollouts one by one, but a rollout gives"):
+            engine.run_reduced(plans, lambda columns, bounds: np.full(len(bounds) - 1, columns["rewards"].mean()))
+        with pytest.raises(ValueError, match="must treat rollouts one by one"):
+            engine.run_reduced(plans, lambda columns, bounds: np.zeros((len(bounds) - 1, len(bounds))))
         with pytest.raises(TypeError, match="function of columns and bounds"):
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
     with SamplerPool(2, transport="process") as pool, RolloutEngine(Drift, policy, pool=pool) as engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 import traceback
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -525,3 +526,79 @@ def test_rollouts_that_had_ended_are_kept_when_another_one_fails(pools, count):
         assert set(kept) >= {5, 6, 7}  # with the one that failed
         assert kept == sorted(kept)
         assert all(len(r) == 3 for r in caught.value.completed)
+
+
+# -- what is refused before anything runs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_error", ["raise", "drop"])
+def test_requests_that_do_not_fit_are_refused_before_anything_runs(on_error):
+    plans = [RolloutPlan(index=i, seed=(0, 0, i), max_steps=3) for i in range(3)]
+    with RolloutEngine(Drift, gaussian(), on_error=on_error) as engine:
+        own = engine.policy.acting_parameters()
+        for wrong in (np.zeros(own.size + 1), np.zeros((3, own.size)), [0.0]):
+            with pytest.raises(ShapeError, match=r"parameters must be flat"):
+                engine.run(plans, wrong)
+            with pytest.raises(ShapeError, match=r"parameters of plan 1 must be flat \(P,\)"):
+                engine.run([plans[0], plans[1].with_(parameters=wrong)])
+        with pytest.raises(TypeError, match="parameters must be an array of numbers"):
+            engine.run(plans, "best")  # type: ignore[arg-type]
+        assert len(engine.run(plans, own.tolist())) == 3
+        with pytest.raises(TypeError, match="plans must be a list of RolloutPlan, got None"):
+            engine.run(None)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"seed of plan 1 must be three integers of at least 0, got \(1, -2, 3\)"):
+            engine.run([plans[0], plans[1].with_(seed=(1, -2, 3))])
+        with pytest.raises(TypeError, match=r"seed of plan 1 must be three integers"):
+            engine.run([plans[0], plans[1].with_(seed=(1, "a", 3))])
+        for seed, kind in (("a", TypeError), (-1, ValueError)):
+            with pytest.raises(kind, match="seed must be an integer of at least 0"):
+                engine.run_groups([None], seed=seed, max_steps=5, num_rollouts=1)
+        with pytest.raises(TypeError, match=r"updates must be a list of EnvUpdates, got a single SetDrift"):
+            engine.run_groups(SetDrift(0.1), seed=0, max_steps=5, num_rollouts=1)
+        for context in (np.zeros(3), "x"):
+            with pytest.raises(TypeError, match="context of a RolloutPlan must be a dict of arrays, got"):
+                engine.run_groups([None], seed=0, max_steps=5, num_rollouts=1, contexts=[context])
+        assert not engine.dropped
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "text"),
+    [
+        ({"num_workers": 1.5}, "num_workers must be an integer"),
+        ({"num_workers": True}, "num_workers must be an integer"),
+        ({"slots_per_unit": 2.5}, "slots_per_unit must be an integer"),
+        ({"slots_per_unit": "x"}, "slots_per_unit must be an integer"),
+        ({"pool": 3}, "pool must be a SamplerPool"),
+    ],
+)
+def test_options_of_other_types_are_refused(kwargs, text):
+    with pytest.raises(TypeError, match=text):
+        RolloutEngine(Drift, gaussian(), **kwargs)
+
+
+def test_dropped_rollouts_are_listed_in_the_order_of_their_plans(pools):
+    plans = [RolloutPlan(index=i, seed=(1, 0, i), max_steps=12) for i in range(24)]
+    plans = [
+        plan.with_(env_update=SetDrift(0.25)) if plan.index in (1, 4, 5, 7, 10)
+        else plan.with_(parameters=gaussian().acting_parameters()) if plan.index in (0, 6) else plan
+        for plan in plans
+    ]  # fmt: skip
+    for pool in (None, pools[2]):
+        with RolloutEngine(
+            partial(Trouble, "raise", only_drift=0.25), gaussian(), pool=pool, on_error="drop"
+        ) as engine:
+            rollouts = engine.run(plans)
+            assert [entry.plan.index for entry in engine.dropped] == [1, 4, 5, 7, 10]
+        assert len(rollouts) == 19
+
+
+def test_the_way_out_of_an_error_is_named_and_quoted():
+    failing = partial(Trouble, "raise", only_drift=0.25)
+    with RolloutEngine(failing, gaussian()) as engine:
+        with pytest.raises(RolloutError, match="on_error='drop'"):
+            engine.run([RolloutPlan(seed=(0, 0, 0), max_steps=9, env_update=SetDrift(0.25))])
+    with RolloutEngine(failing, gaussian(), on_error="drop") as engine:
+        with pytest.raises(
+            RolloutError, match=r"all \d+ rollouts of variation 0 were dropped, .* the motor is on fire"
+        ):
+            engine.run_groups([SetDrift(0.25)], seed=0, max_steps=9, min_steps=5)

@@ -192,6 +192,9 @@ def test_bad_input() -> None:
             runner.advance(4, env_updates=[])
         with pytest.raises(TypeError, match="must hold EnvUpdates"):
             runner.advance(4, env_updates=[3])  # type: ignore[list-item]
+        for wrong in (5, SetDrift(0.1)):
+            with pytest.raises(TypeError, match="env_updates must be a list of EnvUpdates, or a task sampler, got"):
+                runner.advance(4, env_updates=wrong)  # type: ignore[arg-type]
         first = runner.advance(4, num_slots=2)
         assert len(first) == 2 and runner.total_env_steps == 8 and runner.step_itr == 0
         with pytest.raises(ValueError, match="num_slots must stay as in the calls of advance before, 2, got 3"):
@@ -206,6 +209,20 @@ def test_bad_input() -> None:
         given = runner.advance(1, num_slots=2, actions=np.full((2, 2), 0.5, np.float32))
         assert all((piece.actions == 0.5).all() for piece in given)
         assert algo.calls == 0
+
+
+def test_a_resumed_run_goes_on_with_the_same_arguments(tmp_path: Path) -> None:
+    runner, algo = runner_of("list, gru", tmp_path / "run")
+    with runner:
+        runner.train(1)
+    runner, algo = runner_of("list, gru", tmp_path / "run")
+    with runner:
+        runner.restore(tmp_path / "run")
+        with pytest.raises(ValueError, match="env_updates must be 'a list of 3' as in the run so far, got 'None'"):
+            runner.advance(4, num_slots=6)
+        with pytest.raises(ValueError, match="deterministic must be False as in the run so far, got True"):
+            runner.advance(4, num_slots=6, env_updates=algo.tasks, deterministic=True)
+        assert len(runner.advance(4, num_slots=6, env_updates=algo.tasks))
 
 
 def test_an_error_leaves_what_was_collected(tmp_path: Path) -> None:

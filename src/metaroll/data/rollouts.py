@@ -15,7 +15,7 @@ from metaroll.errors import ShapeError
 from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
-__all__ = ["RolloutColumns", "Rollouts", "check_reduce", "plan_summary", "reduced_rows"]
+__all__ = ["RolloutColumns", "Rollouts", "check_first_row", "check_reduce", "plan_summary", "reduced_rows"]
 
 WITH_FINAL = ("observations", "states")
 """Fields with one entry more than a rollout has steps."""
@@ -126,7 +126,9 @@ class Rollouts(Sequence[StepSequence]):
 
     ``rollouts[i]`` is made anew whenever it is asked for, and fills itself with views of the columns when it is looked
     at first: ``list(rollouts)`` keeps what you change in ``rollout_info``, and a rollout that is kept keeps the memory
-    of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns.
+    of all that ran with it (``copy.deepcopy`` of it does not). Slices, ``take`` and ``+`` share the columns; pickled,
+    they hold their own rollouts only. ``returns``, ``lengths`` and columns are computed once: treat them as read-only,
+    since what you write into a column does not change ``returns`` any more.
 
     Args:
         parts: Columns that follow one another.
@@ -183,6 +185,11 @@ class Rollouts(Sequence[StepSequence]):
     def __getitem__(self, index: int | slice) -> StepSequence | Rollouts:
         if isinstance(index, slice):
             return self.take(range(*index.indices(len(self))))
+        if isinstance(index, bool) or not isinstance(index, int | np.integer):
+            raise TypeError(
+                f"index must be a whole number or a slice, got {index!r}; take(numbers) gives several rollouts, "
+                "column(name) a field of all of them"
+            )
         if not -len(self) <= index < len(self):
             raise IndexError(f"index must be below the number of rollouts, {len(self)}, got {index}")
         index = int(index) % len(self)
@@ -214,9 +221,19 @@ class Rollouts(Sequence[StepSequence]):
         for part in self.parts:
             part.common[name] = value
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        whole = all(stop - first == len(part) for part, first, stop in self._spans)
+        own = self if whole else self.sorted_by(np.arange(len(self)))
+        return Rollouts, ([part for part, _, _ in own._spans],)
+
     def take(self, numbers: Sequence[int] | np.ndarray) -> Rollouts:
-        """The rollouts with these numbers, in this order."""
-        chosen = np.asarray(numbers, dtype=np.int64)
+        """The rollouts with these numbers, in this order; negative ones count from the end, a mask ``(N,)`` chooses.
+
+        Raises:
+            TypeError: They are no whole numbers.
+            IndexError: There is no rollout of such a number, or a mask has another length.
+        """
+        chosen = _row_numbers(numbers, len(self))
         span = np.searchsorted(self._starts, chosen, side="right") - 1
         firsts = np.array([first for _, first, _ in self._spans], dtype=np.int64)
         inside = chosen - self._starts[span] + firsts[span] if len(chosen) else chosen
@@ -229,6 +246,10 @@ class Rollouts(Sequence[StepSequence]):
 
     def sorted_by(self, order: np.ndarray) -> Rollouts:
         """The same rollouts, sorted by ``order (N,)``, in columns of their own."""
+        if len(order) != len(self):
+            raise ShapeError(f"order must have one entry per rollout ({len(self)},), got {len(order)}")
+        if not len(self):
+            return self
         parts = self.parts
         first_of = dict(zip(map(id, parts), itertools.accumulate(map(len, parts), initial=0), strict=False))
         numbers = [first_of[id(part)] + np.arange(first, stop) for part, first, stop in self._spans]
@@ -256,11 +277,11 @@ class Rollouts(Sequence[StepSequence]):
     @property
     def rewards(self) -> np.ndarray:
         """Rewards of all steps, ``(sum T,)``."""
-        return self.column("rewards")
+        return self.column("rewards") if self._spans else np.zeros(0)
 
     @property
     def returns(self) -> np.ndarray:
-        """Undiscounted return of each rollout, ``(N,)``."""
+        """Undiscounted return of each rollout, ``(N,)``; computed once."""
         rewards, bounds = (self.rewards, self.bounds) if len(self) else (np.zeros(0), np.zeros(1, dtype=np.int64))
         return self._cached("returns", lambda: np.add.reduceat(rewards, bounds[:-1]))
 
@@ -308,8 +329,10 @@ class Rollouts(Sequence[StepSequence]):
 
         def found() -> Any:
             known = self.parts
-            if not known or (name not in _FLAGS and any(name not in part.fields for part in known)):
-                all_have = sorted(set.intersection(*(set(part.fields) for part in known))) if known else []
+            if not known:
+                raise KeyError(f"there are no rollouts here, so there is no {name!r}")
+            if name not in _FLAGS and any(name not in part.fields for part in known):
+                all_have = sorted(set.intersection(*(set(part.fields) for part in known)))
                 raise KeyError(f"not all rollouts have {name!r}; all have {all_have}")
             trees = [
                 part.column(name)
@@ -439,16 +462,46 @@ def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: R
     Raises:
         TypeError: It returns no numbers.
         ShapeError: It returns another number of rows.
+        ValueError: It raises.
     """
     given = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
-    rows = np.asarray(reduce(given, columns.bounds))
+    try:
+        found = reduce(given, columns.bounds)
+    except Exception as error:
+        raise ValueError(
+            f"reduce(columns, bounds) raised {type(error).__name__}: {error}; columns are {', '.join(sorted(given))}, "
+            f"bounds have shape {columns.bounds.shape}"
+        ) from error
+    try:
+        rows = np.asarray(found)
+    except ValueError as error:
+        raise ShapeError(f"reduce(columns, bounds) must return an array with equal rows: {error}") from error
     if rows.dtype.kind not in "biuf":
-        raise TypeError(f"reduce(columns, bounds) must return an array of numbers, got dtype {rows.dtype}")
+        raise TypeError(
+            f"reduce(columns, bounds) must return an array of numbers, got {type(found).__name__} {found!r}"
+        )
     if rows.ndim == 0 or len(rows) != len(columns):
         raise ShapeError(
             f"reduce(columns, bounds) must return one row per rollout ({len(columns)}, ...), got shape {rows.shape}"
         )
     return rows
+
+
+def check_first_row(
+    reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns, rows: np.ndarray
+) -> None:
+    """``ValueError`` where the first of several rollouts gives another row alone than in ``rows``: a cheap look."""
+    if len(columns) < 2:
+        return
+    alone = reduced_rows(reduce, _gathered([columns], np.array([0])))
+    scale = np.max(np.abs(rows[0]), initial=0.0, where=np.isfinite(rows[0]))
+    if alone.shape[1:] != rows.shape[1:] or not np.allclose(  # a product of other width may have other last bits
+        alone[0], rows[0], rtol=1e-3, atol=1e-3 * float(scale), equal_nan=True
+    ):
+        raise ValueError(
+            f"reduce(columns, bounds) must treat rollouts one by one, but a rollout gives {_short(alone[0])} alone and "
+            f"{_short(rows[0])} among {len(columns)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
+        )
 
 
 def check_reduce(reduce: Callable[[dict[str, Any], np.ndarray], Any], rollouts: Rollouts) -> None:
@@ -461,6 +514,7 @@ def check_reduce(reduce: Callable[[dict[str, Any], np.ndarray], Any], rollouts: 
     Raises:
         ValueError: A row depends on which rollouts it is computed with.
     """
+    rollouts = Rollouts.of(rollouts)
     if len(rollouts) < 2:
         raise ValueError(f"rollouts must hold at least two rollouts, got {len(rollouts)}")
     whole = rollouts.sorted_by(np.arange(len(rollouts))).parts[0]
@@ -487,6 +541,25 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
         "init_state": plan.init_state,
         "context": plan.context or None,
     }
+
+
+def _row_numbers(numbers: Any, count: int) -> np.ndarray:
+    """``numbers``, or those where a mask ``(count,)`` is true, as numbers of at least 0."""
+    chosen = np.asarray(numbers)
+    if chosen.dtype == bool and chosen.shape == (count,):
+        return np.flatnonzero(chosen)
+    if chosen.dtype == bool and chosen.size:
+        raise IndexError(f"a mask must have one entry per rollout ({count},), got shape {chosen.shape}")
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise TypeError(f"numbers must be a list of whole numbers, or a mask of {count} rollouts, got {numbers!r}")
+    chosen = chosen.astype(np.int64)
+    if chosen.size and not -count <= chosen.min() <= chosen.max() < count:
+        raise IndexError(f"numbers must be below the number of rollouts, {count}, got {numbers!r}")
+    return np.where(chosen < 0, chosen + count, chosen)
+
+
+def _short(row: np.ndarray) -> str:
+    return np.array2string(row, threshold=8)
 
 
 def _merged(value: Any, own: Any) -> Any:

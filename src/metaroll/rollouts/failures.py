@@ -15,6 +15,7 @@ from metaroll.types import RolloutPlan
 __all__ = [
     "FAILURES",
     "DroppedRollout",
+    "all_dropped",
     "can_run_again",
     "describe_plan",
     "failure_in_slots",
@@ -48,6 +49,19 @@ class DroppedRollout:
     step: int
     what: str
     message: str = ""
+
+
+def all_dropped(which: str, hint: str, last: DroppedRollout) -> RolloutError:
+    """The error where ``which`` rollouts were all dropped, the ``last`` one of them like the others."""
+    if last.what == "error":
+        said = last.message.split("\n")[0]
+        return RolloutError(f"{which} were dropped, the last since {said}\n{hint}, or repair it", last.plan, last.step)
+    return InvalidValueError(
+        f"{which} were dropped, the last since its {last.what} was not finite at step {last.step}: "
+        f"{describe_plan(last.plan)}. {hint}, or repair the environment",
+        last.plan,
+        last.step,
+    )
 
 
 def describe_plan(plan: RolloutPlan) -> str:
@@ -101,7 +115,10 @@ def failure_in_slots(
     if len(plans) > 1:
         names = f"one of {len(plans)} that are stepped together, the first being {names}"
     text = "".join(traceback.format_exception(error))
-    message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}{_again(plans[0])}"
+    message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}"
+    if can_run_again(plans[0]):
+        message += "\nEngines made with on_error='drop' leave such rollouts out."
+    message += _again(plans[0])
     failed = RolloutError(message, plans[0], step, text)
     failed.suspects = list(plans)
     return failed

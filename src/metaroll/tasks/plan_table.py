@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from metaroll.checks import check_whole
 from metaroll.functional.philox import integers32, stream_keys
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
@@ -206,6 +207,8 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     """
     if isinstance(plans, RolloutPlan):
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
+    if not isinstance(plans, Iterable):
+        raise TypeError(f"plans must be a list of RolloutPlan, got {plans!r}")
     resolved = list(plans)
     if set(map(type, resolved)) != {RolloutPlan}:
         for position, plan in enumerate(resolved):
@@ -230,10 +233,23 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     if belief is not None:
         resolved = [plan.with_(context=belief) if plan.context is None else plan for plan in resolved]
     if unseeded or belief is not None:
-        return PlanTable(resolved)
+        columns = _columns_of(resolved)
     table = object.__new__(PlanTable)
     table._fill(resolved, columns)
+    if table.seeds.dtype == object:
+        _check_seeds(table)
     return table
+
+
+def _check_seeds(table: PlanTable) -> None:
+    for index, seed in zip(table.indices.tolist(), table.seeds, strict=True):
+        for part in seed:
+            try:
+                check_whole("seed", part, 0)
+            except (TypeError, ValueError) as error:
+                raise type(error)(
+                    f"seed of plan {index} must be three integers of at least 0, got {tuple(seed)}"
+                ) from error
 
 
 def check_limit(limit: Any, where: str = "") -> None:

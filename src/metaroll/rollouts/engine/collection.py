@@ -19,7 +19,7 @@ from metaroll.data.data_format import cat_to_format, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.errors import ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine.live_shard import LiveShard, ShardResult, ShardWork
-from metaroll.rollouts.engine.shard_record import LONGEST_LOG, ShardRecord
+from metaroll.rollouts.engine.shard_record import LONGEST_LOG, SAVED, ShardRecord
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
 from metaroll.types import Policy, RolloutPlan, Slots, SlotsKind, SlotStep
 
@@ -50,6 +50,7 @@ class Collection:
         settings: Arguments of ``SlotLoop``, ``on_error`` and ``pieces``.
         close: Frees what it has in the workers.
         resumable: Keep what it takes to build shards again.
+        made_for: What a state must be of, in words by name (environment, policy, ...).
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Collection:
         close: Callable[[], None],
         *,
         resumable: bool = True,
+        made_for: Callable[[], dict[str, str]] = dict,
     ) -> None:
         self.num_slots = check_whole("num_slots", num_slots)
         self.total_steps = 0
@@ -74,6 +76,7 @@ class Collection:
         """Rollouts that a snapshot, a lost worker or an error has ended: truncated at the last step returned."""
         self._advance, self._name, self._settings = advance, name, dict(settings)
         self._close, self._closed, self._resumable = close, False, resumable
+        self._made_for = made_for
         edges = [*range(0, self.num_slots, shard_size), self.num_slots]
         self._shards = [
             ShardRecord(i, a, b - a, num_slots, plan_of, resumable)
@@ -134,7 +137,7 @@ class Collection:
                 remembers stands still meanwhile).
 
         Raises:
-            RuntimeError: The collection has been closed.
+            RuntimeError: The collection has been closed, or its engine has got another environment or kind of policy.
             ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
             RolloutError: An environment or the policy raised. What was returned by earlier calls stays; the next call
                 goes on from there.
@@ -159,16 +162,17 @@ class Collection:
         for shard in self._shards:
             self._cut(shard, "by a snapshot")
         shards = [shard.state_dict() for shard in self._shards]
-        return {"num_slots": self.num_slots, "total_steps": self.total_steps, "shards": shards}
+        numbers = {"num_slots": self.num_slots, "total_steps": self.total_steps}
+        return {**numbers, "made_for": self._made_for(), "shards": shards}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from ``state_dict()``; the next call builds the half-done rollouts again.
 
         Raises:
-            ValueError: It is of a collection with another number of slots.
+            ValueError: It is no such state, or that of a collection with another number of slots, another kind of
+                environment or policy, or other plans; nothing has changed then.
         """
-        if state["num_slots"] != self.num_slots or len(state["shards"]) != len(self._shards):
-            raise ValueError(f"state must be of a collection with {self.num_slots} slots, got {state['num_slots']}")
+        self._check_state(state)
         self.total_steps = int(state["total_steps"])
         for shard, saved in zip(self._shards, state["shards"], strict=True):
             shard.load_state_dict(saved)
@@ -184,6 +188,20 @@ class Collection:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _check_state(self, state: Any) -> None:
+        lacking = {"num_slots", "total_steps", "shards"} - (state.keys() if isinstance(state, Mapping) else set())
+        if lacking:
+            raise ValueError(f"state must be what Collection.state_dict() returned, but lacks {sorted(lacking)}")
+        shards = state["shards"]
+        if state["num_slots"] != self.num_slots or len(shards) != len(self._shards):
+            raise ValueError(f"state must be of a collection with {self.num_slots} slots, got {state['num_slots']}")
+        if not all(isinstance(shard, Mapping) and shard.keys() >= SAVED for shard in shards):
+            raise ValueError(f"each of the shards of state must hold {sorted(SAVED)}")
+        before, here = state.get("made_for", {}), self._made_for()  # states of earlier versions do not tell
+        for name, value in here.items():
+            if before.get(name, value) != value:
+                raise ValueError(f"state must be of a collection with {name} {value!r}, got {before[name]!r}")
 
     # -- calls -------------------------------------------------------------------------------------------------------
 

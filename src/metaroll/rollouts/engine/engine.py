@@ -19,26 +19,31 @@ from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
-from metaroll.errors import InvalidValueError, RolloutError, ShapeError, WorkerLost
+from metaroll.errors import RolloutError, ShapeError, WorkerLost
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
-from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards
+from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
     Unit,
     UnitResult,
     UnitRunner,
+    acting_build,
+    checked_parameters,
+    dropped_in_order,
     forget,
     joined_rows,
     run_unit_in_worker,
     set_env,
     set_parameters,
     set_policy,
+    shared_or_own,
+    spaces_of,
 )
 from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
-from metaroll.rollouts.failures import DroppedRollout, describe_plan
+from metaroll.rollouts.failures import DroppedRollout, all_dropped
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
 from metaroll.tasks.plan_table import PlanTable, resolve_plans
@@ -100,10 +105,12 @@ class RolloutEngine:
             raise ValueError(f"on_invalid must be 'raise' or 'drop', got {on_invalid!r}")
         if on_error not in ("raise", "drop"):
             raise ValueError(f"on_error must be 'raise' or 'drop', got {on_error!r}")
-        if slots_per_unit is not None and slots_per_unit < 1:
-            raise ValueError(f"slots_per_unit must be at least 1, got {slots_per_unit}")
-        if pool is None and not isinstance(num_workers, bool) and isinstance(num_workers, int) and num_workers < 1:
-            raise ValueError(f"num_workers must be at least 1, got {num_workers}")
+        if slots_per_unit is not None:
+            check_whole("slots_per_unit", slots_per_unit)
+        if pool is None:
+            check_whole("num_workers", num_workers)
+        elif not isinstance(pool, SamplerPool):
+            raise TypeError(f"pool must be a SamplerPool (how many workers: num_workers), got {pool!r}")
         if pool is not None and timeouts is not None:
             raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
         if pool is not None and address is not None:
@@ -195,6 +202,7 @@ class RolloutEngine:
         Raises:
             RolloutError: An environment or the policy raised; ``error.completed`` holds the rollouts that had ended.
             WorkerLost: Workers died repeatedly.
+            ShapeError: ``parameters``, or those of a plan, are not of the policy's shape; nothing was run.
         """
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
@@ -223,6 +231,8 @@ class RolloutEngine:
 
         Raises:
             ShapeError: ``reduce`` returns another number of rows, or rows of different shapes.
+            ValueError: ``reduce`` raises, or gives the first rollout of a unit of work another row alone than among
+                others (the others are not looked at; ``check_reduce`` does that).
         """
         if not callable(reduce):
             raise TypeError(f"reduce must be a function of columns and bounds, got {reduce!r}")
@@ -249,12 +259,7 @@ class RolloutEngine:
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
         table = resolve_plans(plans, self.policy)
-        shared: np.ndarray = self.policy.acting_parameters() if parameters is None else parameters
-        if shared.ndim != 1:
-            raise ShapeError(
-                f"parameters must be flat (P,), got shape {shared.shape}; a set of its own for each plan goes into "
-                "RolloutPlan.parameters"
-            )
+        shared = checked_parameters(self.policy, parameters, table)
         pieces = self._pieces(table)
         units = [
             self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce)
@@ -262,8 +267,7 @@ class RolloutEngine:
         ]
         run_units = self._run_here if self._pool.is_serial else self._run_in_pool
         results = run_units(units, shared, progress)
-        for result in results:
-            self.dropped.extend(result.dropped)
+        self.dropped.extend(dropped_in_order(results, pieces))
         return units, pieces, results
 
     def run_groups(
@@ -307,10 +311,16 @@ class RolloutEngine:
         for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
             if value is not None:
                 check_whole(name, value)
+        if isinstance(updates, EnvUpdate):
+            raise TypeError(
+                f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]"
+            )
+        check_whole("seed", seed, 0)
+        check_whole("sub_seed", sub_seed, 0)
         if contexts is not None and len(contexts) != len(updates):
             raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
         count = len(updates)
-        shared, own = self._shared_or_own(parameters, count)
+        shared, own = shared_or_own(self.policy, parameters, count)
         base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
         bases = [
             base.with_(
@@ -338,6 +348,7 @@ class RolloutEngine:
 
         Raises:
             RuntimeError: The engine has been closed, or its pool stopped.
+            TypeError: ``plan_of`` is no function.
             ValueError: Plan 0 has no seed, or brings parameters (give them to ``Collection.advance``).
         """
         if not self._finalizer.alive:
@@ -346,11 +357,9 @@ class RolloutEngine:
             raise RuntimeError("the SamplerPool of this engine has been stopped; create a new one")
         if self._device is not None:
             raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
-        first = plan_of(0)
-        if not isinstance(first, RolloutPlan) or first.seed is None or first.parameters is not None:
-            raise ValueError(
-                f"plan_of(n) must return a RolloutPlan with a seed and without parameters, got {first!r} for n = 0"
-            )
+        if not callable(plan_of):
+            raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {plan_of!r}")
+        first = plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
         settings = {
@@ -360,12 +369,19 @@ class RolloutEngine:
             "record_extras": self._record_extras,
         }
         pool, key = self._pool, self._key
+        source, policy, build = self._env_source, self.policy, acting_build(self.policy)
         here = GlobalNamespace()
         vars(here)["_unit_runners"] = {key: self._local}
 
         def advance(works: list[ShardWork], parameters: np.ndarray | None) -> list[ShardResult]:
             if not self._finalizer.alive:
                 raise RuntimeError("the RolloutEngine of this collection has been closed; create a new one")
+            same_env, same_policy = self._env_source is source, self.policy is policy
+            if not same_env or (not same_policy and acting_build(self.policy) != build):
+                changed = "policy" if same_env else "env"
+                raise RuntimeError(
+                    f"{changed} of the engine has changed since this collection was opened; open another one"
+                )
             own = self.policy.acting_parameters()
             shared = own if parameters is None else np.asarray(parameters)
             if shared.shape != own.shape:
@@ -382,8 +398,12 @@ class RolloutEngine:
             else:
                 pool.run_later(forget_shards, key, name)
 
+        def made_for() -> dict[str, str]:
+            seed = str(list(first.seed or ()))
+            return {"environment": spaces_of(self.env_spec), "policy": build, "seed of plan 0": seed}
+
         size = Collection.shard_size(self._kind, num_slots)
-        return Collection(advance, plan_of, num_slots, size, name, settings, close)
+        return Collection(advance, plan_of, num_slots, size, name, settings, close, made_for=made_for)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"
@@ -406,22 +426,6 @@ class RolloutEngine:
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _shared_or_own(
-        self, parameters: np.ndarray | None, count: int
-    ) -> tuple[np.ndarray | None, list[np.ndarray] | None]:
-        """Parameters ``(P,)`` for all of ``count`` variations, or an array for each."""
-        if parameters is None:
-            return None, None
-        given, size = np.asarray(parameters), self.policy.acting_parameters().size
-        if given.shape == (size,):
-            return given, None
-        if given.shape != (count, size):
-            raise ShapeError(
-                f"parameters must have shape ({size},), or ({count}, {size}) with a row for each variation, got "
-                f"{given.shape}"
-            )
-        return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
-
     def _run_until(
         self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, max_steps: int | None
     ) -> list[Rollouts]:
@@ -441,7 +445,8 @@ class RolloutEngine:
             started = [old + new for old, new in zip(started, more, strict=True)]
             for m in range(count):
                 if not len(found[m]) and started[m] >= _MOST_DROPPED:
-                    raise _all_dropped(self.dropped, m, count, started[m])
+                    last = [entry for entry in self.dropped if entry.plan.index % count == m][-1]
+                    raise all_dropped(f"all {started[m]} rollouts of variation {m}", "Leave the variation out", last)
             sizes = [known.lengths.tolist() for known in found]
             more = [still_missing(each, tried, None, need) for each, tried in zip(sizes, started, strict=True)]
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
@@ -528,16 +533,6 @@ def _buffers_of(policy: Any) -> bytes:
         return b""
     flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
     return b"".join(buffer.numpy().tobytes() for buffer in flat)
-
-
-def _all_dropped(dropped: Sequence[DroppedRollout], m: int, count: int, started: int) -> InvalidValueError:
-    last = [entry for entry in dropped if entry.plan.index % count == m][-1]
-    return InvalidValueError(
-        f"all {started} rollouts of variation {m} were dropped, the last since its {last.what} was not finite at step "
-        f"{last.step}: {describe_plan(last.plan)}. Leave the variation out, or repair the environment",
-        last.plan,
-        last.step,
-    )
 
 
 def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:

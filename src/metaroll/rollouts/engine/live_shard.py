@@ -18,7 +18,16 @@ from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotsResume, SlotStep
 
-__all__ = ["LiveShard", "PlansOfShard", "ShardResult", "ShardStart", "ShardWork", "advance_shard", "forget_shards"]
+__all__ = [
+    "LiveShard",
+    "PlansOfShard",
+    "ShardResult",
+    "ShardStart",
+    "ShardWork",
+    "advance_shard",
+    "forget_shards",
+    "plan_by_number",
+]
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,24 @@ class PlansOfShard:
         return turn * self.width + slot - self.first
 
     def __call__(self, own: int) -> RolloutPlan:
-        return self.plan_of(int(self.numbers(np.array(own))))
+        return plan_by_number(self.plan_of, int(self.numbers(np.array(own))))
+
+
+def plan_by_number(plan_of: Callable[[int], RolloutPlan], number: int) -> RolloutPlan:
+    """``plan_of(number)``, which must be a plan with a seed and without parameters.
+
+    Raises:
+        ValueError: It is not, or ``plan_of`` raises.
+    """
+    try:
+        plan = plan_of(number)
+    except Exception as error:
+        raise ValueError(f"plan_of({number}) raised {type(error).__name__}: {error}") from error
+    if not isinstance(plan, RolloutPlan) or plan.seed is None or plan.parameters is not None:
+        raise ValueError(
+            f"plan_of(n) must return a RolloutPlan with a seed and without parameters, got {plan!r} for n = {number}"
+        )
+    return plan
 
 
 @dataclass
@@ -183,7 +209,14 @@ class LiveShard:
             ]
         if plans is not None and isinstance(source, SlotPlans):
             source.skipped = frozenset(map(plans.own, start.skipped))
-        self._loop.restore(running, start.policy_state, start.observations, start.states)
+        try:
+            self._loop.restore(running, start.policy_state, start.observations, start.states)
+        except KeyError as error:
+            if not running:
+                raise
+            raise ValueError(
+                f"the half-done rollouts are not of this environment and policy: their state lacks {error}"
+            ) from error
 
     def _failed(self, error: RolloutError) -> int | None:
         """Number of the rollout that has failed, if it is one that may be left out."""

@@ -14,10 +14,15 @@ from metaroll.rollouts.engine.live_shard import PlansOfShard, ShardResult, Shard
 from metaroll.rollouts.engine.plan_sources import RunningRollout
 from metaroll.types import RolloutPlan
 
-__all__ = ["LONGEST_LOG", "ShardRecord"]
+__all__ = ["LONGEST_LOG", "SAVED", "ShardRecord"]
 
 LONGEST_LOG = 100_000
 """Steps of a rollout whose actions are kept; a longer one cannot be built again from them."""
+
+SAVED = frozenset(
+    {"begun", "slots", "positions", "ages", "actions", "states", "policy_state", "observations", "resumes", "skipped"}
+)
+"""Names in the state of a shard."""
 
 _LOG_PARTS = 64
 """Parts of a log (one for each call) that are put together."""
@@ -180,7 +185,7 @@ class ShardRecord:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Go on from ``state_dict``, whose names the collection has checked."""
         self._version, self.placed, self._skipped = self._version + 1, False, set(saved["skipped"])
         arrays = {name: np.array(saved[name], dtype=np.int64) for name in ("begun", "slots", "positions", "ages")}
         kept = {name: saved[name] for name in ("states", "policy_state", "observations", "resumes")}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.data.rollouts import RolloutColumns, Rollouts, reduced_rows
+from metaroll.data.rollouts import RolloutColumns, Rollouts, check_first_row, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError
@@ -22,12 +22,15 @@ from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import Policy, Slots, SlotsKind
+from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
     "Unit",
     "UnitResult",
     "UnitRunner",
+    "acting_build",
+    "checked_parameters",
+    "dropped_in_order",
     "forget",
     "joined_rows",
     "one_torch_thread",
@@ -35,6 +38,8 @@ __all__ = [
     "set_env",
     "set_parameters",
     "set_policy",
+    "shared_or_own",
+    "spaces_of",
     "unit_runner",
 ]
 
@@ -67,7 +72,7 @@ class UnitResult:
         number: That of the unit.
         columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
-        dropped: Rollouts that were left out.
+        dropped: Rollouts that were left out, in the order of the unit's plans.
         reduced: What ``Unit.reduce`` made of them, ``(N, ...)``.
         num_steps: Steps of all of them.
     """
@@ -119,7 +124,7 @@ class UnitRunner:
         a rollout does depends on its plan alone.
         """
         parts: list[tuple[RolloutColumns, np.ndarray]] = []
-        dropped: list[DroppedRollout] = []
+        dropped: list[tuple[int, DroppedRollout]] = []
         queue = [np.arange(len(unit.plans))]
         while queue:
             places = queue.pop(0)
@@ -223,14 +228,14 @@ class UnitRunner:
 
 def _gather(
     parts: list[tuple[RolloutColumns, np.ndarray]],
-    dropped: list[DroppedRollout],
+    dropped: list[tuple[int, DroppedRollout]],
     loop: SlotLoop | DeviceLoop | None,
     places: np.ndarray,
 ) -> None:
     """Take over what a loop has finished and left out."""
     if loop is None:
         return
-    dropped.extend(loop.dropped)
+    dropped.extend((int(places[position]), entry) for position, entry in loop.dropped_positions)
     if loop.columns is not None:
         parts.append((loop.columns, places[np.array(loop.positions, dtype=np.int64)]))
 
@@ -240,7 +245,7 @@ def _without_failed(
     places: np.ndarray,
     loop: SlotLoop | DeviceLoop | None,
     error: RolloutError,
-    dropped: list[DroppedRollout],
+    dropped: list[tuple[int, DroppedRollout]],
 ) -> list[np.ndarray]:
     """Which plans are run next after ``error``; those that have failed are dropped."""
     suspects = {id(plan) for plan in error.suspects or [error.plan]}
@@ -250,14 +255,18 @@ def _without_failed(
     if not failed:
         raise error
     if len(failed) == 1:
-        dropped.append(DroppedRollout(plans[failed[0]], error.step, "error", str(error)))
+        entry = DroppedRollout(plans[failed[0]], error.step, "error", str(error))
+        dropped.append((int(places[failed[0]]), entry))
         failed = []
     alone = [places[[i]] for i in failed]  # one of several: each is tried by itself
     return [*([places[rest]] if rest else []), *alone]
 
 
-def _result(unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], dropped: list[DroppedRollout]) -> UnitResult:
-    """All parts in the order of the unit's plans."""
+def _result(
+    unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], found: list[tuple[int, DroppedRollout]]
+) -> UnitResult:
+    """All parts, and what was left out, in the order of the unit's plans."""
+    dropped = [entry for _, entry in sorted(found, key=lambda item: item[0])]
     order = np.concatenate([np.zeros(0, dtype=np.int64), *(places for _, places in parts)])
     columns = parts[0][0] if parts else None
     if len(parts) > 1:
@@ -267,7 +276,9 @@ def _result(unit: Unit, parts: list[tuple[RolloutColumns, np.ndarray]], dropped:
         columns.plans = None  # they are known where the unit came from
     if unit.reduce is None or columns is None:
         return UnitResult(unit.number, columns, kept, dropped, None, steps)
-    return UnitResult(unit.number, None, kept, dropped, reduced_rows(unit.reduce, columns), steps)
+    rows = reduced_rows(unit.reduce, columns)
+    check_first_row(unit.reduce, columns, rows)
+    return UnitResult(unit.number, None, kept, dropped, rows, steps)
 
 
 def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
@@ -316,6 +327,70 @@ def one_torch_thread(needed: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.ndarray:
+    """Parameters ``(P,)`` for plans that bring none, the policy's where ``parameters`` is ``None``.
+
+    Raises:
+        TypeError: They are no numbers.
+        ShapeError: They, or those of a plan, are of another shape.
+    """
+    own = policy.acting_parameters()
+    given = own if parameters is None else np.asarray(parameters)
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"parameters must be an array of numbers ({own.size},), got {parameters!r}")
+    if given.shape != own.shape:
+        raise ShapeError(
+            f"parameters must be flat (P,), here {own.shape}, got shape {given.shape}; a set of its own for each plan "
+            "goes into RolloutPlan.parameters"
+        )
+    for number, values in enumerate(plans.parameter_sets):
+        if np.shape(values) != own.shape:
+            plan = plans[int(np.flatnonzero(plans.set_of == number)[0])]
+            raise ShapeError(
+                f"parameters of plan {plan.index} must be flat (P,), here {own.shape}, got {np.shape(values)}"
+            )
+    return given
+
+
+def acting_build(policy: Policy) -> str:
+    """What must stay where rollouts go on: the kind of policy and how many parameters it has."""
+    inner = getattr(policy, "policy", None)  # wrappers have one
+    name = type(policy).__name__ + ("" if inner is None else f" of a {type(inner).__name__}")
+    return f"{name} with {policy.acting_parameters().size} parameters"
+
+
+def spaces_of(spec: EnvSpec) -> str:
+    """What an environment shows and accepts, in words that stay over versions of libraries."""
+    shown, taken = spec.observation_space, spec.action_space
+    return (
+        f"observations {type(shown).__name__} of {flat_dim(shown)}, actions {type(taken).__name__} of {flat_dim(taken)}"
+    )
+
+
+def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarray | None, list[np.ndarray] | None]:
+    """Parameters ``(P,)`` for all of ``count`` variations, or an array for each."""
+    if parameters is None:
+        return None, None
+    given, size = np.asarray(parameters), policy.acting_parameters().size
+    if given.shape == (size,):
+        return given, None
+    if given.shape != (count, size):
+        raise ShapeError(
+            f"parameters must have shape ({size},), or ({count}, {size}) with a row for each variation, got "
+            f"{given.shape}"
+        )
+    return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
+
+
+def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:
+    """What all units have left out, in the order of the plans."""
+    found: list[tuple[int, DroppedRollout]] = []
+    for result, piece in zip(results, pieces, strict=True):
+        if result.dropped:  # a plan that is not kept is dropped
+            found += zip(np.delete(piece, result.kept).tolist(), result.dropped, strict=True)
+    return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
 
 def joined_rows(count: int, results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,8 @@ class LivePlans:
         deterministic: bool = False,
     ) -> None:
         self._seed, self._sub_seed = seed, derive_seed("live rollouts")
+        if isinstance(tasks, EnvUpdate) or not (tasks is None or isinstance(tasks, TaskSampler | Iterable)):
+            raise TypeError(f"env_updates must be a list of EnvUpdates, or a task sampler, got {tasks!r}")
         self._tasks = tasks if tasks is None or isinstance(tasks, TaskSampler) else list(tasks)
         self._max_steps, self._deterministic = max_steps, deterministic
         self._blocks: dict[int, list[EnvUpdate]] = {}
@@ -66,6 +68,12 @@ class LivePlans:
             max_steps=self._max_steps,
             deterministic=self._deterministic,
         )
+
+    def described(self) -> dict[str, Any]:
+        """What calls after a resume must come with, too, as plain data."""
+        tasks = self._tasks
+        kind = f"a list of {len(tasks)}" if isinstance(tasks, list) else type(tasks).__name__
+        return {"env_updates": "None" if tasks is None else kind, "deterministic": self._deterministic}
 
     def _update(self, tasks: TaskSampler | list[EnvUpdate], number: int) -> EnvUpdate:
         block, place = divmod(number, _BLOCK)

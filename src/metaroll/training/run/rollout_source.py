@@ -173,6 +173,7 @@ class RolloutSource:
         self._explorer: ParameterExplorationSampler | None = None
         self._live: Collection | None = None
         self._live_arguments: dict[str, Any] = {}
+        self._live_described: dict[str, Any] = {}
         self._live_state: Mapping[str, Any] | None = None
         """Half-done rollouts of a collection that is not open."""
         if self.agent is not None and choice.limit_of(algo) is None:
@@ -245,7 +246,9 @@ class RolloutSource:
 
     def live_state(self) -> Mapping[str, Any] | None:
         """The half-done rollouts of ``advance``, for a snapshot; ``None`` if there are none."""
-        return self._live_state if self._live is None else self._live.state_dict()
+        if self._live is None:
+            return self._live_state
+        return {**self._live.state_dict(), "arguments": self._live_described}
 
     def load_live_state(self, state: Mapping[str, Any] | None) -> None:
         """The next ``advance`` goes on with the rollouts of ``live_state``."""
@@ -259,10 +262,15 @@ class RolloutSource:
             raise ValueError(f"num_slots must be {state['num_slots']} as in the run so far, got {num_slots}")
         limit = self._choice.max_steps_of(self.algo)
         deterministic = arguments["deterministic"] or self._choice.deterministic
-        live = engine.open(LivePlans(seed, arguments["env_updates"], limit, deterministic), num_slots)
+        plans = LivePlans(seed, arguments["env_updates"], limit, deterministic)
+        here, before = plans.described(), {} if state is None else state.get("arguments", {})
+        for name, value in here.items():
+            if before.get(name, value) != value:
+                raise ValueError(f"{name} must be {before[name]!r} as in the run so far, got {value!r}")
+        live = engine.open(plans, num_slots)
         if state is not None:
             live.load_state_dict(state)
-        self._live_arguments, self._live_state = arguments, None
+        self._live_arguments, self._live_described, self._live_state = arguments, here, None
         return live
 
     def _training_engine(self) -> RolloutEngine:
