@@ -113,7 +113,7 @@ def test_rollouts_have_the_bits_of_a_serial_run_and_of_replay(pool):
 def test_live_collections_have_the_bits_of_a_serial_one(pool, case):
     def kill(call):
         if call == 2:
-            os.kill(pool.describe_workers()[1].pid, signal.SIGKILL)
+            os.kill(pool.describe_workers()[0].pid, signal.SIGKILL)  # which has a part of every collection
 
     assert collected(case, 5, pool) == collected(case, 5)
     assert collected(case, 5, pool, kill, snapshot_at=(3,)) == collected(case, 5)
@@ -206,6 +206,7 @@ def test_a_lost_head_is_an_error_before_ray_ends_the_program(cluster, monkeypatc
 
 def test_a_node_that_dies_in_the_middle_of_sampling_changes_no_bit(cluster, pool):
     # The processors of the head belong to ``pool``: those of the new nodes are the only free ones.
+    pool.invoke_all(whereabouts)  # also to a worker that an earlier test has killed, and nobody has used since
     with isolated_rng(0):  # it draws ports
         nodes = [cluster.add_node(num_cpus=1, wait=False) for _ in range(2)]
         cluster.wait_for_nodes()
@@ -214,26 +215,31 @@ def test_a_node_that_dies_in_the_middle_of_sampling_changes_no_bit(cluster, pool
         expected = engine.run(plans)
     killed = []
 
+    def raylet_of(node):
+        return psutil.Process(node.all_processes["raylet"][0].process.pid)
+
     def kill_one(rollouts, steps):
-        if not killed:
-            raylet = psutil.Process(nodes[1].all_processes["raylet"][0].process.pid)
+        busy = next((node for node in nodes if workers_alive(raylet_of(node).pid)), None)
+        if not killed and busy is not None:
+            raylet = raylet_of(busy)
             killed.extend(workers_alive(raylet.pid))
-            if not killed:  # nothing of ours runs there yet: at the next result
-                return
             for process in [raylet, *raylet.children(recursive=True)]:  # all of it at once, as when a machine fails
                 process.kill()
             with isolated_rng(0):
-                cluster.remove_node(nodes[1], allow_graceful=False)
+                cluster.remove_node(busy, allow_graceful=False)
+            nodes.remove(busy)
 
     try:
         with SamplerPool(2, transport="ray", address=cluster.address) as own:
             assert sum(node["Alive"] for node in ray.nodes()) == 3
+            own.invoke_all(whereabouts)  # both are up: one alone might have done it all
             with RolloutEngine(Slow, gaussian(), pool=own) as engine:
                 assert same(engine.run(plans, progress=kill_one), expected)
-            assert len(killed) >= 2 and sum(worker.restarts for worker in own.describe_workers()) >= 1
+            assert killed and sum(worker.restarts for worker in own.describe_workers()) >= 1
     finally:
         with isolated_rng(0):
-            cluster.remove_node(nodes[0])
+            for node in nodes:
+                cluster.remove_node(node)
 
 
 # -- connections ---------------------------------------------------------------------------------------------------

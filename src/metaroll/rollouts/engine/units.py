@@ -26,10 +26,10 @@ def unit_size(num_plans: int, kind: str, num_workers: int = 1) -> int:
     """Plans per unit: enough units that each of several workers gets two, of bounded size.
 
     A unit is what is lost with a worker or a failure, and what balances the load; a larger one makes better use of
-    batched calls. Few plans are cut further, since there a failure would take all that was done with it.
+    batched calls. Few plans of a list are cut further: a user's environment may fail, and would take all that was done.
     """
     units = 1 if num_workers == 1 else 2 * num_workers
-    if num_plans < _FEW_PLANS and kind != "device":
+    if num_plans < _FEW_PLANS and kind == "list":
         units = max(4 if num_plans >= 16 else 2, num_workers)
     return min(max(1, -(-num_plans // units)), _MOST_PLANS[kind])
 
