@@ -459,7 +459,8 @@ def test_the_command_line_trains_with_the_same_result(cluster, tmp_path, monkeyp
     summaries = []
     for folder, engine in (("a", ["serial"]), ("b", ["ray", "--ray-address", cluster.address, "--num-workers", "2"])):
         assert main(["train", "ppo", "Pendulum-v1", *TINY, "--out", folder, "--engine", *engine]) == 0
-        summaries.append(json.loads(capsys.readouterr().out))
+        out = capsys.readouterr().out
+        summaries.append(json.loads(out[out.index("{") :]))  # Ray may print before it that a node of before has died
     assert summaries[0]["returns"] == summaries[1]["returns"]
     weights = [next(Path(folder).glob("snapshots/*/algorithm.safetensors")).read_bytes() for folder in "ab"]
     assert weights[0] == weights[1]
