@@ -14,6 +14,8 @@ from queue import SimpleQueue
 __all__ = ["PhysicsThreads", "physics_threads"]
 
 _IN_PROCESS = 2
+_FEWEST = 3
+"""Slots below which threads would wait for one another as long as a step of most robots takes."""
 _chosen: ContextVar[int | None] = ContextVar("physics_threads", default=None)
 
 Loop = Callable[[Callable[[], int]], None]
@@ -57,7 +59,7 @@ class PhysicsThreads:
     def run(self, loop: Loop, slots: Sequence[int]) -> None:
         """Work on ``slots``; ``loop`` keeps its own failures to itself."""
         waiting = deque(slots)
-        helpers = min(self.count, len(waiting)) - 1
+        helpers = min(self.count, len(waiting)) - 1 if len(waiting) >= _FEWEST else 0
         if helpers < 1:
             loop(waiting.popleft)
             return
