@@ -97,13 +97,16 @@ def plain_number(name: str, value: Any, *, finite: bool = True) -> float:
         TypeError: Not a number.
         ValueError: NaN, or infinite.
     """
-    try:
-        array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, dtype=np.float64)
-    except (TypeError, ValueError):
-        array = np.zeros(0)
-    if array.size != 1 or isinstance(value, str):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    number = float(array.reshape(()))
+    if isinstance(value, float):  # np.float64, too: most are, and there may be one for each of many rollouts
+        number = float(value)
+    else:
+        try:
+            array = np.asarray(value.detach().cpu() if isinstance(value, torch.Tensor) else value, dtype=np.float64)
+        except (TypeError, ValueError):
+            array = np.zeros(0)
+        if array.size != 1 or isinstance(value, str):
+            raise TypeError(f"{name} must be a number, got {value!r}")
+        number = float(array.reshape(()))
     if math.isnan(number) or (finite and not math.isfinite(number)):
         raise ValueError(f"{name} must be {'finite' if finite else 'a number'}, got {number}")
     return number

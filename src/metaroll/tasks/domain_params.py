@@ -73,6 +73,6 @@ class DomainParamUpdate(EnvUpdate):
 
 
 def _as_number(name: str, value: Any) -> float:
-    if type(value) is float and math.isfinite(value):
-        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
     return plain_number(f"domain parameter {name!r}", value)

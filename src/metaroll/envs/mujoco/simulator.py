@@ -92,6 +92,7 @@ class MujocoSimulator(Simulator):
         self._threads = PhysicsThreads(threads)
         self._simulations: list[_Simulation] = []
         self._free: deque[int] = deque()
+        self._handles, self._parts = np.zeros(0, dtype=np.int64), list[_Parts]()
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -160,7 +161,7 @@ class MujocoSimulator(Simulator):
 
     def observe(self, state: MujocoState, constants: Any, xp: Any) -> np.ndarray:
         observations = self.rules.observe(state.now, constants["row"])
-        if state.unstable.any():
+        if np.count_nonzero(state.unstable):
             observations[state.unstable] = np.nan
         return observations
 
@@ -169,7 +170,7 @@ class MujocoSimulator(Simulator):
         actions = np.array(actions, dtype=self.env_spec.action_space.dtype)
         controls = rules.controls(actions)
         now = {name: np.empty_like(values) for name, values in state.now.items()}
-        simulations = [self._simulations[handle] for handle in state.handle.tolist()]
+        simulations = self._parts_of(state.handle)
         failures: list[tuple[int, Exception]] = []
         alarms: list[int] = []
         loop = _loop(rules, simulations, list(controls), now, failures, alarms)
@@ -183,6 +184,16 @@ class MujocoSimulator(Simulator):
         result = rules.reward_and_termination(Step(state.now, now, actions, controls, state.model, constants["row"]))
         following = state._replace(now=now, unstable=is_unstable)
         return NextState(following, result.rewards, result.terminated, None, result.infos)
+
+    def _parts_of(self, handles: np.ndarray) -> list[_Parts]:
+        """What is stepped; made anew for new rows, since a start may change the model."""
+        if handles is not self._handles:
+            found = [self._simulations[handle] for handle in handles.tolist()]
+            self._handles, self._parts = (
+                handles,
+                [_Parts(s.model, s.data, s.controls, s.seen, s.warnings) for s in found],
+            )
+        return self._parts
 
     def _begin(self, starts: np.ndarray, tasks: np.ndarray) -> MujocoState:
         """Simulations that start from positions and velocities ``(k, nq + nv)`` under ``tasks (k,)``."""
@@ -206,6 +217,16 @@ class MujocoSimulator(Simulator):
         return model.opt.timestep * self.rules.frame_skip
 
 
+class _Parts(NamedTuple):
+    """What a step of one simulation touches, found beforehand: the model, the data and views into it."""
+
+    model: Any
+    data: Any
+    controls: np.ndarray
+    seen: list[np.ndarray]
+    warnings: np.ndarray
+
+
 class _Simulation:
     """One ``MjData``, and a model of its own once its physics differ.
 
@@ -221,7 +242,7 @@ class _Simulation:
         self.data = data = load_mujoco().MjData(base)
         # Views into MuJoCo's memory; asking for them anew costs more than reading them.
         self.views = {"qpos": data.qpos, "qvel": data.qvel, **rules.observed(base, data)}
-        self.pairs = list(self.views.items())
+        self.seen = list(self.views.values())
         self.controls, self.warnings = data.ctrl, data.warning.number
 
     def start(self, task: MujocoTask, qpos: np.ndarray, qvel: np.ndarray) -> None:
@@ -250,7 +271,7 @@ class _Simulation:
 
 def _loop(
     rules: Rules,
-    simulations: Sequence[_Simulation],
+    simulations: Sequence[_Parts],
     controls: Sequence[np.ndarray],
     now: Arrays,
     failures: list[tuple[int, Exception]],
@@ -259,6 +280,7 @@ def _loop(
     """What steps rows until none is left, in one of the threads; results go into ``now``, and the two lists."""
     mujoco = load_mujoco()
     mj_step, mj_rne, frames, contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint, rules.frame_skip, rules.contacts
+    targets = list(now.values())  # in the order of what each simulation shows
     quiet = bytes(simulations[0].warnings.nbytes) if simulations else b""
 
     def loop(take: Callable[[], int]) -> None:
@@ -268,15 +290,15 @@ def _loop(
             except IndexError:
                 return
             try:
-                simulation = simulations[row]
-                simulation.controls[:] = controls[row]
-                mj_step(simulation.model, simulation.data, frames)
+                model, data, own_controls, seen, warnings = simulations[row]
+                own_controls[:] = controls[row]
+                mj_step(model, data, frames)
                 if contacts:
-                    mj_rne(simulation.model, simulation.data)
+                    mj_rne(model, data)
                 # At once, while they are in the processor's cache, and while other threads compute.
-                for name, view in simulation.pairs:
-                    now[name][row] = view
-                if simulation.warnings.tobytes() != quiet:
+                for target, view in zip(targets, seen, strict=True):
+                    target[row] = view
+                if warnings.tobytes() != quiet:
                     alarms.append(row)
             except Exception as error:
                 failures.append((row, error))
