@@ -15,8 +15,8 @@ from unittest import mock
 
 from _reporting import report, versions
 
-import metaroll.cli.experiment.demo
 import metaroll.cli.main
+import metaroll.training.session.demo
 
 # As the results have them: the gain of these lines is what summaries call the change over the episodes.
 KEYS = (
@@ -52,7 +52,7 @@ def demo(seed: int, out: Path, quick: bool) -> None:
     if not quick:
         subprocess.run([sys.executable, "-m", "metaroll.cli.main", *arguments], check=True)
         return
-    module = metaroll.cli.experiment.demo
+    module = metaroll.training.session.demo
     with mock.patch.object(module, "DEMO_VALUES", {**module.DEMO_VALUES, **QUICK}):
         status = metaroll.cli.main.main(arguments)
     if status:

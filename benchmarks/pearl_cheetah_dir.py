@@ -29,10 +29,10 @@ from _snapshot_chain import (
     published_at,
 )
 
-from metaroll.cli.experiment.experiments import build_evaluator, split_tasks
-from metaroll.cli.runs.sessions import restored_run
 from metaroll.training.evaluation.evaluation_metrics import intervals_of_means
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.session.experiments import build_evaluator, split_tasks
+from metaroll.training.session.sessions import restored_run
 from metaroll.training.store.run_folder import read_config
 from metaroll.training.store.snapshots import snapshots_of
 

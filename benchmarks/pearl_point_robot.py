@@ -25,8 +25,6 @@ import scipy.stats
 import yaml
 from _reporting import read_results, report, versions
 
-from metaroll.cli.experiment.demo import DEMO_VALUES
-from metaroll.cli.experiment.experiments import Experiment, build, build_evaluator, resolve, split_tasks, torch_threads
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
@@ -34,6 +32,15 @@ from metaroll.training.evaluation.evaluation_metrics import (
     interval_of_mean,
     interval_of_normalized_score,
     normalized_score,
+)
+from metaroll.training.session.demo import DEMO_VALUES
+from metaroll.training.session.experiments import (
+    Experiment,
+    build,
+    build_evaluator,
+    resolve,
+    split_tasks,
+    torch_threads,
 )
 
 NAME = "pearl_point_robot"

@@ -29,8 +29,8 @@ import scipy.stats
 import torch
 from _reporting import read_results, report, report_missing, versions
 
-from metaroll.cli.experiment.experiments import build, resolve
 from metaroll.seeding import derive_seed
+from metaroll.training.session.experiments import build, resolve
 
 NAME = "ppo_control"
 PEER = "stable-baselines3"

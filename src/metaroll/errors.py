@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "SnapshotError",
     "TaskOverlapError",
     "UnknownNameError",
+    "UsageError",
     "WorkerLost",
+    "blame_input",
     "unknown_name",
 ]
 
@@ -153,6 +156,21 @@ class SlotError(MetarollError, RuntimeError):
         place = "a slot" if self.slot is None else f"slot {self.slot}"
         cause = "" if self.__cause__ is None else f": {type(self.__cause__).__name__}: {self.__cause__}"
         return f"{self.where or 'the environment'} failed in {place}{cause}"
+
+
+class UsageError(MetarollError, ValueError):
+    """The command line (or a configuration file) asks for something that makes no sense."""
+
+
+@contextlib.contextmanager
+def blame_input() -> Iterator[None]:
+    """Built-in errors raised while a run is set up are errors in what the user gave."""
+    try:
+        yield
+    except MetarollError:
+        raise
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise UsageError(str(error)) from error
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:

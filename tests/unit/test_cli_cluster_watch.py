@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import socket, sys, threading, time
-from metaroll.cli.runs.cluster_watch import watched
+from metaroll.training.session.cluster_watch import watched
 
 head = socket.create_server(("127.0.0.1", 0))
 address = f"127.0.0.1:{head.getsockname()[1]}"

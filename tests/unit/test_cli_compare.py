@@ -12,9 +12,9 @@ import yaml
 from test_cli_sessions import TINY
 
 from metaroll.cli.main import main
-from metaroll.cli.runs import sessions
 from metaroll.functional.robust_statistics import interval_of_iqm
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
+from metaroll.training.session import sessions
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore

@@ -12,9 +12,9 @@ import pytest
 
 from metaroll.cli import doctor, machine
 from metaroll.cli.doctor import Check, backend_answers, gpu_finding, guarded, picture_finding
-from metaroll.cli.machine import Memory, Probe, Processors, without_screen
 from metaroll.cli.main import main
 from metaroll.diagnostics.report import one_line
+from metaroll.training.session.machine import Memory, Probe, Processors, without_screen
 
 GIB = 2**30
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium")

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from metaroll.cli.experiment.experiments import build, resolve, run_options, split_tasks
 from metaroll.cli.main import main
 from metaroll.learners.epopt import EPOpt
 from metaroll.tasks.domain_randomizer import DomainRandomizer
 from metaroll.training.algorithms.building import parse_ranges
+from metaroll.training.session.experiments import build, resolve, run_options, split_tasks
 from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_folder import read_config
 

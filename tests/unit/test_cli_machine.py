@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from metaroll.cli.machine import Processors, memory, processors
+from metaroll.training.session.machine import Processors, memory, processors
 
 GIB = 2**30
 

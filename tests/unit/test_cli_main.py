@@ -12,9 +12,9 @@ import pytest
 
 import metaroll
 from metaroll.cli import main as command_line
-from metaroll.cli.display.consoles import make_console
 from metaroll.cli.main import main
 from metaroll.errors import MetarollError
+from metaroll.training.display.consoles import make_console
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import pytest
 
-from metaroll.cli.experiment.experiments import run_options
 from metaroll.cli.options import options_class, parse
 from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.options import (
@@ -19,6 +18,7 @@ from metaroll.training.algorithms.options import (
     merge_layers,
 )
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
+from metaroll.training.session.experiments import run_options
 
 
 class Learner:

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from metaroll.cli.experiment.experiments import build, resolve, split_tasks
 from metaroll.cli.main import main
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.training.session.experiments import build, resolve, split_tasks
 from metaroll.training.store.metrics_log import read_metrics
 
 SMALL = (

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import metaroll
-from metaroll.cli.experiment.experiments import resolve, run_options
 from metaroll.cli.main import main
 from metaroll.envs.lookup.registry import family_names, get_family
 from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.options import check_value
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
+from metaroll.training.session.experiments import resolve, run_options
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 

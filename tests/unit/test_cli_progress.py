@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from metaroll.cli.display.progress import TrainingDisplay, duration
+from metaroll.training.display.progress import TrainingDisplay, duration
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from metaroll.cli.runs.run_config import check_same_run, default_run_dir, file_values, flat_values
 from metaroll.errors import RunExistsError, SnapshotError
+from metaroll.training.session.run_config import check_same_run, default_run_dir, file_values, flat_values
 from metaroll.training.store.run_folder import (
     clear_run,
     find_run,

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from metaroll.cli.machine import processors
 from metaroll.cli.main import main
 from metaroll.errors import RunExistsError
+from metaroll.training.session.machine import processors
 from metaroll.training.store.run_folder import RunLock
 
 SMALL = ["--steps-per-epoch", "40", "--max-path-length", "20", "--evaluate-every", "0", "--num-episodes", "1"]

@@ -121,7 +121,7 @@ def test_evaluation_adapts_the_newest_snapshot_to_as_many_tasks_as_asked_for(pla
 
 
 def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(place, capsys, monkeypatch):
-    from metaroll.cli.experiment import demo
+    from metaroll.training.session import demo
 
     small = {**TINY, "epochs": 1, "num_test_tasks": 40, "n_exploration_traj": 1}
     monkeypatch.setattr(demo, "DEMO_VALUES", {**demo.DEMO_VALUES, **small})
@@ -149,8 +149,8 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
 
 
 def test_the_demo_announces_the_memory_that_it_needs_and_is_refused_where_that_is_too_much(place):
-    from metaroll.cli.experiment.demo import demo_config
-    from metaroll.cli.experiment.experiments import build
+    from metaroll.training.session.demo import demo_config
+    from metaroll.training.session.experiments import build
 
     config = demo_config({"memory_limit": 200 * 2**20})
     algo = build(config).algo

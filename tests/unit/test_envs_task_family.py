@@ -24,7 +24,6 @@ from metaroll import (
     default_randomizer,
     get_family,
 )
-from metaroll.cli.experiment.experiments import resolve
 from metaroll.envs.lookup.registry import family_of
 from metaroll.envs.lookup.source import env_kind
 from metaroll.envs.sims.catalog import SIMS, CatapultEnv, sim_constructor
@@ -32,6 +31,7 @@ from metaroll.errors import DataError, UnknownNameError
 from metaroll.policies.playback import DummyPolicy
 from metaroll.tasks.split_sampler import task_side
 from metaroll.tasks.task_key import task_key
+from metaroll.training.session.experiments import resolve
 from metaroll.types import EnvSpec
 
 

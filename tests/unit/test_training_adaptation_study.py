@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_updates, make_learner
 
-from metaroll.cli.display.results import short_number, success_values, with_interval
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.training.display.results import short_number, success_values, with_interval
 from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 

@@ -24,8 +24,11 @@ from typing import Any, Literal
 
 from packaging.requirements import Requirement
 
-from metaroll.cli.display.consoles import show_findings
-from metaroll.cli.machine import (
+from metaroll.cli.options import Output, Switch, parse
+from metaroll.diagnostics.report import TaskCheck as Check
+from metaroll.diagnostics.report import one_line
+from metaroll.training.display.consoles import show_findings
+from metaroll.training.session.machine import (
     BACKENDS,
     MUJOCO_ENV,
     MUJOCO_GL,
@@ -35,9 +38,6 @@ from metaroll.cli.machine import (
     probe_backend,
     processors,
 )
-from metaroll.cli.options import Output, Switch, parse
-from metaroll.diagnostics.report import TaskCheck as Check
-from metaroll.diagnostics.report import one_line
 
 __all__ = ["doctor", "examine"]
 

@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from metaroll.cli.display.consoles import HelpShown, escape, make_console
 from metaroll.errors import MetarollError, unknown_name
+from metaroll.training.display.consoles import HelpShown, escape, make_console
 
 __all__ = ["main"]
 

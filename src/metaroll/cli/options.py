@@ -11,7 +11,7 @@ import random
 import re
 import tempfile
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -19,18 +19,16 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.cli.display.consoles import HelpShown, make_console
-from metaroll.errors import MetarollError, UnknownNameError
+from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import MISSING, Option
+from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [
     "AsTrained",
     "Newest",
     "Output",
     "Switch",
-    "UsageError",
     "asks_for_help",
-    "blame_input",
     "file_to_write",
     "flags_for",
     "flags_of",
@@ -48,21 +46,6 @@ _ALIASES = {"transport": ["--engine"]}
 """Other flags of an option."""
 _REPEATED = ("randomize_param",)
 """Options of many values that are given one by one, by the same flag again."""
-
-
-class UsageError(MetarollError, ValueError):
-    """The command line (or a configuration file) asks for something that makes no sense."""
-
-
-@contextlib.contextmanager
-def blame_input() -> Iterator[None]:
-    """Built-in errors raised while a run is set up are errors in what the user gave."""
-    try:
-        yield
-    except MetarollError:
-        raise
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        raise UsageError(str(error)) from error
 
 
 def take_positionals(

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from metaroll.cli.display.consoles import escape, show_findings
-from metaroll.cli.options import Output, Switch, UsageError, blame_input, parse_command, unset
+from metaroll.cli.options import Output, Switch, parse_command, unset
+from metaroll.errors import UsageError, blame_input
+from metaroll.training.display.consoles import escape, show_findings
 
 __all__ = ["check"]
 
@@ -39,10 +40,10 @@ def check(arguments: Sequence[str]) -> int:
     names, given = parse_command(_CheckArguments, arguments, "metaroll check ENV [options]", about, missing)
     import gymnasium
 
-    from metaroll.cli.display.results import print_json
-    from metaroll.cli.experiment.experiments import refuse_benchmark, require_at_least
     from metaroll.diagnostics.task_checks import check_task_env
     from metaroll.envs.lookup.registry import get_family, has_family
+    from metaroll.training.display.results import print_json
+    from metaroll.training.session.experiments import refuse_benchmark, require_at_least
 
     console, name, started = given.output.console(), names[0], time.perf_counter()
     with blame_input():

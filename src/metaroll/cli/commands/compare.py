@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import Output, UsageError, blame_input, file_to_write, parse_command
+from metaroll.cli.options import Output, file_to_write, parse_command
+from metaroll.errors import UsageError, blame_input
+from metaroll.training.display.consoles import escape
 
 __all__ = ["compare", "plot"]
 
@@ -39,8 +40,8 @@ def compare(arguments: Sequence[str]) -> None:
     """Compare groups of runs by their newest evaluations."""
     usage, about = "metaroll compare RUN RUN ... [options]", f"{_ABOUT} Runs measured in different ways are refused."
     names, given = parse_command(_CompareArguments, arguments, usage, about, _MISSING, _MOST_RUNS)
-    from metaroll.cli.display.results import print_json
     from metaroll.cli.runs.run_groups import compared_groups, scores_of
+    from metaroll.training.display.results import print_json
     from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
 
     with blame_input():
@@ -66,7 +67,7 @@ def compare(arguments: Sequence[str]) -> None:
 
 
 def _show(console: Console, entries: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:
-    from metaroll.cli.display.results import plain_table, with_interval
+    from metaroll.training.display.results import plain_table, with_interval
 
     table = plain_table("group", "seeds", "steps", "return", "interquartile mean")
     for entry in entries:
@@ -104,8 +105,8 @@ def plot(arguments: Sequence[str]) -> None:
     """Draw learning curves of groups of runs."""
     usage = "metaroll plot RUN ... [options]"
     names, given = parse_command(_PlotArguments, arguments, usage, _ABOUT, _MISSING, _MOST_RUNS)
-    from metaroll.cli.display.results import print_json
     from metaroll.cli.runs.run_groups import compared_groups
+    from metaroll.training.display.results import print_json
     from metaroll.training.figures.plots import PICTURE_KINDS, plot_groups
 
     with blame_input():

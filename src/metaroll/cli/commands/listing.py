@@ -15,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 import metaroll
-from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import Output, UsageError, parse_command, unset
-from metaroll.errors import unknown_name
+from metaroll.cli.options import Output, parse_command, unset
+from metaroll.errors import UsageError, unknown_name
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
+from metaroll.training.display.consoles import escape
 from metaroll.types import Policy
 
 __all__ = ["list_command"]
@@ -58,7 +58,9 @@ def list_command(arguments: Sequence[str]) -> None:
             console.print(f"[bold]{title}[/]")
             show(console, listed[name])
     if given.output.json:
-        from metaroll.cli.display.results import print_json  # only now: it loads torch, for which --help need not wait
+        from metaroll.training.display.results import (
+            print_json,  # only now: it loads torch, for which --help need not wait
+        )
 
         print_json(listed)
 

@@ -13,9 +13,10 @@ import numpy as np
 import tyro
 from rich.panel import Panel
 
-from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import AsTrained, Newest, Output, UsageError, blame_input, parse_command
+from metaroll.cli.options import AsTrained, Newest, Output, parse_command
+from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.display.consoles import escape
 from metaroll.training.store import run_folder
 
 __all__ = ["parse_grid", "robustness"]
@@ -56,7 +57,7 @@ def robustness(arguments: Sequence[str]) -> None:
         grid = parse_grid(given.param)
         if get_algorithm(config["algo"]).adapts:
             raise UsageError(f"robustness is for policies that do not adapt, {folder} is a run of {config['algo']}")
-    from metaroll.cli.display.results import print_json
+    from metaroll.training.display.results import print_json
 
     result, epoch = _measured(config, folder, grid, given)
     console, written = given.output.console(), []
@@ -129,12 +130,12 @@ def _measured(
     config: Mapping[str, Any], folder: Path, grid: Mapping[str, Sequence[float]], given: _RobustnessArguments
 ) -> tuple[Any, int]:
     """The robustness map, and the number of epochs after which the policy was taken."""
-    from metaroll.cli.experiment.experiments import split_tasks
-    from metaroll.cli.runs.sessions import restored_run
     from metaroll.envs.lookup.registry import is_varied
     from metaroll.rollouts.workers.pool import SamplerPool
     from metaroll.tasks.domain_randomizer import DomainRandomizer
     from metaroll.training.evaluation.robustness import robustness_map
+    from metaroll.training.session.experiments import split_tasks
+    from metaroll.training.session.sessions import restored_run
 
     with restored_run(config, folder, given.from_epoch) as (checked, experiment, epoch), blame_input():
         training = split_tasks(checked)[0]

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from metaroll.cli import options as cli
-from metaroll.cli.options import AsTrained, Newest, Output, UsageError, blame_input, parse_command, unset
-from metaroll.cli.runs import run_config, seed_group
+from metaroll.cli.options import AsTrained, Newest, Output, parse_command, unset
+from metaroll.cli.runs import seed_group
+from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
+from metaroll.training.session import run_config
 from metaroll.training.store import run_folder
 
 __all__ = ["demo", "evaluate", "resume", "train"]
@@ -126,8 +128,8 @@ def demo(arguments: Sequence[str]) -> None:
     given = cli.parse(
         _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it is never told."
     )
-    from metaroll.cli.experiment.demo import demo_config
-    from metaroll.cli.runs.sessions import start
+    from metaroll.training.session.demo import demo_config
+    from metaroll.training.session.sessions import start
 
     overrides = {"seed": given.seed, "num_workers": given.num_workers, "epochs": given.epochs}
     with blame_input():
@@ -142,8 +144,8 @@ def train(arguments: Sequence[str]) -> None:
     usage = "metaroll train ALGO ENV [options]"
     (algo, env), rest = _algorithm_and_environment(arguments, usage)
     file = cli.peek_option(rest, "--config")
-    from metaroll.cli.experiment import experiments
-    from metaroll.cli.runs.sessions import start
+    from metaroll.training.session import experiments
+    from metaroll.training.session.sessions import start
 
     with blame_input():
         layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
@@ -205,8 +207,8 @@ def resume(arguments: Sequence[str]) -> None:
     names, given = parse_command(_ResumeArguments, arguments, "metaroll resume RUN [options]", about, _MISSING)
     changes = {name: getattr(given, name) for name in ("epochs", "num_workers") if getattr(given, name) is not None}
     changes |= given.where.changes()
-    from metaroll.cli.experiment.experiments import require_at_least
-    from metaroll.cli.runs.sessions import continue_run
+    from metaroll.training.session.experiments import require_at_least
+    from metaroll.training.session.sessions import continue_run
 
     console = given.output.console()
     with blame_input():
@@ -236,8 +238,8 @@ def evaluate(arguments: Sequence[str]) -> None:
         folder = run_folder.find_run(names[0])
         config = run_folder.read_config(folder)
         config["run"] = {**config["run"], **given.where.changes()}
-    from metaroll.cli.experiment.experiments import require_at_least
-    from metaroll.cli.runs.sessions import evaluate_run
+    from metaroll.training.session.experiments import require_at_least
+    from metaroll.training.session.sessions import evaluate_run
 
     adaptation = {name: value for name, value in vars(given.adaptation).items() if value is not None}
     counts = {"episodes": given.episodes, "num_tasks": given.num_tasks}
@@ -287,7 +289,7 @@ def _in_options(message: str, given: Mapping[str, Any]) -> str:
 
 def _print_json(summary: Mapping[str, Any], output: Output) -> None:
     if output.json:
-        from metaroll.cli.display.results import print_json
+        from metaroll.training.display.results import print_json
 
         print_json(summary)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from metaroll.cli.display.consoles import escape
-from metaroll.cli.options import Newest, Output, Switch, UsageError, blame_input, file_to_write, parse_command, unset
-from metaroll.errors import MetarollError
+from metaroll.cli.options import Newest, Output, Switch, file_to_write, parse_command, unset
+from metaroll.errors import MetarollError, UsageError, blame_input
+from metaroll.training.display.consoles import escape
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def watch(arguments: Sequence[str]) -> None:
         "algorithm that does not adapt. No screen is needed. Nothing of the run itself is changed."
     )
     names, given = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
-    from metaroll.cli.display.results import print_json
-    from metaroll.cli.experiment.experiments import require_at_least
+    from metaroll.training.display.results import print_json
     from metaroll.training.figures.video import KINDS, default_kind, write_video
+    from metaroll.training.session.experiments import require_at_least
 
     with blame_input():
         folder = run_folder.find_run(names[0])
@@ -84,10 +84,10 @@ def report(arguments: Sequence[str]) -> None:
         "held-out task, pictures of the agent, configuration, provenance. Nothing of the run itself is changed."
     )
     names, given = parse_command(_ReportArguments, arguments, "metaroll report RUN [options]", about, _MISSING)
-    from metaroll.cli.display.results import print_json
-    from metaroll.cli.experiment.experiments import require_at_least
+    from metaroll.training.display.results import print_json
     from metaroll.training.report.report import FILE_NAME, write_report
     from metaroll.training.report.report_facts import read_facts
+    from metaroll.training.session.experiments import require_at_least
 
     with blame_input():
         folder = Path(names[0]).expanduser()
@@ -141,9 +141,9 @@ def _film_run(
     folder: Path, num_tasks: int, first_task: int = 0, from_epoch: int | None = None
 ) -> tuple[list[list[Panel]], int]:
     """What the agent of a snapshot does in held-out tasks, and the number of epochs of the snapshot."""
-    from metaroll.cli.machine import without_screen
-    from metaroll.cli.runs.sessions import restored_run
     from metaroll.training.figures.video import record_video, tasks_to_film
+    from metaroll.training.session.machine import without_screen
+    from metaroll.training.session.sessions import restored_run
 
     config = run_folder.read_config(folder)
     with restored_run(config, folder, from_epoch) as (checked, experiment, epoch):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.cli.options import UsageError
-from metaroll.cli.runs import run_config
+from metaroll.errors import UsageError
 from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.session import run_config
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import read_metrics
 

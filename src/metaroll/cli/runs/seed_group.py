@@ -16,10 +16,10 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from metaroll.cli.display.consoles import escape, printable
-from metaroll.cli.machine import processors
 from metaroll.cli.runs.child import Child
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.training.display.consoles import escape, printable
+from metaroll.training.session.machine import processors
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, GROUP_FILE
 
@@ -152,7 +152,7 @@ def _resumed(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> tupl
 
 
 def _train_here(group: SeedGroup, folder: Path, changes: Mapping[str, Any], console: Console) -> None:
-    from metaroll.cli.runs.sessions import continue_run, start
+    from metaroll.training.session.sessions import continue_run, start
 
     if folder in group.missing:
         go_on, config, changes = start, group.config, {**changes, "seed": group.seeds[group.folders.index(folder)]}

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from metaroll.cli.machine import memory
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
@@ -31,6 +30,7 @@ from metaroll.training.algorithms.registry import get_algorithm, preset
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session.machine import memory
 from metaroll.training.store.loggers import (
     MetricLogger,
     TensorBoardLogger,

@@ -169,7 +169,7 @@ class Probe(contextlib.AbstractContextManager["Probe"]):
         self._seconds = seconds
         self._deadline = time.monotonic() + seconds
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "metaroll.cli.machine", name, str(seconds), *arguments],
+            [sys.executable, "-P", "-m", "metaroll.training.session.machine", name, str(seconds), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -10,22 +10,27 @@ from typing import Any
 
 from rich.console import Console
 
-from metaroll.cli.display.consoles import escape, make_console
-from metaroll.cli.display.progress import TrainingDisplay
-from metaroll.cli.display.results import closing_panel, draw_pictures, evaluation_values, show_study, success_values
-from metaroll.cli.experiment import demo, experiments
-from metaroll.cli.options import UsageError, blame_input
-from metaroll.cli.runs.cluster_watch import watched
-from metaroll.cli.runs.run_config import check_same_run, flat_values
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
-from metaroll.errors import SnapshotError
+from metaroll.errors import SnapshotError, UsageError, blame_input
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
+from metaroll.training.display.consoles import escape, make_console
+from metaroll.training.display.progress import TrainingDisplay
+from metaroll.training.display.results import (
+    closing_panel,
+    draw_pictures,
+    evaluation_values,
+    show_study,
+    success_values,
+)
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.session import demo, experiments
+from metaroll.training.session.cluster_watch import watched
+from metaroll.training.session.run_config import check_same_run, flat_values
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics

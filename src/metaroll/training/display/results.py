@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
 
-from metaroll.cli.display.consoles import escape
-from metaroll.cli.display.progress import duration
 from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.display.consoles import escape
+from metaroll.training.display.progress import duration
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.store.files import to_plain

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.cli.experiment.experiments import build_evaluator, resolve, split_tasks
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score, normalized_score
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.session.experiments import build_evaluator, resolve, split_tasks
 from metaroll.types import EnvSpec
 
 __all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator"]
