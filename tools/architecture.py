@@ -45,7 +45,7 @@ CLASS_DEPTH = 3
 PROBES = 60
 
 ADAPTERS = {
-    "cli/machine.py": "asks the renderers of MuJoCo and Gymnasium",
+    "training/session/machine.py": "asks the renderers of MuJoCo and Gymnasium",
     "data/compare.py": "values of users: named tuples of any kind",
     "data/data_format.py": "values of users: named tuples of any kind",
     "data/plain_data.py": "values of users: named tuples of any kind",
