@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +15,26 @@ from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.types import EnvUpdate
 
-__all__ = ["AlgorithmDescription"]
+__all__ = ["AlgorithmDescription", "Work"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a run does; rollouts are never cut, so that there may be more steps.
+
+    Attributes:
+        initial_steps: Environment steps before the first update.
+        epoch_steps: Environment steps of each epoch.
+        epoch_updates: Gradient steps of each epoch.
+    """
+
+    initial_steps: int
+    epoch_steps: int
+    epoch_updates: int
+
+    def epochs_for(self, env_steps: int) -> int:
+        """The fewest epochs that take ``env_steps``, at least one."""
+        return max(1, -(-(env_steps - self.initial_steps) // self.epoch_steps))
 
 
 class AlgorithmDescription(ABC):
@@ -99,6 +119,10 @@ class AlgorithmDescription(ABC):
     @abstractmethod
     def amount(self, algo: Any, values: Mapping[str, Any]) -> str:
         """What one epoch takes, or what the run needs, in a few words."""
+
+    @abstractmethod
+    def work(self, values: Mapping[str, Any]) -> Work:
+        """What a run does with these values of the algorithm's options."""
 
     def notes(self, given: BuildOptions, epochs: int) -> list[str]:
         """What a user should know before ``epochs`` epochs are trained; usually nothing."""

@@ -15,7 +15,7 @@ from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions, setup_of
-from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
 from metaroll.training.run.run_state import fingerprint_of, load_algorithm
 from metaroll.training.store.snapshots import Snapshot, load_snapshot
@@ -85,6 +85,10 @@ class DistillationDescription(AlgorithmDescription):
             **building.common_arguments(given, test),
             **{**arguments, "teacher": _load_teacher(given, setup), "student": _student(spec, setup, given)},
         )
+
+    def work(self, values: Mapping[str, Any]) -> Work:
+        steps = values["steps_per_epoch"]
+        return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
 
     def amount(self, algo: Distillation, values: Mapping[str, Any]) -> str:
         return f"{values['steps_per_epoch']} steps per epoch, labeled by {values['teacher']}"

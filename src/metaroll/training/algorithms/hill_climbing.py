@@ -13,7 +13,7 @@ from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvUpdate
 
 __all__ = ["HillClimbingDescription", "HillClimbingSetup"]
@@ -67,6 +67,11 @@ class HillClimbingDescription(AlgorithmDescription):
     def environment(self, given: BuildOptions, train: Any) -> Any:
         """The sampler draws domains from the wrapper that randomizes the environment."""
         return given.env if train is None else functools.partial(_randomized, given.env, train)
+
+    def work(self, values: Mapping[str, Any]) -> Work:
+        rollouts = values["num_domains"] * values["num_init_states_per_domain"]
+        sets = (values["pop_size"] or _POPULATION) + 1
+        return Work(0, sets * rollouts * values["max_path_length"], 0)
 
     def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
         each = algo.num_domains * algo.num_init_states_per_domain

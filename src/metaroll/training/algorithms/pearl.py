@@ -12,7 +12,7 @@ from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.training.algorithms.building import BuildOptions, common_arguments, family_sizes, network_generator
-from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["PEARLDescription"]
@@ -52,6 +52,14 @@ class PEARLDescription(AlgorithmDescription):
         )
         algo.to(given.device)
         return algo
+
+    def work(self, values: Mapping[str, Any]) -> Work:
+        visit = sum(values[f"num_{part}"] for part in ("steps_prior", "steps_posterior", "extra_rl_steps_posterior"))
+        return Work(
+            values["num_train_tasks"] * values["num_initial_steps"],
+            values["num_tasks_sample"] * visit,
+            values["num_steps_per_epoch"],
+        )
 
     def amount(self, algo: PEARL, values: Mapping[str, Any]) -> str:
         needed = algo.memory_when_full

@@ -21,7 +21,7 @@ from metaroll.policies.normalized import widened_spec
 from metaroll.tasks.domain_access import check_domain_params
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions, setup_of
-from metaroll.training.algorithms.description import AlgorithmDescription
+from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvUpdate
 
 __all__ = ["EPOptDescription", "PPODescription", "PPOSetup"]
@@ -81,6 +81,9 @@ class PPODescription(_PPOFamily):
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
         return _build_ppo(given, train, test)
 
+    def work(self, values: Mapping[str, Any]) -> Work:
+        return _work(values, values["steps_per_epoch"])
+
     def amount(self, algo: PPO, values: Mapping[str, Any]) -> str:
         return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
 
@@ -99,6 +102,9 @@ class EPOptDescription(_PPOFamily):
     def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> EPOpt:
         return EPOpt(_build_ppo(given, train, test), **building.own_arguments(EPOpt, given.values))
 
+    def work(self, values: Mapping[str, Any]) -> Work:
+        return _work(values, values["rollouts_per_epoch"] * values["max_path_length"])
+
     def amount(self, algo: EPOpt, values: Mapping[str, Any]) -> str:
         return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
 
@@ -114,6 +120,10 @@ class EPOptDescription(_PPOFamily):
     def summary_values(self, returns: np.ndarray, values: Mapping[str, Any]) -> dict[str, Any]:
         epsilon = float(values["epsilon"])
         return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
+
+
+def _work(values: Mapping[str, Any], steps: int) -> Work:
+    return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
 
 
 def _build_ppo(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PPO:
