@@ -82,11 +82,11 @@ class BatchedEnv(gymnasium.Env, ABC):
                 actions = check_choices(space, actions)
             except SlotError as error:
                 raise error.__cause__ or error from None
-        found = self._rows.step(actions)
+        found, observations = self._rows.step(actions)
         self.on_step()
         infos = {name: values[0].item() if values.ndim == 1 else values[0] for name, values in found.infos.items()}
         endings = bool(found.terminated[0]), bool(found.truncated[0])
-        return self._rows.observe()[0], float(found.rewards[0]), *endings, infos
+        return observations[0], float(found.rewards[0]), *endings, infos
 
     def on_step(self, begins: bool = False) -> None:
         """Called after every step, and where an episode ``begins``, for pictures that show what has been.

@@ -104,11 +104,14 @@ class SimulatorRows:
         self._all_begun = not self._waiting.any()
         self._noise.begin(rows, keys)
 
-    def step(self, actions: Any, active: np.ndarray | None = None) -> NextState:
-        """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending."""
+    def step(self, actions: Any, active: np.ndarray | None = None) -> tuple[NextState, Any]:
+        """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending.
+
+        Observations are those of all rows after it.
+        """
         if not self._all_begun:
             self._check_begun(active)
-        simulator = self.simulator
+        simulator, num_rows = self.simulator, self.num_rows
         noise = self._noise.next(self.ages, active) if simulator.noise_dim else ()
         with np.errstate(all="ignore"):  # rows may diverge, and the loop above says so
             if active is None:
@@ -120,17 +123,18 @@ class SimulatorRows:
             else:
                 found = self._masked(simulator.step(self.state, actions, self.constants, noise, np), active)
                 self.ages += active
-        self.state = found.state
-        terminated = np.zeros(self.num_rows, dtype=bool) if found.terminated is None else found.terminated
+            self.state = found.state
+            observations = simulator.observe(found.state, self.constants, np)
+        terminated = np.zeros(num_rows, dtype=bool) if found.terminated is None else found.terminated
         truncated = found.truncated
-        if truncated is None:
-            truncated = np.zeros(self.num_rows, dtype=bool)
-            if simulator.time_limit is not None:
-                truncated = self.ages >= simulator.time_limit
-                if active is not None:
-                    truncated &= active
+        if truncated is None and simulator.time_limit is not None:
+            truncated = self.ages >= simulator.time_limit
+            if active is not None:
+                truncated &= active
+        elif truncated is None:
+            truncated = np.zeros(num_rows, dtype=bool)
         rewards = found.rewards if found.rewards.dtype == np.float64 else found.rewards.astype(np.float64)
-        return NextState(found.state, rewards, terminated, truncated, found.infos)
+        return NextState(found.state, rewards, terminated, truncated, found.infos), observations
 
     def observe(self, rows: np.ndarray | None = None) -> Any:
         """Present observations of all rows, or of ``rows (k,)``."""
@@ -346,8 +350,7 @@ class SimulatorSlots(Slots):
         """
         active = np.asarray(active, dtype=bool)
         some = None if np.count_nonzero(active) == len(active) else active  # a third of the time of all()
-        found = self.rows.step(self._checked_actions(actions, some), some)
-        observations = self.rows.observe()
+        found, observations = self.rows.step(self._checked_actions(actions, some), some)
         states = self.states() if self.record_states else None
         return SlotStep(observations, found.rewards, found.terminated, found.truncated, found.infos, states)
 

@@ -92,7 +92,7 @@ class MujocoSimulator(Simulator):
         self._threads = PhysicsThreads(threads)
         self._simulations: list[_Simulation] = []
         self._free: deque[int] = deque()
-        self._handles, self._parts = np.zeros(0, dtype=np.int64), list[_Parts]()
+        self._handles, self._stepped = np.zeros(0, dtype=np.int64), _Stepped.of([])
 
     # -- tasks --------------------------------------------------------------------------------------------------------
 
@@ -169,31 +169,23 @@ class MujocoSimulator(Simulator):
         rules = self.rules
         actions = np.array(actions, dtype=self.env_spec.action_space.dtype)
         controls = rules.controls(actions)
-        now = {name: np.empty_like(values) for name, values in state.now.items()}
-        simulations = self._parts_of(state.handle)
+        stepped = self._stepped_by(state.handle)
         failures: list[tuple[int, Exception]] = []
-        alarms: list[int] = []
-        loop = _loop(rules, simulations, list(controls), now, failures, alarms)
-        self._threads.run(loop, range(len(simulations)))
+        self._threads.run(_loop(rules, stepped.parts, list(controls), failures), range(len(controls)))
         if failures:
             row, error = min(failures, key=lambda failure: failure[0])
             raise SlotError(row) from error
-        is_unstable = np.zeros(len(simulations), dtype=bool)
-        for row in alarms:
-            is_unstable[row] = unstable(simulations[row].warnings[None])[0]
+        now, is_unstable = stepped.now(), stepped.unstable()
         result = rules.reward_and_termination(Step(state.now, now, actions, controls, state.model, constants["row"]))
-        following = state._replace(now=now, unstable=is_unstable)
+        following = MujocoState(state.handle, now, state.model, is_unstable)
         return NextState(following, result.rewards, result.terminated, None, result.infos)
 
-    def _parts_of(self, handles: np.ndarray) -> list[_Parts]:
-        """What is stepped; made anew for new rows, since a start may change the model."""
+    def _stepped_by(self, handles: np.ndarray) -> _Stepped:
+        """What a step touches; found anew for new rows, since a start may change the model."""
         if handles is not self._handles:
             found = [self._simulations[handle] for handle in handles.tolist()]
-            self._handles, self._parts = (
-                handles,
-                [_Parts(s.model, s.data, s.controls, s.seen, s.warnings) for s in found],
-            )
-        return self._parts
+            self._handles, self._stepped = handles, _Stepped.of(found)
+        return self._stepped
 
     def _begin(self, starts: np.ndarray, tasks: np.ndarray) -> MujocoState:
         """Simulations that start from positions and velocities ``(k, nq + nv)`` under ``tasks (k,)``."""
@@ -217,14 +209,40 @@ class MujocoSimulator(Simulator):
         return model.opt.timestep * self.rules.frame_skip
 
 
-class _Parts(NamedTuple):
-    """What a step of one simulation touches, found beforehand: the model, the data and views into it."""
+class _Stepped(NamedTuple):
+    """What a step of some simulations touches, found beforehand: asking costs a tenth of a cheap robot's physics.
 
-    model: Any
-    data: Any
-    controls: np.ndarray
-    seen: list[np.ndarray]
-    warnings: np.ndarray
+    Attributes:
+        parts: Model, data and controls of each.
+        views: Name -> what is read of each.
+        warnings: Counters of warnings of each.
+        stable: False for each; rows of a state are copied before they are written into.
+    """
+
+    parts: list[tuple[Any, Any, np.ndarray]]
+    views: dict[str, list[np.ndarray]]
+    warnings: list[np.ndarray]
+    stable: np.ndarray
+
+    @classmethod
+    def of(cls, simulations: Sequence[_Simulation]) -> _Stepped:
+        names = simulations[0].views if simulations else ()
+        return cls(
+            [(simulation.model, simulation.data, simulation.controls) for simulation in simulations],
+            {name: [simulation.views[name] for simulation in simulations] for name in names},
+            [simulation.warnings for simulation in simulations],
+            np.zeros(len(simulations), dtype=bool),
+        )
+
+    def now(self) -> Arrays:
+        """What is read now, name -> ``(N, ...)``."""
+        return {name: np.concatenate(rows).reshape(len(rows), *rows[0].shape) for name, rows in self.views.items()}
+
+    def unstable(self) -> np.ndarray:
+        """Which simulations have left what can be computed, bool ``(N,)``."""
+        if not np.count_nonzero(np.concatenate(self.warnings)):
+            return self.stable
+        return unstable(np.stack(self.warnings))
 
 
 class _Simulation:
@@ -242,7 +260,6 @@ class _Simulation:
         self.data = data = load_mujoco().MjData(base)
         # Views into MuJoCo's memory; asking for them anew costs more than reading them.
         self.views = {"qpos": data.qpos, "qvel": data.qvel, **rules.observed(base, data)}
-        self.seen = list(self.views.values())
         self.controls, self.warnings = data.ctrl, data.warning.number
 
     def start(self, task: MujocoTask, qpos: np.ndarray, qvel: np.ndarray) -> None:
@@ -271,17 +288,13 @@ class _Simulation:
 
 def _loop(
     rules: Rules,
-    simulations: Sequence[_Parts],
+    parts: Sequence[tuple[Any, Any, np.ndarray]],
     controls: Sequence[np.ndarray],
-    now: Arrays,
     failures: list[tuple[int, Exception]],
-    alarms: list[int],
 ) -> Callable[[Callable[[], int]], None]:
-    """What steps rows until none is left, in one of the threads; results go into ``now``, and the two lists."""
+    """What steps rows until none is left, in one of the threads."""
     mujoco = load_mujoco()
     mj_step, mj_rne, frames, contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint, rules.frame_skip, rules.contacts
-    targets = list(now.values())  # in the order of what each simulation shows
-    quiet = bytes(simulations[0].warnings.nbytes) if simulations else b""
 
     def loop(take: Callable[[], int]) -> None:
         while True:
@@ -290,16 +303,11 @@ def _loop(
             except IndexError:
                 return
             try:
-                model, data, own_controls, seen, warnings = simulations[row]
+                model, data, own_controls = parts[row]
                 own_controls[:] = controls[row]
                 mj_step(model, data, frames)
                 if contacts:
                     mj_rne(model, data)
-                # At once, while they are in the processor's cache, and while other threads compute.
-                for target, view in zip(targets, seen, strict=True):
-                    target[row] = view
-                if warnings.tobytes() != quiet:
-                    alarms.append(row)
             except Exception as error:
                 failures.append((row, error))
 

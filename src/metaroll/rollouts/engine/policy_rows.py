@@ -17,13 +17,13 @@ from metaroll.seeding import policy_generator
 from metaroll.tasks.plan_table import NO_LIMIT, POLICY_NOISE, PlanTable
 from metaroll.types import Context, Policy, PolicyState, Slots
 
-__all__ = ["BLOCK", "NOISE_BLOCK", "PolicyRows"]
+__all__ = ["BLOCK", "PolicyRows"]
 
 BLOCK = 8
 """Rows per call of a policy that does not promise ``width_independent``: below 8 rows BLAS changes the last bits."""
 
-NOISE_BLOCK = 32
-"""Lock-steps whose noise is drawn at a time, at most."""
+_NOISE_STEPS, _NOISE_ROWS = 32, 2048
+"""Lock-steps whose noise is drawn at a time, at most; of few slots more, until there are so many rows."""
 
 _MOST_AHEAD = 2**18
 """Numbers of upcoming rollouts that are drawn together."""
@@ -79,7 +79,7 @@ class PolicyRows:
 
     def draw_ahead(self, plans: PlanTable) -> None:
         """Draw the first noise of rollouts that will start: of many at once it takes a fraction of the time."""
-        steps = min(NOISE_BLOCK, int(plans.max_steps.max()))
+        steps = min(_NOISE_STEPS, int(plans.max_steps.max()))
         if 0 < steps * len(plans) * self._info.noise_dim <= _MOST_AHEAD and not plans.deterministic.all():
             self._ahead = self._drawn(plans.keys, 0, steps)
             self._ahead[:, plans.deterministic] = 0.0
@@ -177,7 +177,7 @@ class PolicyRows:
 
     def _draw(self, step: int) -> None:
         """Noise of all slots from lock-step ``step`` on."""
-        most = max(1, min(NOISE_BLOCK, self.until - step))
+        most = max(1, min(max(_NOISE_STEPS, _NOISE_ROWS // self._num_slots), self.until - step))
         self._noise = self._drawn(self._keys, np.maximum(step - self._begun_at, 0), most)
         self._noise[:, self._deterministic] = 0.0
         self._noise_from = step

@@ -216,8 +216,13 @@ class Recorder:
             self._trees["actions"] = actions
             arrays |= {f"actions{path!r}": leaf for path, leaf in iterate_leaves(actions)}
         block.note_names(arrays.keys(), step)
+        stores = block.arrays
         for name, value in arrays.items():
-            block.write(name, step, value, block.size)
+            store = stores.get(name)
+            if store is not None and store.dtype is value.dtype and store.shape[1:] == value.shape:
+                store[step] = value
+            else:
+                block.write(name, step, value, block.size)
         block.steps += 1
         self._write_with_final(step + 1, observations, states)
 

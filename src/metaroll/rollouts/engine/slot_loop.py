@@ -28,8 +28,8 @@ from metaroll.types import Policy, RolloutPlan, Slots, SlotStep
 
 __all__ = ["SlotLoop"]
 
-_BLOCK = 16
-"""Lock-steps between two looks at what has ended."""
+_BLOCK, _LONG_BLOCK = 16, 64
+"""Lock-steps between two looks at what has ended, and where every lock-step looks: a block has a price of its own."""
 
 _FULL = 0.75
 """Share of slots at work below which those that have ended get new plans, or are left behind."""
@@ -192,13 +192,14 @@ class SlotLoop:
             actions = check_elements("actions", self._spec.action_space, actions, self.num_slots)
         self.finished, self.columns, self.positions = Rollouts(), None, []
         left = k_steps
+        block = _BLOCK if self._past_end else _LONG_BLOCK
         try:
             while (left is None or left > 0) and self._active.any():
                 if left is None and bool((self._active & ~self._stops & (self._limits == NO_LIMIT)).any()):
                     raise ValueError(
                         "a plan with stop_on_done=False and no limit never ends; set its max_steps, or give k_steps"
                     )
-                taken = self._block(_BLOCK if left is None else min(left, _BLOCK), actions)
+                taken = self._block(block if left is None else min(left, block), actions)
                 left = None if left is None else left - taken
         finally:
             if self._records:

@@ -19,6 +19,10 @@ from metaroll.types import EnvUpdate
 __all__ = ["HillClimbingDescription", "HillClimbingSetup"]
 
 
+_USUAL_SETS = 12
+"""Sets of parameters of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HillClimbingSetup:
     """What hill climbing is told beside the arguments of its constructor.
@@ -70,7 +74,7 @@ class HillClimbingDescription(AlgorithmDescription):
 
     def work(self, values: Mapping[str, Any]) -> Work:
         rollouts = values["num_domains"] * values["num_init_states_per_domain"]
-        sets = (values["pop_size"] or _POPULATION) + 1
+        sets = (values["pop_size"] or _USUAL_SETS) + 1
         return Work(0, sets * rollouts * values["max_path_length"], 0)
 
     def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
