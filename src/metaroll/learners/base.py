@@ -174,6 +174,17 @@ class MetaRLAlgorithm(RLAlgorithm):
         """
         return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
 
+    def posterior_divergence(self, policy: Any) -> float | None:
+        """How far what an adapted policy believes about its task is from the prior, in nats.
+
+        Args:
+            policy: From ``adapt_policy``; it is left as it is.
+
+        Returns:
+            ``KL(posterior || prior)``, 0 where adapting changed nothing; ``None`` for an algorithm without a posterior.
+        """
+        return None
+
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:
     return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict

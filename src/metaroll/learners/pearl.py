@@ -313,6 +313,13 @@ class PEARL(MetaRLAlgorithm):
                 self._infer(policy, context[None])
         return adapted
 
+    def posterior_divergence(self, policy: Any) -> float | None:
+        """See ``MetaRLAlgorithm``: the divergence of the belief from ``N(0, 1)``; ``None`` without bottleneck."""
+        if not isinstance(policy, ContextConditionedPolicy) or not policy.use_information_bottleneck:
+            return None
+        with torch.no_grad():
+            return float(policy.compute_kl_div())
+
     def train(self, runner: Runner) -> float | None:
         """Obtain samples, train and evaluate, for each epoch of ``runner``.
 

@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.functional.robust_statistics import wilson_interval
+from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed
@@ -24,6 +25,7 @@ from metaroll.training.evaluation.meta_evaluator import (
     as_meta_algorithm,
     fresh_policies,
 )
+from metaroll.training.evaluation.verdict import Verdict, judge
 from metaroll.types import Context, EnvUpdate
 
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
@@ -49,6 +51,8 @@ class AdaptationStudy:
             ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (told the
             task), as far as they exist.
         shot_unit: What ``shots`` count: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
+        divergence: How far the posterior after all exploration episodes is from the prior, in nats,
+            ``(num_tasks, repetitions)``; ``None`` for algorithms without a posterior.
     """
 
     result: EvaluationResult
@@ -56,6 +60,7 @@ class AdaptationStudy:
     shot_returns: np.ndarray
     baselines: Mapping[str, np.ndarray]
     shot_unit: ShotUnit = "episodes"
+    divergence: np.ndarray | None = None
 
     @property
     def per_task(self) -> dict[str, np.ndarray]:
@@ -109,6 +114,24 @@ class AdaptationStudy:
         """95 % Wilson interval of the share of tasks that got worse."""
         return Interval(*map(float, wilson_interval(int(self.worse_per_task.sum()), len(self.worse_per_task))))
 
+    def verdict(self, floor: np.ndarray | None = None) -> Verdict:
+        """Whether the agent adapts, by how much, and by what.
+
+        Args:
+            floor: Returns ``(M,)`` of the best policy that does not adapt, where the way to the oracle begins; ``None``
+                means no adaptation.
+        """
+        columns = self.per_task
+        return judge(
+            columns["adapted"],
+            columns["no adaptation"],
+            mismatched=columns.get("random context"),
+            oracle=columns.get("task oracle"),
+            floor=floor,
+            divergence=None if self.divergence is None else self.divergence.mean(axis=1),
+            tasks=self.result.task_labels,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """What the study adds to ``EvaluationResult.to_dict``, as plain data."""
         columns = self.per_task
@@ -121,9 +144,9 @@ class AdaptationStudy:
         low, high = self.advantage("no adaptation")[1]
         gains = self.gain_per_task.tolist()
         rows = []
-        for i, (task, numbers) in enumerate(self.result.per_task()):
+        for i, row in enumerate(self.result.task_rows()):
             others = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
-            rows.append({"name": task, **numbers, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
+            rows.append({**row, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
         return {
             "gain": self.gain,
             "gain_ci_low": low,
@@ -172,7 +195,7 @@ def study_adaptation(
     episodes = range(explored, result.returns.shape[2])
     history = [Rollouts.of(rollouts)[:explored] for rollouts in result.rollouts or ()]
 
-    def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
+    def policies_after(seen: Sequence[Rollouts]) -> list[Any]:
         policies = fresh_policies(algo, count, evaluator.seed)
         number = len(seen[0])
         if evaluator.adapt_from == "last" and evaluator.num_rounds > 1:  # all steps once more
@@ -180,7 +203,10 @@ def study_adaptation(
                 policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
         elif number:
             policies = adapt_policies(algo, policies, seen, updates[0], evaluator.seed, fresh=False)
-        return evaluator.run_cells(policies, episodes, engine=engine)
+        return policies
+
+    def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
+        return evaluator.run_cells(policies_after(seen), episodes, engine=engine)
 
     after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
     baselines = {"no adaptation": after[0]}
@@ -195,7 +221,17 @@ def study_adaptation(
         contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
         baselines["task oracle"] = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine)
     returns = np.stack([after[k] for k in shots], axis=2)
-    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit)
+    divergence = None
+    if type(algo).posterior_divergence is not MetaRLAlgorithm.posterior_divergence:
+        divergence = _divergences(algo, policies_after(history), evaluator.repetitions)
+    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, divergence)
+
+
+def _divergences(algo: MetaRLAlgorithm, policies: Sequence[Any], repetitions: int) -> np.ndarray | None:
+    """How far each cell's posterior is from the prior, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
+    found = [algo.posterior_divergence(policy) for policy in policies]
+    known = [value for value in found if value is not None]
+    return np.array(known).reshape(-1, repetitions) if len(known) == len(found) else None
 
 
 def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:
