@@ -38,8 +38,8 @@ def number_text(value: float) -> str:
         return "n/a"
     for size, divisor, unit in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if size <= abs(value) < math.inf:
-            return f"{value / divisor:.4g}{unit}"
-    return f"{value:.4g}"
+            return f"{value / divisor:.3g}{unit}"
+    return f"{value:.0f}" if 1e3 <= abs(value) < math.inf else f"{value:.3g}"
 
 
 def legend(chart: Chart) -> str:
