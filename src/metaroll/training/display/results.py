@@ -130,7 +130,7 @@ def verdict_text(verdict: Verdict) -> str:
         parts.append(f"fails on {len(verdict.failing)} of {tasks}: {_joined(verdict.failing_tasks)}")
     elif verdict.num_tasks > 1:
         parts.append(f"helps in all {tasks}")
-    return "; ".join([*parts, *(() if verdict.posterior_differs else _about_posterior(verdict))])
+    return "; ".join([*parts, *_about_posterior(verdict)])
 
 
 def _by_what(verdict: Verdict) -> str:
@@ -158,12 +158,16 @@ def _about_room(verdict: Verdict) -> list[str]:
 
 
 def _about_posterior(verdict: Verdict) -> list[str]:
+    """Whether the posterior could be the reason: it is that of the prior, or the same in all tasks."""
     if verdict.posterior_divergence is None:
         return []
-    size = f"(KL {verdict.posterior_divergence:.3g} nats)"
-    if verdict.posterior_differs:
-        return [f"the posterior does differ from the prior {size}"]
-    return [f"the posterior hardly differs from the prior {size}"]
+    if not verdict.posterior_differs:
+        return [f"the posterior hardly differs from the prior (KL {verdict.posterior_divergence:.3g} nats)"]
+    if verdict.posterior_tells_tasks is False:
+        return [f"the posterior hardly differs from one task to another (KL {verdict.task_divergence:.3g} nats)"]
+    known = " and from one task to another" if verdict.posterior_tells_tasks else ""
+    size = f"KL {verdict.posterior_divergence:.3g} nats"
+    return [] if verdict.adapts else [f"although the posterior differs from the prior{known} ({size})"]
 
 
 def _joined(texts: Sequence[str]) -> str:

@@ -53,6 +53,7 @@ class AdaptationStudy:
         shot_unit: What ``shots`` count: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
         divergence: How far the posterior after all exploration episodes is from the prior, in nats,
             ``(num_tasks, repetitions)``; ``None`` for algorithms without a posterior.
+        task_divergence: The same from the posterior after another task's exploration episodes.
     """
 
     result: EvaluationResult
@@ -61,6 +62,7 @@ class AdaptationStudy:
     baselines: Mapping[str, np.ndarray]
     shot_unit: ShotUnit = "episodes"
     divergence: np.ndarray | None = None
+    task_divergence: np.ndarray | None = None
 
     @property
     def per_task(self) -> dict[str, np.ndarray]:
@@ -129,6 +131,7 @@ class AdaptationStudy:
             oracle=columns.get("task oracle"),
             floor=floor,
             divergence=None if self.divergence is None else self.divergence.mean(axis=1),
+            task_divergence=None if self.task_divergence is None else self.task_divergence.mean(axis=1),
             tasks=self.result.task_labels,
         )
 
@@ -210,6 +213,7 @@ def study_adaptation(
 
     after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
     baselines = {"no adaptation": after[0]}
+    swapped: list[Rollouts] = []
     if len(updates) > 1:
         others = _other_tasks(len(updates), evaluator.seed)
         repetitions = result.returns.shape[1]
@@ -221,15 +225,20 @@ def study_adaptation(
         contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
         baselines["task oracle"] = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine)
     returns = np.stack([after[k] for k in shots], axis=2)
-    divergence = None
+    from_prior = from_others = None
     if type(algo).posterior_divergence is not MetaRLAlgorithm.posterior_divergence:
-        divergence = _divergences(algo, policies_after(history), evaluator.repetitions)
-    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, divergence)
+        own = policies_after(history)
+        from_prior = _divergences(algo, own, [None] * count, evaluator.repetitions)
+        if len(updates) > 1:
+            from_others = _divergences(algo, own, policies_after(swapped), evaluator.repetitions)
+    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, from_prior, from_others)
 
 
-def _divergences(algo: MetaRLAlgorithm, policies: Sequence[Any], repetitions: int) -> np.ndarray | None:
-    """How far each cell's posterior is from the prior, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
-    found = [algo.posterior_divergence(policy) for policy in policies]
+def _divergences(
+    algo: MetaRLAlgorithm, policies: Sequence[Any], others: Sequence[Any], repetitions: int
+) -> np.ndarray | None:
+    """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
+    found = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, others, strict=True)]
     known = [value for value in found if value is not None]
     return np.array(known).reshape(-1, repetitions) if len(known) == len(found) else None
 

@@ -20,7 +20,7 @@ from metaroll.training.evaluation.evaluation_metrics import (
 __all__ = ["HARDLY_DIFFERS", "Estimate", "Verdict", "judge"]
 
 HARDLY_DIFFERS = 0.1
-"""Nats: with a smaller mean divergence from the prior, the posterior can hold next to nothing about the task."""
+"""Nats: with a smaller mean divergence (from the prior, from another task's posterior) next to nothing is known."""
 
 
 class Estimate(NamedTuple):
@@ -60,6 +60,8 @@ class Verdict:
             0 is the floor, 1 the oracle; ``None`` where there is no oracle, or where it is no better than the floor.
         posterior_divergence: Mean over tasks of ``KL(posterior || prior)`` in nats; ``None`` for algorithms without a
             posterior (see ``MetaRLAlgorithm.posterior_divergence``).
+        task_divergence: The same of ``KL(posterior || posterior given another task's data)``: a posterior may be far
+            from the prior, and the same in all tasks.
         failing: Positions of the tasks with less return after adaptation than without, the worst first.
         failing_tasks: Their values, in words.
     """
@@ -72,6 +74,7 @@ class Verdict:
     oracle_room: Estimate | None
     oracle_share: Estimate | None
     posterior_divergence: float | None
+    task_divergence: float | None
     failing: tuple[int, ...]
     failing_tasks: tuple[str, ...]
 
@@ -84,6 +87,11 @@ class Verdict:
     def posterior_differs(self) -> bool | None:
         """Whether the mean divergence is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
         return None if self.posterior_divergence is None else self.posterior_divergence >= HARDLY_DIFFERS
+
+    @property
+    def posterior_tells_tasks(self) -> bool | None:
+        """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        return None if self.task_divergence is None else self.task_divergence >= HARDLY_DIFFERS
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
@@ -98,6 +106,9 @@ class Verdict:
         if self.posterior_divergence is not None:
             told["posterior_divergence"] = self.posterior_divergence
             told["posterior_differs"] = self.posterior_differs
+        if self.task_divergence is not None:
+            told["task_divergence"] = self.task_divergence
+            told["posterior_tells_tasks"] = self.posterior_tells_tasks
         told["n_failing"] = len(self.failing)
         told["failing_tasks"] = [
             {"index": index, "task": text} for index, text in zip(self.failing, self.failing_tasks, strict=True)
@@ -113,6 +124,7 @@ def judge(
     oracle: Any = None,
     floor: Any = None,
     divergence: Any = None,
+    task_divergence: Any = None,
     tasks: Sequence[str] = (),
 ) -> Verdict:
     """The verdict on returns per task, shape ``(M,)`` each, all of the same test episodes.
@@ -124,13 +136,15 @@ def judge(
         oracle: Of a policy that has access to the task.
         floor: Of the best policy that does not adapt, where that is known; ``None`` means ``no_adaptation``.
         divergence: ``KL(posterior || prior)`` in nats.
+        task_divergence: ``KL(posterior || posterior given another task's data)``.
         tasks: What the tasks are, in words; without them they are called ``task 0``, ``task 1``, ...
 
     Raises:
         ShapeError: The arrays are not all of one length, or there is no task.
     """
     after, without = (np.asarray(values, dtype=np.float64) for values in (adapted, no_adaptation))
-    others = {"mismatched": mismatched, "oracle": oracle, "floor": floor, "divergence": divergence}
+    others = {"mismatched": mismatched, "oracle": oracle, "floor": floor}
+    others |= {"divergence": divergence, "task_divergence": task_divergence}
     known = {name: np.asarray(values, np.float64) for name, values in others.items() if values is not None}
     count = len(after) if after.ndim == 1 else 0
     shapes = {"adapted": after.shape, "no_adaptation": without.shape, **{n: v.shape for n, v in known.items()}}
@@ -141,7 +155,6 @@ def judge(
     gains = after - without
     gain = _estimate(gains)
     own = _estimate(after - known["mismatched"]) if "mismatched" in known else None
-    mean = float(known["divergence"].mean()) if "divergence" in known else math.nan
     failing = tuple(i for i in np.argsort(gains, kind="stable").tolist() if gains[i] < 0)
     return Verdict(
         adapts=gain.is_positive if gain.is_known else None,
@@ -151,10 +164,15 @@ def judge(
         own_data_gain=own,
         oracle_room=_estimate(known["oracle"] - without) if "oracle" in known else None,
         oracle_share=_share(after, known.get("floor", without), known["oracle"]) if "oracle" in known else None,
-        posterior_divergence=mean if math.isfinite(mean) else None,
+        posterior_divergence=_mean(known.get("divergence")),
+        task_divergence=_mean(known.get("task_divergence")),
         failing=failing,
         failing_tasks=tuple(names[i] for i in failing),
     )
+
+
+def _mean(values: np.ndarray | None) -> float | None:
+    return float(values.mean()) if values is not None and np.isfinite(values).all() else None
 
 
 def _estimate(differences: np.ndarray) -> Estimate:

@@ -139,13 +139,15 @@ _PRESENT: Mapping[str, Sequence[str]] = {
 """What of ``env_infos`` stands beside an entry of the task, where no info has its name."""
 
 
-def _present_values(rollout: StepSequence, task: Any) -> dict[str, np.ndarray]:
+def _present_values(rollout: Any, task: Any) -> dict[str, np.ndarray]:
     """What the environment tells at each step of what the task is about: a speed, say."""
     infos = rollout.env_infos if "env_infos" in rollout.data_names else {}
     names = task if isinstance(task, Mapping) else ()
     wanted = [info for name in names for info in ((name,) if name in infos else _PRESENT.get(str(name), ()))]
     found = {info: np.asarray(infos[info]) for info in wanted if info in infos}
-    return {info: values.astype(float) for info, values in found.items() if values.ndim == 1 and values.dtype != object}
+    return {
+        info: values.astype(float) for info, values in found.items() if values.ndim == 1 and values.dtype.kind in "fiu"
+    }
 
 
 def default_kind() -> str:
