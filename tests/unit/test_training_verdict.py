@@ -107,7 +107,7 @@ def test_tasks_that_fail_are_named_by_their_values() -> None:
     assert "goal=(18, 1), (19, 1)" in verdict_text(dataclasses.replace(found, failing_tasks=tuple(goals[18:])))
     many = judge(np.r_[np.full(13, 100.0), np.full(7, -1.0)], np.zeros(20), tasks=[f"a={i}, b=1" for i in range(20)])
     text = verdict_text(many)
-    assert text.endswith("7 of 20 tasks: a=13, b=1, a=14, b=1, a=15, b=1, a=16, b=1, a=17, b=1 and 2 more")
+    assert text.endswith("7 of 20 tasks: (a=13, b=1), (a=14, b=1), (a=15, b=1), (a=16, b=1), (a=17, b=1) and 2 more")
 
 
 def test_files_have_the_facts_and_the_sentence() -> None:

@@ -172,7 +172,7 @@ def _about_posterior(verdict: Verdict) -> list[str]:
 
 def _joined(texts: Sequence[str]) -> str:
     """``velocity=2.87, 2.91``: some of the tasks, with a name that all have once."""
-    shown = list(texts[:_MOST_NAMED])
+    shown = [f"({text})" if text.count("=") > 1 else text for text in texts[:_MOST_NAMED]]
     heads = {text.partition("=")[0] for text in shown}
     if len(heads) == 1 and all(text.count("=") == 1 for text in shown):
         shown[1:] = [text.partition("=")[2] for text in shown[1:]]

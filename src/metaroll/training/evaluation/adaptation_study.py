@@ -31,7 +31,7 @@ from metaroll.types import Context, EnvUpdate
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
 
 Oracle = tuple[Any, Callable[[Any], Context | None]]
-"""A policy that is told the task, and what it is told."""
+"""A policy that has access to the task, and what it observes of it."""
 
 ShotUnit = Literal["episodes", "rounds"]
 """What k counts in a k-shot curve."""
@@ -179,7 +179,7 @@ def study_adaptation(
         algo: As in ``MetaEvaluator.evaluate``.
         shots: Numbers of exploration episodes (or rounds) to adapt from, from 0 to all K; ``None`` means
             ``default_shots(K)``.
-        oracle: A policy that is told the task, and a function from a task to what it is told; ``None`` means the
+        oracle: A policy with access to the task, and a function from a task to what it observes; ``None`` means the
             environment's own, if it has one (see ``oracle_of``).
         engine: As in ``MetaEvaluator.evaluate``.
         shot_unit: What ``shots`` count: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
