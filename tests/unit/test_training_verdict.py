@@ -134,6 +134,7 @@ def test_the_panel_begins_with_it(tmp_path: Any) -> None:
         "n_exploration_episodes": 2,
         "return_before": -25.0,
         "return_after": -23.0,
+        "return_after_interval": [-24.0, -22.0],
         "epochs": 3,
     }
     panel = closing_panel({**numbers, "verdict": verdict_values(verdict_of())}, tmp_path, [], "metaroll list")

@@ -42,7 +42,7 @@ _BASELINES = {
     "random context": ("mismatched context", "adapted to the data of another task"),
     "task oracle": ("task oracle", "has access to the task"),
 }
-_COLUMNS = {"no adaptation": "without", "random context": "mismatched", "task oracle": "oracle"}
+_COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "oracle"}
 _LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names", "tasks")
 _MOST_TASKS = 20
 _MOST_NAMED = 5
@@ -243,7 +243,7 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     note = f"; {_MOST_TASKS} of {len(order)} shown, the rest is in evaluation.json" if hidden else ""
     console.print(
         f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting, {share} "
-        f"(Wilson); without: no adaptation; gain: adapted minus without{note}",
+        f"(Wilson); none: no adaptation; other: mismatched context; gain: adapted minus none{note}",
         soft_wrap=True,
     )
     names = [*study.baselines, "adapted"]
@@ -356,7 +356,8 @@ def _adaptation(summary: Mapping[str, Any]) -> list[str]:
         paired = f"in the same episodes: without adaptation [yellow]{without}[/] -> adapted {after}"
         return [_difference(summary, "gain", "adaptation gain (paired)", tasks), paired, *lines]
     if "verdict" in summary:
-        return [f"{lines[0]}  on {tasks}"]
+        _, _, bounds = with_interval(summary["return_after"], summary["return_after_interval"]).partition(" ")
+        return [f"{lines[0]} {bounds}  on {tasks} (95 % bootstrap)" if bounds else f"{lines[0]}  on {tasks}"]
     return [_difference(summary, "change", "first-to-last-episode difference", tasks), *lines]
 
 
