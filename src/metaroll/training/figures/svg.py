@@ -69,6 +69,9 @@ def _chart(chart: Chart) -> str:
     x_range = _range([curve.x for curve in curves] + [np.array(marks)], 0.4 if chart.whole else 0.0, flat=0.5)
     if chart.from_zero:
         x_range = (min(0.0, x_range[0]), x_range[1])
+    elif not chart.whole and any(curve.kind == "points" for curve in curves):  # none of them on the border
+        room = 0.04 * (x_range[1] - x_range[0])
+        x_range = (x_range[0] - room, x_range[1] + room)
     bounds = [bound for curve in curves for bound in (curve.y, curve.low, curve.high) if bound is not None]
     y_low, y_high = _range([*bounds, *levels], 0.0, flat=1.0)
     pad = 0.06 * (y_high - y_low)
@@ -180,7 +183,7 @@ class _Frame:
             x = self.x(value)
             parts.append(f'<line x1="{x:.1f}" y1="{bottom}" x2="{x:.1f}" y2="{bottom + 4}" stroke="#8a939d"/>')
             parts.append(_text(x, bottom + 18, text, "middle"))
-        parts.append(_text((left + right) / 2, _HEIGHT - 6, x_label, "middle"))
+        parts.append(_text((left + right) / 2, _HEIGHT - 6, x_label, "middle", 13))
         return "".join([*parts, _upright(y_label)])
 
 
@@ -203,8 +206,9 @@ def _svg(name: str, parts: Iterable[str]) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#333b44">{html.escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, size: int = 14) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
+    return f'<text {place} fill="#333b44">{html.escape(text)}</text>'
 
 
 def _dashed(x1: float, y1: float, x2: float, y2: float, style: LineStyle) -> str:
