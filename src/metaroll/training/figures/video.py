@@ -107,7 +107,7 @@ _Row = tuple[str, list[tuple[str, StepSequence]]]
 
 def _policy_episodes(algo: Any, evaluator: PolicyEvaluator, tasks: Sequence[int]) -> list[_Row]:
     result = evaluator.evaluate(algo, keep_rollouts=True)
-    episodes = result.rollouts or ()
+    episodes: Sequence[Sequence[StepSequence]] = result.rollouts or ()
     if result.tasks[0] is None:
         return [("", [(f"episode {task + 1}", episodes[0][task])]) for task in tasks]
     return [(_heading(result, task), [("policy", episodes[task][0])]) for task in tasks]
@@ -115,7 +115,8 @@ def _policy_episodes(algo: Any, evaluator: PolicyEvaluator, tasks: Sequence[int]
 
 def _adapted_episodes(algo: Any, evaluator: MetaEvaluator, tasks: Sequence[int]) -> list[_Row]:
     result = evaluator.evaluate(algo, keep_rollouts=True)
-    cells, explored = result.rollouts or (), result.num_exploration
+    cells: Sequence[Sequence[StepSequence]] = result.rollouts or ()
+    explored = result.num_exploration
     policies = fresh_policies(as_meta_algorithm(algo), len(cells), evaluator.seed)
     without = evaluator.cell_rollouts(policies, range(explored, explored + 1))
     after = f"adapted to {explored} episode" + ("" if explored == 1 else "s")
