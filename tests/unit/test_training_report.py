@@ -20,6 +20,7 @@ from metaroll.training.figures.charts import (
     Field,
     LineStyle,
     axis_label,
+    distinct_text,
     line_styles,
     tasks_chart,
     tick_texts,
@@ -324,6 +325,14 @@ def test_axes_have_labels_and_known_units():
     values = np.arange(4.0).reshape(2, 2)
     field = Page(svg(Field("f", "", "return", grid, values, values, values, "95 %"))).text
     assert "pole_mass (kg)" in field and "pole_length (m)" in field
+
+
+def test_values_that_differ_look_different():
+    near = distinct_text(np.array([7500.21, 7500.49]), number_text)
+    assert (near(7500.21), near(7500.49), near(math.nan)) == ("7500.21", "7500.49", "n/a")
+    assert distinct_text(np.array([7000.0, 7500.0]), number_text)(7500.2) == "7500"
+    for values in ([3.0, 3.0], [], [0.0, 0.0], [math.nan]):
+        assert distinct_text(values, number_text) is number_text
 
 
 def test_tasks_of_one_number_stand_over_it_and_others_by_rank():

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, pairwise
 from typing import Any, Literal, NamedTuple
@@ -27,6 +27,7 @@ __all__ = [
     "LineStyle",
     "adaptation_chart",
     "axis_label",
+    "distinct_text",
     "group_chart",
     "interval_text",
     "learning_chart",
@@ -223,6 +224,17 @@ def _decimals(numbers: Sequence[float], divisor: float, step: float) -> int:
         if all(abs(round(value / divisor, decimals) * divisor - value) <= 0.01 * step for value in numbers):
             return decimals
     return _MOST_DECIMALS + 1
+
+
+def distinct_text(values: Any, short: Callable[[float], str]) -> Callable[[float], str]:
+    """``short``, or with so many decimals that values ``(...)`` look different where they are: ``7500.31``."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    spread = float(finite.max() - finite.min()) if finite.size else 0.0
+    if spread <= 1e-9 * float(np.abs(finite).max(initial=0.0)) or spread > 0.02 * float(np.abs(finite).max()):
+        return short
+    decimals = max(0, 1 - math.floor(math.log10(spread)))
+    return lambda value: f"{value:.{decimals}f}" if math.isfinite(value) else short(value)
 
 
 def axis_label(name: str) -> str:

@@ -22,6 +22,7 @@ from metaroll.training.figures.charts import (
     Field,
     adaptation_chart,
     axis_label,
+    distinct_text,
     group_chart,
     learning_chart,
     line_styles,
@@ -363,11 +364,11 @@ def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
 def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size: float) -> bool:
     """Write a text into each field; nothing, and False, if one of them is too large for its field."""
     edges = [_edges(values) for values in chart.axes.values()]
-    texts = []
+    texts, text_of = [], distinct_text(chart.values, _short)
     for i, j in np.ndindex(*chart.values.shape):
         begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
         color = mesh.cmap(mesh.norm(chart.values[i, j]))
-        mean, low, high = (_short(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
+        mean, low, high = (text_of(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
         shown = f"{mean}\n[{low}, {high}]" if with_intervals else mean
         x, y = axes.transData.inverted().transform((begin + end) / 2)
         text = axes.text(x, y, shown, ha="center", va="center", fontsize=size)

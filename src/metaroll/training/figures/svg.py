@@ -16,6 +16,7 @@ from metaroll.training.figures.charts import (
     Field,
     LineStyle,
     axis_label,
+    distinct_text,
     line_styles,
     tick_texts,
 )
@@ -98,7 +99,7 @@ def _field(chart: Field) -> str:
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     left = _left_of([number_text(value) for value in y])
     width, height = (_WIDTH - left - _RIGHT) / len(x), (_HEIGHT - _TOP - _BOTTOM) / len(y)
-    numbered = max(len(x), len(y)) <= _MOST_NUMBERS
+    numbered, text = max(len(x), len(y)) <= _MOST_NUMBERS, distinct_text(values, number_text)
     parts = []
     for i, j in np.ndindex(*values.shape):
         share = (float(values[i, j]) - low) / ((high - low) or 1.0)
@@ -113,7 +114,7 @@ def _field(chart: Field) -> str:
         if numbered:
             ink = "#000" if share > 0.6 else "#fff"
             where = f'x="{begin + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" font-size="11" pointer-events="none"'
-            parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{values[i, j]:.3g}</text>')
+            parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{text(float(values[i, j]))}</text>')
     every_x, every_y = -(-len(x) // 7), -(-len(y) // 7)
     bottom = _HEIGHT - _BOTTOM
     parts += [

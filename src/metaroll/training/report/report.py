@@ -22,6 +22,7 @@ from metaroll.training.figures.charts import (
     Curve,
     Field,
     adaptation_chart,
+    distinct_text,
     learning_chart,
     numbers_of,
     robustness_chart,
@@ -336,7 +337,8 @@ def _table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> 
 def _figure(chart: Chart | Field) -> str:
     explanation = chart.explanation
     if isinstance(chart, Field) and np.isfinite(chart.values).any():
-        low, high = number_text(float(np.nanmin(chart.values))), number_text(float(np.nanmax(chart.values)))
+        text = distinct_text(chart.values, number_text)
+        low, high = text(float(np.nanmin(chart.values))), text(float(np.nanmax(chart.values)))
         explanation += f", from {low} (dark) to {high} (bright)"
     more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
     keys = "" if isinstance(chart, Field) else legend(chart)
