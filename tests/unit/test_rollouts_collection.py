@@ -243,6 +243,46 @@ def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) 
         assert found == [rows(straight.advance(7)) for _ in range(3)]
 
 
+def test_a_failure_that_repeats_says_so_and_how_to_go_on() -> None:
+    policy = policy_for(Drift())
+
+    def plan(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20, env_update=SetDrift(0.25 * (number == 1)))
+
+    for kind, option in (("raise", "on_error"), ("nan", "on_invalid")):
+        make = lambda kind=kind: Trouble(kind, 9, only_drift=0.25)  # noqa: E731
+        with RolloutEngine(make, policy) as engine, engine.open(plan, 3) as collection:
+            first = rows(collection.advance(7))
+            with pytest.raises(RolloutError) as failed:
+                collection.advance(7)
+            assert "The call before" not in str(failed.value)
+            for _ in range(2):
+                with pytest.raises(
+                    RolloutError, match=f"The call before failed in the same way.*{option}='drop'"
+                ) as again:
+                    collection.advance(7)
+                assert str(again.value).startswith(str(failed.value))
+            state = collection.state_dict()
+        with RolloutEngine(make, policy, **{option: "drop"}) as engine, engine.open(plan, 3) as collection:  # type: ignore[arg-type]
+            collection.load_state_dict(state)
+            pieces = collection.advance(7)
+            assert first and [entry.plan.index for entry in collection.dropped] == [1]
+            assert {plan.index for plan in pieces.plans} >= {0, 2}
+
+
+def test_what_a_collection_shows_is_not_what_it_goes_on_from() -> None:
+    env, policy, plans = CASES["simulator"]
+    found: list[Any] = []
+    for scribble in (False, True):
+        with RolloutEngine(env, policy) as engine, engine.open(plans, 3) as one, engine.open(plans, 3) as other:
+            one.advance(4)
+            if scribble:
+                one.observations[...] = 77.0
+            other.load_state_dict(one.state_dict())
+            found.append(rows(other.advance(4)))
+    assert found[0] == found[1]
+
+
 # -- failures in live collections --------------------------------------------------------------------------------------
 
 

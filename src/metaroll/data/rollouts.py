@@ -211,6 +211,16 @@ class Rollouts(Sequence[StepSequence]):
     def __repr__(self) -> str:
         return f"Rollouts({len(self)} rollouts, {int(self.bounds[-1])} steps)"
 
+    def __getattr__(self, name: str) -> Any:
+        """Only to say where a field is; as ever, there is no such attribute."""
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        known = {field for part in self.parts for field in part.fields} if "_spans" in vars(self) else set()
+        if name in known:
+            message += f"; rollouts.column({name!r}) has it for all steps, rollouts.each({name!r}) for each rollout"
+        elif name in vars(StepSequence) or name in ("done", "rollout_info", "states", "time"):
+            message += f"; a single one has: rollouts[0].{name}"
+        raise AttributeError(message, name=name, obj=self)
+
     @property
     def parts(self) -> list[RolloutColumns]:
         """The columns in which these rollouts lie, perhaps among others."""
@@ -434,7 +444,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
     offset = begins[numbers] - bounds[:-1] - np.arange(len(numbers))
     finals = np.repeat(offset, lengths + 1) + np.arange(bounds[-1] + len(numbers))
     fields = {name: _cut(whole.column(name), finals if name in WITH_FINAL else steps) for name in shared}
-    infos = [info for part in parts for info in part.infos]
+    infos, common = _infos_of(parts)
     plans = None if any(part.plans is None for part in parts) else whole.plans
     own: list[dict[str, Any]] = []
     for part in parts:
@@ -452,8 +462,22 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
         [infos[number] for number in numbers],
         [own[number] for number in numbers] if any(own) else None,
         None if plans is None else [plans[number] for number in numbers],
-        {name: value for part in parts for name, value in part.common.items()},
+        common,
     )
+
+
+def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
+    """``infos`` of all rollouts, and what is common to them; rollouts get the entries in which their parts differ."""
+    first = parts[0].common
+    if all(part.common.keys() == first.keys() for part in parts):
+        differ = any(part.common[name] is not value for part in parts for name, value in first.items())
+        if not differ:
+            return [info for part in parts for info in part.infos], dict(first)
+    found: list[Mapping[str, Any]] = []
+    for part in parts:
+        own = {id(info): {**info, **part.common} for info in part.infos}  # rollouts may share theirs
+        found += [own[id(info)] for info in part.infos]
+    return found, {}
 
 
 def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:

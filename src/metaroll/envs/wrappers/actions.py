@@ -126,6 +126,17 @@ class ActDelayWrapper(ChainWrapper):
         """Those inside, and ``act_delay``."""
         return {**(params or {}), "act_delay": int(memory["delays"][row])}
 
+    def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
+        """The delays."""
+        return memory["delays"][rows].tolist()
+
+    def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
+        """Go on with what is on its way; the rings of both sides get the length of the longer one."""
+        saved = dict(saved)
+        self._lengthen(memory, saved["ring"].shape[1])
+        self._lengthen(saved, memory["ring"].shape[1])
+        super().resume_rows(memory, rows, saved)
+
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans without ``act_delay``, which is noted in their extras."""
         if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):

@@ -172,6 +172,10 @@ class DomainRandWrapper(ChainWrapper, ABC):
         """Those inside, and those that were chosen."""
         return {**memory["values"][row], **(params or {})}
 
+    def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
+        """Which values each row has: rows share a dict, or each has its own."""
+        return list(map(id, memory["values"][rows]))
+
     def _choose(self, plan: RolloutPlan, env_seed: int) -> dict[str, float]:
         update = plan.env_update
         if update is not None and not self.accepts_update(update):

@@ -92,8 +92,8 @@ class PolicyRows:
         ``step (k,)`` says it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
         what ``draw_ahead`` was told.
         """
-        told: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
-        contexts = [context or None for context in told]
+        given: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
+        contexts = [context or None for context in given]
         params = None
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]
