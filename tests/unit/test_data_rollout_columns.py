@@ -192,14 +192,12 @@ def test_fields_that_are_no_attributes_say_where_they_are():
     """Observations have an entry more than steps for each rollout, so they are no attribute beside rewards."""
     rollouts = Rollouts([columns([3, 2])])
     for name in ("observations", "actions"):
-        with pytest.raises(
-            AttributeError, match=rf"no attribute '{name}'; rollouts.column\('{name}'\) .* rollouts.each"
-        ):
+        with pytest.raises(AttributeError, match=rf"'{name}'; rollouts.column\('{name}'\) .* rollouts.each"):
             getattr(rollouts, name)
     with pytest.raises(AttributeError, match=r"a single one has: rollouts\[0\].done"):
         rollouts.done  # noqa: B018
-    with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         rollouts.nothing  # noqa: B018
-    with pytest.raises(AttributeError, match="'Rollouts' object has no attribute 'observations'$"):
+    with pytest.raises(AttributeError, match=r"'Rollouts' object has no attribute 'observations'$"):
         Rollouts().observations  # noqa: B018
     assert len(copy.deepcopy(rollouts)) == 2

@@ -405,5 +405,5 @@ def test_a_ring_is_lengthened_on_either_side(delay_here, delay_there):
 
 @pytest.mark.parametrize("wrapper", [lambda env: ActDelayWrapper(env), lambda env: GaussianObsNoiseWrapper(env, 0.1)])
 def test_what_is_no_environment_is_not_wrapped(wrapper):
-    with pytest.raises(TypeError, match="env must be an environment .*got 'Pendulum-v1'"):
+    with pytest.raises(TypeError, match=r"env must be an environment .*got 'Pendulum-v1'"):
         wrapper("Pendulum-v1")
