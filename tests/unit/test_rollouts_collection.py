@@ -16,7 +16,7 @@ from engine_envs import Drift, SetDrift, Trouble
 from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 
 from metaroll import RolloutEngine, SamplerPool
-from metaroll.data.rollouts import check_reduce
+from metaroll.data.rollouts import Rollouts, check_reduce
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine import collection as collection_module
@@ -266,6 +266,19 @@ def test_a_failure_that_repeats_says_so_and_how_to_go_on() -> None:
             pieces = collection.advance(7)
             assert first and [entry.plan.index for entry in collection.dropped] == [1]
             assert {plan.index for plan in pieces.plans} >= {0, 2}
+
+
+def test_pieces_tell_the_time_since_their_rollout_began() -> None:
+    env, policy, plans = CASES["MuJoCo, memory"]
+    with RolloutEngine(env, policy, record_extras=True) as engine:
+        with engine.open(plans, 1) as collection:
+            calls = [collection.advance(3) for _ in range(3)]
+        whole = engine.run([plans(0)])[0]
+    assert [len(pieces) for pieces in calls] == [1, 1, 1] and len(whole) > 9
+    for call, pieces in enumerate(calls):
+        np.testing.assert_array_equal(pieces[0].time, whole.time[3 * call : 3 * call + 4])
+    together = Rollouts.joined(calls)
+    assert [piece.time[0] for piece in together.sorted_by(np.array([1, 2, 0]))] == [whole.time[i] for i in (6, 0, 3)]
 
 
 def test_what_a_collection_shows_is_not_what_it_goes_on_from() -> None:

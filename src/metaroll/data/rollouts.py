@@ -55,6 +55,7 @@ class RolloutColumns:
         own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
         plans: The plan of each, where rollouts come from plans.
         common: What stays constant in all of them, as ``infos``.
+        firsts: Steps that each rollout had taken before, ``(N,)``, where these are pieces; ``None``: they begin here.
     """
 
     fields: dict[str, Any]
@@ -66,6 +67,7 @@ class RolloutColumns:
     own: list[dict[str, Any]] | None = None
     plans: Sequence[RolloutPlan] | None = None
     common: dict[str, Any] = field(default_factory=dict)
+    firsts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -103,7 +105,8 @@ class RolloutColumns:
         fields = {name: fields[name] for name in (*_ORDER, *(fields.keys() - set(_ORDER))) if name in fields}
         dt = self.infos[number].get(TIME_STEP)
         if dt is not None:
-            fields["time"] = np.arange(end - begin + 1) * dt
+            before = 0 if self.firsts is None else int(self.firsts[number])
+            fields["time"] = np.arange(before, before + end - begin + 1) * dt
         done = np.zeros(end - begin, dtype=bool)
         done[-1] = self.complete[number]
         flags = {"terminated": self.terminated[steps], "truncated": self.truncated[steps], "done": done}
@@ -463,21 +466,16 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
         [own[number] for number in numbers] if any(own) else None,
         None if plans is None else [plans[number] for number in numbers],
         common,
+        np.concatenate([np.zeros(len(p), dtype=np.int64) if p.firsts is None else p.firsts for p in parts])[numbers],
     )
 
 
 def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
     """``infos`` of all rollouts, and what is common to them; rollouts get the entries in which their parts differ."""
-    first = parts[0].common
-    if all(part.common.keys() == first.keys() for part in parts):
-        differ = any(part.common[name] is not value for part in parts for name, value in first.items())
-        if not differ:
-            return [info for part in parts for info in part.infos], dict(first)
-    found: list[Mapping[str, Any]] = []
-    for part in parts:
-        own = {id(info): {**info, **part.common} for info in part.infos}  # rollouts may share theirs
-        found += [own[id(info)] for info in part.infos]
-    return found, {}
+    entries = [{name: id(value) for name, value in part.common.items()} for part in parts]
+    if all(entry == entries[0] for entry in entries):
+        return [info for part in parts for info in part.infos], dict(parts[0].common)
+    return [{**info, **part.common} for part in parts for info in part.infos], {}
 
 
 def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:

@@ -315,7 +315,8 @@ class Recorder:
         terminated, truncated = fields.pop("terminated"), fields.pop("truncated")
         rest = [own.get(i, {}) for i in range(len(positions))] if own else None
         self._prune(set(running))
-        return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest)
+        firsts = first if first.any() else None
+        return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest, firsts=firsts)
 
     def _column(
         self, name: str, places: Sequence[_Place | None], bounds: np.ndarray, final: bool
