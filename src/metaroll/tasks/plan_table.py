@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -155,10 +155,34 @@ class PlanTable(Sequence[RolloutPlan]):
             part.init_states, part._plans = None, [None] * len(self)
         return part
 
-    def with_updates(self, updates: Sequence[EnvUpdate | None]) -> PlanTable:
-        """The same plans, with ``updates`` in place of those of ``self.updates``."""
+    @property
+    def extras(self) -> Sequence[Mapping[str, Any]]:
+        """``extras`` of each plan."""
+        return [{}] * len(self) if self._extras is None else self._extras
+
+    def map_updates(self, function: Callable[[EnvUpdate | None], Any]) -> list[Any]:
+        """``function`` of each of ``updates`` that a plan has; ``None`` in place of the others."""
+        used = set(self.update_of.tolist())
+        return [function(update) if number in used else None for number, update in enumerate(self.updates)]
+
+    def with_updates(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        *,
+        update_of: np.ndarray | None = None,
+        extras: Sequence[Mapping[str, Any]] | None = None,
+    ) -> PlanTable:
+        """The same plans, their environments' seeds included, with other updates.
+
+        Args:
+            updates: In place of those of ``self.updates``.
+            update_of: Which of them each rollout has, ``(N,)``; ``None`` means as before.
+            extras: ``extras`` of each plan; ``None`` means as before.
+        """
         part = self.take(slice(None))
         part.updates, part._plans = list(updates), [None] * len(self)
+        part.update_of = self.update_of if update_of is None else update_of
+        part._extras = self._extras if extras is None else list(extras)
         return part
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ from metaroll.checks import check_whole, plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, Memory, box_of
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"]
@@ -139,15 +140,16 @@ class ActDelayWrapper(ChainWrapper):
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans without ``act_delay``, which is noted in their extras."""
-        if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
-            return super().plans_in(plans)
-        return [
-            plan.with_(env_update=self.inner_update(plan.env_update), extras={**plan.extras, _DELAY: self._own(plan)})
-            for plan in plans
+        table = PlanTable.of(plans)
+        if not any(isinstance(update, DomainParamUpdate) for update in table.updates):
+            return super().plans_in(table)
+        delays = table.map_updates(self._own)
+        extras = [
+            {**own, _DELAY: delays[number]} for own, number in zip(table.extras, table.update_of.tolist(), strict=True)
         ]
+        return table.with_updates(table.map_updates(self.inner_update), extras=extras)
 
-    def _own(self, plan: RolloutPlan) -> int:
-        update = plan.env_update
+    def _own(self, update: EnvUpdate | None) -> int:
         return split_delay(update.task, self._delay)[0] if isinstance(update, DomainParamUpdate) else self._delay
 
     def _delay_of(self, plan: RolloutPlan) -> int:

@@ -13,6 +13,7 @@ from metaroll.envs.wrappers.base import ChainWrapper, Memory
 from metaroll.errors import unknown_name
 from metaroll.tasks.domain_access import check_domain_params, domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["DomainParamTransformWrapper"]
@@ -85,9 +86,10 @@ class DomainParamTransformWrapper(ChainWrapper):
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans with values that the environment knows."""
-        if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
-            return plans
-        return [plan.with_(env_update=self._inner_update(plan.env_update)) for plan in plans]
+        table = PlanTable.of(plans)
+        if not any(isinstance(update, DomainParamUpdate) for update in table.updates):
+            return table
+        return table.with_updates(table.map_updates(self._inner_update))
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Those inside, transformed."""
