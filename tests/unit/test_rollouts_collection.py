@@ -281,6 +281,44 @@ def test_pieces_tell_the_time_since_their_rollout_began() -> None:
     assert [piece.time[0] for piece in together.sorted_by(np.array([1, 2, 0]))] == [whole.time[i] for i in (6, 0, 3)]
 
 
+class Counting:
+    """Acts by how often it was asked in this rollout."""
+
+    def reset(self) -> None:
+        self.asked = 0
+
+    def get_action(self, obs: Any) -> tuple[Any, dict[str, Any]]:
+        self.asked += 1
+        return np.full(2, 0.01 * self.asked, np.float32), {}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int) -> None:
+    """Also where the collection goes on after its state was taken, or a rollout fails and the call is done again."""
+
+    def plan(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20, env_update=SetDrift(0.25 * (number == 1)))
+
+    def make() -> Trouble:
+        return Trouble("raise", 9, only_drift=0.25)
+
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        engine = stack.enter_context(RolloutEngine(make, Counting(), pool=pool, on_error="drop"))
+        one, other = (stack.enter_context(engine.open(plan, 3)) for _ in range(2))
+        one.advance(7)
+        state = one.state_dict()
+        expected = rows(one.advance(7))
+        other.load_state_dict(state)
+        assert rows(other.advance(7)) == expected
+        whole = engine.run([plan(0), plan(2)])
+        pieces = other.advance(7)
+    for rollout, number in zip(whole, (0, 2), strict=True):
+        np.testing.assert_allclose(rollout.actions[:, 0], 0.01 * np.arange(1, 21), rtol=1e-6)
+        last = next(piece for p, piece in zip(pieces.plans, pieces, strict=True) if p.index == number)
+        np.testing.assert_array_equal(last.actions, rollout.actions[14:])
+
+
 def test_what_a_collection_shows_is_not_what_it_goes_on_from() -> None:
     env, policy, plans = CASES["simulator"]
     found: list[Any] = []
