@@ -123,7 +123,7 @@ def name_given(env: Any, name: str | None = None) -> str:
         return found
     plain = str(env.name if isinstance(env, TaskFamily) else getattr(env, "__name__", type(env).__name__))
     plain = re.sub(r"\W+", "_", plain).strip("_").lstrip("0123456789") or "env"
-    value = env if isinstance(env, TaskFamily) else constructor_of(env)
+    value: Any = env if isinstance(env, TaskFamily) else constructor_of(env)
     if isinstance(value, SharedEnv):
         raise TypeError("env must make single environments, got a vector environment: give what makes one of them")
     # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
