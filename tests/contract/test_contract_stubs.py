@@ -1,4 +1,4 @@
-"""Editors see the library: the stub is that of the lazy table, and a user's script has the types of the real classes."""
+"""Editors see the library: the stub is that of the lazy table, and a user's script finds the types of the classes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def test_the_stub_is_that_of_the_table(stubs):
 
 
 def test_new_names_of_the_table_are_picked_up(stubs):
-    source = '_MODULES = {"b": ["make", "Thing", "LIMIT"], "a.c": ["' + '", "'.join("x" * 30 + i for i in "dcba") + '"]}'
+    source = (
+        '_MODULES = {"b": ["make", "Thing", "LIMIT"], "a.c": [' + ", ".join(repr("x" * 30 + i) for i in "dcba") + "]}"
+    )
     text = stubs.stub_text(source)
     assert "from metaroll.b import LIMIT, Thing, make\n" in text
     assert "from metaroll.a.c import (\n    xxx" in text

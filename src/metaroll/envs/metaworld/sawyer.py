@@ -49,7 +49,11 @@ class MetaWorldEnvMaker:
         self.reward_version, self.horizon = checked_setting(reward_version, horizon)
         self.render_mode = render_mode
 
-    def __call__(self) -> Sawyer:
+    def __call__(self, render_mode: str | None = None) -> Sawyer:
+        """A new environment; ``render_mode`` takes the place of the maker's own."""
+        if render_mode not in (None, self.render_mode):
+            setting = {"reward_version": self.reward_version, "horizon": self.horizon}
+            return MetaWorldEnvMaker(self.env_name, **setting, render_mode=render_mode)()
         known = env_classes()
         if self.env_name not in known:
             raise unknown_name("Meta-World environment", self.env_name, known)
