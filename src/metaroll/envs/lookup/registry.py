@@ -106,7 +106,8 @@ def has_family(name: str) -> bool:
 def refuse_alike(name: str) -> None:
     """Error that says how a benchmark of Meta-World is written, if ``name`` seems to mean one and is nothing else."""
     meant = None if name.startswith(PREFIX) else meant_name(name)
-    if meant is not None and name not in registered_families() and name not in gymnasium.registry:
+    theirs = name in gymnasium.registry and not name.startswith("Meta-World/")  # of which no name alone makes anything
+    if meant is not None and name not in registered_families() and not theirs:
         raise UnknownNameError(f"unknown environment {name!r}; did you mean {meant!r}? (docs/metaworld.md)")
 
 
