@@ -147,6 +147,7 @@ from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPlan
@@ -160,6 +161,8 @@ __all__ = [
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
+    "AdaptedAgent",
+    "Agent",
     "BallBalancerController",
     "BallOnBeamEnv",
     "BernoulliDomainParam",
@@ -275,6 +278,7 @@ __all__ = [
     "WorkerStatus",
     "__version__",
     "after_rollout_query",
+    "agent",
     "all_envs",
     "as_policy",
     "assert_worker_invariant",
@@ -307,6 +311,7 @@ __all__ = [
     "interval_of_improvement",
     "interval_of_iqm",
     "isolated_rng",
+    "load",
     "load_rollout",
     "load_rollouts",
     "make_metaworld_benchmark",

@@ -16,6 +16,11 @@ import metaroll
 ROOT = Path(__file__).parents[2]
 # What a user writes, and the type that pyright finds in `reveal_type` of it.
 REVEALED = {
+    "metaroll.agent('ppo', 'Pendulum-v1', seed=0, learning_rate=3e-4)": "Agent",
+    "metaroll.agent('ppo', 'Pendulum-v1').learn(1000)": "Agent",
+    "metaroll.load('ppo').act(spec.observation_space.sample())": "ndarray",
+    "metaroll.load('pearl').adapt([])": "AdaptedAgent",
+    "metaroll.load('pearl').explore('point-robot', episodes=3)": "list[StepSequence]",
     "metaroll.TaskFamily.from_params('CartPole-v1', {'length': (0.3, 0.7)})": "TaskFamily",
     "metaroll.get_family('point-robot')": "TaskFamily",
     "metaroll.get_family('point-robot').split()": "tuple[list[EnvUpdate], list[EnvUpdate]]",
@@ -41,6 +46,7 @@ REVEALED = {
     "metaroll.__version__": "str",
 }
 MISTAKES = {
+    "metaroll.load('ppo').learn(steps=3)": '"steps"',
     "metaroll.TaskFamily.from_params('CartPole-v1', parameters={})": '"parameters"',
     "metaroll.LocalRunner(run_directory='run')": '"run_directory"',
     "metaroll.RolloutPlan(sead=1)": '"sead"',
