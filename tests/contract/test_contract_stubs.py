@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 REVEALED = {
     "metaroll.agent('ppo', 'Pendulum-v1', seed=0, learning_rate=3e-4)": "Agent",
     "metaroll.agent('ppo', 'Pendulum-v1').learn(1000)": "Agent",
-    "metaroll.load('ppo').act(spec.observation_space.sample())": "ndarray",
+    "metaroll.load('ppo').act": "(obs: Any, *, deterministic: bool = True)",
     "metaroll.load('pearl').adapt([])": "AdaptedAgent",
     "metaroll.load('pearl').explore('point-robot', episodes=3)": "list[StepSequence]",
     "metaroll.TaskFamily.from_params('CartPole-v1', {'length': (0.3, 0.7)})": "TaskFamily",
