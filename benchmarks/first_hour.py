@@ -133,7 +133,7 @@ def lines_of(code: str, folder: Path) -> Iterator[tuple[float, str]]:
 
 
 def seconds_to_progress(algo: str, env: str, folder: Path) -> tuple[float, float]:
-    """Seconds from ``import metaroll`` to the first line that says how far the work is, and to the first line at all."""
+    """Seconds from ``import metaroll`` to the first line that says how far it is, and to the first of any kind."""
     begin = first = None
     printed = []
     for now, line in lines_of(FIRST_LINE.format(algo=algo, env=env), folder):
