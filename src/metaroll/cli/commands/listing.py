@@ -168,7 +168,7 @@ def _show_environments(console: Console, entries: Entries) -> None:
         "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
         "--num-train-tasks and --num-test-tasks ask for other numbers. Beside these: any Gymnasium id for "
         "algorithms that do not adapt; your own as module:attribute (docs/own_environment.md); Meta-World's "
-        "benchmarks from Python (docs/metaworld.md)\n",
+        "benchmarks as metaworld:ML1-reach-v3, metaworld:ML10, metaworld:MT10 ... (docs/metaworld.md)\n",
         style="dim",
     )
 

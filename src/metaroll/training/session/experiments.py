@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,9 +13,16 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
+from metaroll.envs.lookup.registry import (
+    family_names,
+    get_family,
+    has_family,
+    is_entry_point,
+    is_varied,
+    refuse_alike,
+)
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UnknownNameError, unknown_name
+from metaroll.errors import MetarollError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -47,7 +53,6 @@ __all__ = [
     "build",
     "build_evaluator",
     "check_names",
-    "refuse_benchmark",
     "require_at_least",
     "resolve",
     "run_options",
@@ -56,7 +61,6 @@ __all__ = [
     "with_torch_threads",
 ]
 
-_BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
@@ -171,18 +175,9 @@ class Experiment(NamedTuple):
 def check_names(algo: str, env: str) -> None:
     """Error with the nearest names if there is no such algorithm or environment."""
     adapts = get_algorithm(algo).adapts
-    refuse_benchmark(env)
+    refuse_alike(env)
     if adapts and not is_entry_point(env) and not has_family(env):
         raise unknown_name("environment", env, family_names())
-
-
-def refuse_benchmark(env: str) -> None:
-    """Error that says how to train on a benchmark of Meta-World, of which the nearest names would be of no use."""
-    if _BENCHMARK.fullmatch(env):
-        raise UnknownNameError(
-            f"{env} is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md "
-            "shows how to train on ML1 and ML10 in Python"
-        )
 
 
 def run_options(algo: str) -> list[Option]:
