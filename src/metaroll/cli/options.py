@@ -262,7 +262,9 @@ def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any
     """A dataclass with one field per option for the command-line parser, with ``values`` as defaults."""
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
-        metavar = option.kind.__name__.upper() if option.optional and not option.many else None
+        metavar = None
+        if option.optional and not option.many:
+            metavar = "{" + ",".join(option.choices) + "}" if option.choices else option.kind.__name__.upper()
         annotated = Annotated[
             option.annotation,
             tyro.conf.arg(help=option.help or None, metavar=metavar, aliases=_ALIASES.get(option.name)),

@@ -143,19 +143,22 @@ def train(arguments: Sequence[str]) -> None:
     """Train an algorithm in a task family."""
     usage = "metaroll train ALGO ENV [options]"
     (algo, env), rest = _algorithm_and_environment(arguments, usage)
-    file = cli.peek_option(rest, "--config")
+    file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
     from metaroll.training.session import experiments
     from metaroll.training.session.sessions import start
+    from metaroll.training.session.sizes import size_text
 
     with blame_input():
         layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
-        config = experiments.resolve(algo, env, layers)
+        if size is not None and layers and layers[0][1].get("size", size) != size:
+            raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
+        config = experiments.resolve(algo, env, layers, size=size)
     options = experiments.run_options(algo)
     sections = {
         name: cli.options_class(name, [o for o in options if o.section == name], config[name]) for name in _SECTIONS
     }
     kind = dataclasses.make_dataclass("_TrainArguments", [("output", Output), ("files", _Files), *sections.items()])
-    about = f"{usage}\n\nDefaults shown are those of {algo} in {env}."
+    about = f"{usage}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
     given: Any = cli.parse(kind, rest, f"metaroll train {algo} {env}", about)
     typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
     values = {}

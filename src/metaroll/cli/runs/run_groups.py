@@ -23,6 +23,7 @@ __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 _OF_ONE_RUN = (
     *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
     *("device", "torch_threads", "snapshot_mode", "snapshot_gap", "memory_limit"),
+    "size",  # the values that it stands for are compared themselves
 )
 # Packages that decide what is measured, rather than how fast or to which last bit.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")

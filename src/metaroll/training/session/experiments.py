@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
 
+from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
@@ -26,7 +27,7 @@ from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.training.algorithms.registry import get_algorithm, preset
+from metaroll.training.algorithms.registry import SIZES, default_size, get_algorithm, preset, size_values
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
@@ -60,6 +61,7 @@ _BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", 
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
+_NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
 _FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
 
 
@@ -68,6 +70,8 @@ class RunOptions:
     """What a run needs beside the constructors of its algorithm and its evaluator.
 
     Args:
+        size: Size of the run, in fixed numbers: small (minutes on two cores), medium, or paper (the published values,
+            where there are some). Without it: the preset of the environment.
         seed: Seed of everything: networks, tasks, rollouts, updates, evaluation.
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
@@ -90,6 +94,7 @@ class RunOptions:
         wandb: Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here).
     """
 
+    size: Literal["small", "medium", "paper"] | None = None
     seed: int = 0
     task_seed: int | None = None
     epochs: int = 500
@@ -195,18 +200,32 @@ def run_options(algo: str) -> list[Option]:
 
 
 def resolve(
-    algo: str, env: str, layers: Iterable[tuple[str, Mapping[str, Any]]] = (), command: str = "train"
+    algo: str,
+    env: str,
+    layers: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    command: str = "train",
+    size: str | None = None,
 ) -> dict[str, Any]:
-    """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out.
+    """The complete configuration: constructor defaults < task family < preset < size < ``layers``, all written out.
 
     A schedule of the preset that lasts for its epochs follows the epochs of the run, unless a layer says otherwise.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Name of the environment.
+        layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+        command: What the run is started by.
+        size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
     """
     check_names(algo, env)
     description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
     known = {option.name for option in options}
     sizes, tuned = description.sizes(env), preset(algo, env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
-    values = merge_layers(options, [("the environment", own), ("the preset", tuned), *layers])
+    size = _size_of(algo, env, layers) if size is None else size
+    sized = {"size": size, **_fitting(env, size_values(algo, env, size))}
+    values = merge_layers(options, [("the environment", own), ("the preset", tuned), ("the size", sized), *layers])
+    values["size"] = size
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
@@ -214,12 +233,36 @@ def resolve(
     if missing:
         flags = ", ".join(option.flag for option in missing)
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
-    require_at_least({name: values[name] for name in ("num_train_tasks", "num_test_tasks") if name in known}, 1)
+    require_at_least({name: values[name] for name in _NUMBERS_OF_TASKS if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
         sections.setdefault(option.section, {})[option.name] = values[option.name]
     return sections
+
+
+def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """The size that the strongest of ``layers`` names, else the usual one."""
+    for where, layer in reversed(layers):
+        if "size" in layer:
+            size = layer["size"]
+            if size is not None and size not in SIZES:
+                raise ValueError(f"size in {where} must be one of {', '.join(SIZES)}, got {size!r}")
+            return size
+    return default_size(algo, env, own=is_entry_point(env))
+
+
+def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values``, without numbers of tasks where the family has fewer, or says itself how many."""
+    asked = [values.get(name) for name in _NUMBERS_OF_TASKS]
+    if all(number is None for number in asked):
+        return dict(values)
+    family = get_family(env)
+    usual = (family.num_train_tasks, family.num_test_tasks) == (USUAL_TRAIN_TASKS, USUAL_TEST_TASKS)
+    with contextlib.suppress(ValueError):
+        if usual and family.split(*asked):
+            return dict(values)
+    return {name: value for name, value in values.items() if name not in _NUMBERS_OF_TASKS}
 
 
 def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
@@ -310,7 +353,7 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
             )
 
 
-@contextmanager
+@contextlib.contextmanager
 def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
     """Inside, torch computes with the threads of ``config``."""
     before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]

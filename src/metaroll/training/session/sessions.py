@@ -31,6 +31,7 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
 from metaroll.training.session.run_config import check_same_run, flat_values
+from metaroll.training.session.sizes import size_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -182,7 +183,8 @@ def restored_run(
 def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The configuration in ``folder``, checked value by value."""
     with blame_input():
-        layers = [(str(folder / run_folder.CONFIG_FILE), flat_values(config))]
+        # Runs of older versions name no size: they were of none that has a name now.
+        layers = [(str(folder / run_folder.CONFIG_FILE), {"size": None, **flat_values(config)})]
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))
 
 
@@ -226,7 +228,7 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
             where = "test tasks"
         returns = f"on {where}, before adaptation -> after it"
     console.print(
-        f"{config['algo']} on {name}: {what}\nrun folder {escape(str(folder))}{amount}\n"
+        f"{config['algo']} on {name}: {what}\n{escape(size_text(config))}\nrun folder {escape(str(folder))}{amount}\n"
         f"return: {returns} [95 % interval]\n",
         soft_wrap=True,
     )
