@@ -5,8 +5,8 @@
     metaroll train pearl two_link_arm:family --size small     # some minutes on two cores
     metaroll evaluate runs/pearl-two_link_arm-family-0        # does it adapt?
 
-Actions of `family` lie in [-2, 2], those of `slow_family`, which mean the same, in [-0.1, 0.1]. PEARL acts in the bounds
-of the environment, so that both learn alike.
+Actions of `family` lie in [-2, 2], those of `slow_family`, which mean the same, in [-0.1, 0.1]. PEARL acts within the
+bounds of the environment, so that both learn alike.
 """
 
 import gymnasium

@@ -12,6 +12,7 @@ __all__ = [
     "DataError",
     "InvalidValueError",
     "MetarollError",
+    "MissingPackageError",
     "NotPicklableError",
     "NotSetupError",
     "RecordingError",
@@ -47,6 +48,10 @@ class DataError(MetarollError, KeyError):
 
 class UnknownNameError(MetarollError, ValueError):
     """A name (algorithm, environment, option) is not known; the message lists the nearest ones."""
+
+
+class MissingPackageError(MetarollError, ImportError):
+    """An environment is known, and a package that it needs is missing."""
 
 
 class TaskOverlapError(MetarollError, ValueError):

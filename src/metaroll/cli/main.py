@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from metaroll.cli.own_frames import frames_of_user, innermost
 from metaroll.errors import MetarollError, unknown_name
 from metaroll.training.display.consoles import HelpShown, escape, make_console
 
@@ -109,13 +110,17 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         hint = f"; continue with: {escape(resume)}" if resume else ""
         errors.print(f"[yellow]{what}[/]{hint}", soft_wrap=True)
         return _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
-    internal = not isinstance(error, MetarollError | OSError)
+    own = frames_of_user(error)
+    internal = not (isinstance(error, MetarollError | OSError) or (own and own[-1] == innermost(error)))
     if wants_traceback or internal:
         traceback.print_exception(error)
     if internal:
         errors.print("[bold red]internal error:[/] please report it with the traceback above", soft_wrap=True)
     else:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        what = str(error) if isinstance(error, MetarollError | OSError) else f"{type(error).__name__}: {error}"
+        errors.print(f"[bold red]error:[/] {escape(what)}", soft_wrap=True)
+    for frame in own:
+        errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
     if resume:
         errors.print(f"what was saved is kept; continue with: {escape(resume)}", soft_wrap=True)
     return 2 if isinstance(error, MetarollError) else 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import errno
 import io
 import random
@@ -19,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
+from metaroll.cli.other_names import near_options
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import MISSING, Option
 from metaroll.training.display.consoles import HelpShown, make_console
@@ -123,10 +123,9 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
     if unknown:
         first = unknown[0].split("=")[0]
         if first.startswith("-"):
-            # Without the dashes, which would make all short names look alike.
-            known = {flag.lstrip("-"): flag for flag in [*flags_of(kind), "--help"]}
-            near = difflib.get_close_matches(first.lstrip("-"), sorted(known), n=3, cutoff=0.55)
-            hint = f"; did you mean {' or '.join(known[n] for n in near)}? See" if near else "; see"
+            value = " ".join(unknown[0].split("=", 1)[1:] or unknown[1:2])
+            near = near_options(first, value, [*flags_of(kind), "--help"])
+            hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
     return parsed
@@ -155,8 +154,12 @@ def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence
-    kind = "a whole number" if "int()" in match["kind"] else "a number"
-    return f"{match['flag']} must be {kind}, got {match['text']}"
+    kind, text = "a whole number" if "int()" in match["kind"] else "a number", match["text"]
+    parts = text.strip("'\"[]()").split(",")
+    if len(parts) > 1 and all(part.strip().replace(".", "", 1).isdecimal() for part in parts):
+        numbers = " ".join(part.strip() for part in parts)
+        return f"{match['flag']} takes numbers with spaces between them: {match['flag']} {numbers}, got {text}"
+    return f"{match['flag']} must be {kind}, got {text}"
 
 
 def _first_sentence(box: str) -> str:

@@ -16,6 +16,7 @@ from metaroll.envs.base.constructors import check_no_arguments, close_env, regis
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
+from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
@@ -104,6 +105,7 @@ def get_family(name: str) -> TaskFamily:
     if is_entry_point(name):
         value, family = _own_family(name)
         return family_of(value, name) if family is None else family
+    refuse_misread(name)
     raise unknown_name("task family", name, families)
 
 
@@ -166,6 +168,7 @@ def _has_tasks(value: Any, name: str) -> bool:
 def _own_constructor(name: str) -> Any:
     """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
     if not is_entry_point(name):
+        refuse_misread(name)
         return None
     value, family = _own_family(name)
     return value if family is None else family.env_constructor

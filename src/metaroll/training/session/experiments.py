@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import gymnasium
 import torch
 
 from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
+from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UnknownNameError, unknown_name
+from metaroll.errors import MetarollError, UnknownNameError, UsageError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -178,6 +180,13 @@ def check_names(algo: str, env: str) -> None:
     adapts = get_algorithm(algo).adapts
     refuse_benchmark(env)
     if adapts and not is_entry_point(env) and not has_family(env):
+        refuse_misread(env)
+        if env in gymnasium.registry:
+            raise UsageError(
+                f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. Say in a file my_env.py "
+                f"what they are, family = TaskFamily.from_params({env!r}, {{constant: (low, high)}}), and train in "
+                f"my_env:family; or train ppo in {env}, with --randomize-param constant=LOW:HIGH in all of them at once"
+            )
         raise unknown_name("environment", env, family_names())
 
 
