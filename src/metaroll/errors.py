@@ -31,6 +31,9 @@ __all__ = [
 ]
 
 
+_MOST_LISTED = 40
+
+
 class MetarollError(Exception):
     """Base of all errors that metaroll defines."""
 
@@ -183,4 +186,6 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
-    return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {', '.join(known)}")
+    # A long list would hide what is meant, if that is known.
+    listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
+    return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")

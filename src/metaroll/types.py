@@ -188,7 +188,7 @@ class RolloutPlan:
         eval: Evaluation mode: randomization of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
         stop_on_done: End at the environment's own ending.
-        extras: Notes of who made the plan: ``name`` is what errors call the rollout, in place of its index and seed;
+        extras: Notes of who made the plan: ``name`` is what errors call the rollout, instead of its index and seed;
             ``domain_param`` are domain parameters that have been set in the environment already.
     """
 
@@ -473,7 +473,7 @@ class Policy(ABC):
         raise TypeError(f"{type(self).__name__} acts in NumPy only: it has no act_on_torch")
 
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
-        """The state rows after ``act``, had ``actions`` been taken in place of those that it chose.
+        """The state rows after ``act``, had ``actions`` been taken instead of those that it chose.
 
         Args:
             state: State rows that ``act`` returned, name -> ``(N, ...)``.
@@ -567,7 +567,7 @@ class Runner(Protocol):
                 given generator). Each new rollout gets one, drawn from the run's seed and its number. The same in all
                 calls of a run.
             parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
-            actions: Actions ``(num_slots, ...)`` for all of these steps, in place of those of the policy, which is not
+            actions: Actions ``(num_slots, ...)`` for all of these steps, instead of those of the policy, which is not
                 asked (what it remembers stands still).
             deterministic: Act without noise; the same in all calls of a run.
         """

@@ -55,7 +55,7 @@ def test_the_distance_is_printed_and_kept_in_the_run(place: Path, capsys: pytest
     report = check_split(*get_family("cheetah-vel").split(5, 3, seed=0))
     assert np.isfinite(report.median)
     assert f"pearl on cheetah-vel: {report}" in out
-    assert "5 training and 3 held-out tasks, none in both; the nearest training task is" in out
+    assert "5 training and 3 held-out tasks, disjoint; the nearest training task is" in out
     expected = json.loads(json.dumps(report.to_dict()))
     assert json.loads((place / "run" / "task_split.json").read_text()) == expected
     assert json.loads((place / "run" / "summary.json").read_text())["task_split"] == expected

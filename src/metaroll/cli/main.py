@@ -22,7 +22,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "demo": ("commands.train:demo", "watch an agent adapt to tasks that it never saw (some minutes)"),
     "train ALGO ENV": ("commands.train:train", "train an algorithm in a family of tasks"),
-    "resume RUN": ("commands.train:resume", "continue a run where it stopped, bit for bit"),
+    "resume RUN": ("commands.train:resume", "continue a run where it stopped, bitwise identical"),
     "evaluate RUN": ("commands.train:evaluate", "adapt the newest snapshot of a run to held-out tasks"),
     "watch RUN": ("commands.watch:watch", "a video of held-out tasks: before and after adaptation, side by side"),
     "report RUN": (
@@ -179,7 +179,7 @@ def _print_help() -> None:
     console.print(table)
     console.print("\nalgorithms, and environments with tuned values")
     for algo in ALGORITHM_NAMES:
-        named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system will do"
+        named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system works"
         console.print(f"  [bold cyan]{algo:{widest}}[/]   {named}")
     console.print(
         "\nfirst steps\n"

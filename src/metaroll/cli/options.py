@@ -55,7 +55,7 @@ def take_positionals(
 
     Args:
         arguments: What the user typed.
-        count: Most arguments to take.
+        count: Maximum number of arguments to take.
         valued_flags: Flags that a value follows, which tell options from arguments behind them; ``None`` (they are not
             known yet) takes only what stands before all options.
     """
@@ -116,7 +116,7 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise HelpShown from None
-        message = _in_plain_words(_first_sentence(output.getvalue()), arguments)
+        message = _in_plain_words(_first_sentence(output.getvalue()), arguments, _choices_of(kind))
         raise UsageError(f"{message}; see {prog} --help") from None
     finally:
         random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
@@ -136,13 +136,22 @@ _NO_NUMBER = re.compile(
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
 )
 
+_NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
+_NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
+
 _NO_CHOICE = re.compile(
     r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
 )
 
 
-def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
-    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices."""
+def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[str, Sequence[Any]]) -> str:
+    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices.
+
+    Args:
+        sentence: What the parser says.
+        arguments: What the user typed.
+        choices: Flag -> the values that it takes, where there are few.
+    """
     match = _NO_CHOICE.fullmatch(sentence)
     if match is not None:
         flags = match["flags"].split("/")
@@ -151,15 +160,19 @@ def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
         choices = sorted(choice.strip(" '") for choice in match["choices"].split(","))
         known = ", ".join(choice for choice in choices if choice not in ("", "None"))
         return f"{flag} must be one of {known}, got {match['text']!r}"
+    match = _NO_VALUE.fullmatch(sentence)
+    if match is not None:
+        known = ", ".join(str(choice) for choice in choices.get(match["flag"], ()))
+        return f"{match['flag']} needs a value" + (f", one of {known}" if known else "") + ", got none"
+    match = _NO_NUMBERS.fullmatch(sentence)
+    if match is not None:
+        flag, numbers = match["flag"], match["texts"].replace("'", "").replace(",", " ")
+        return f"{flag} takes numbers with spaces between them, as in {flag} 64 64, got {','.join(numbers.split())!r}"
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence
-    kind, text = "a whole number" if "int()" in match["kind"] else "a number", match["text"]
-    parts = text.strip("'\"[]()").split(",")
-    if len(parts) > 1 and all(part.strip().replace(".", "", 1).isdecimal() for part in parts):
-        numbers = " ".join(part.strip() for part in parts)
-        return f"{match['flag']} takes numbers with spaces between them: {match['flag']} {numbers}, got {text}"
-    return f"{match['flag']} must be {kind}, got {text}"
+    kind = "a whole number" if "int()" in match["kind"] else "a number"
+    return f"{match['flag']} must be {kind}, got {match['text']}"
 
 
 def _first_sentence(box: str) -> str:
@@ -216,7 +229,7 @@ def parse_command(
         usage: How the command is typed, as ``metaroll watch RUN [options]``.
         about: Text above the options, below the usage.
         missing: What to say where nothing is named; empty for commands that need no name.
-        most: Most names, which stand before, between or behind the options.
+        most: Maximum number of names, which stand before, between or behind the options.
     """
     names, rest = take_positionals(arguments, most, flags_of(kind, valued_only=True))
     if missing and not names and not asks_for_help(rest):
@@ -254,6 +267,19 @@ def flags_of(kind: Any, valued_only: bool = False) -> list[str]:
         elif not (valued_only and inner is bool):
             flags.append("--" + field.name.replace("_", "-"))
     return flags
+
+
+def _choices_of(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """Flag -> the values that it takes, of those of a dataclass of options that take one of a few."""
+    hints = typing.get_type_hints(kind)
+    found: dict[str, tuple[Any, ...]] = {}
+    for field in dataclasses.fields(kind):
+        inner = hints[field.name]
+        if dataclasses.is_dataclass(inner):
+            found |= _choices_of(inner)
+        elif members := [m for m in (inner, *typing.get_args(inner)) if typing.get_origin(m) is typing.Literal]:
+            found["--" + field.name.replace("_", "-")] = typing.get_args(members[0])
+    return found
 
 
 def flags_for(option: Option) -> set[str]:

@@ -219,7 +219,7 @@ class ScriptedPolicy(ParameterFreePolicy):
             ``{"goal": (N, 2)}``; it is empty where rollouts have no context.
         env_spec: Spaces of the environment; with it, shapes of actions are checked.
         structured: Whether ``function`` gets observations as the environment's own batch (``(N, *shape)`` in the dtype
-            of the space, dicts and tuples of such) in place of flat rows.
+            of the space, dicts and tuples of such) instead of flat rows.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ class PlanTable(Sequence[RolloutPlan]):
         return part
 
     def with_updates(self, updates: Sequence[EnvUpdate | None]) -> PlanTable:
-        """The same plans, with ``updates`` in place of those of ``self.updates``."""
+        """The same plans, with ``updates`` instead of those of ``self.updates``."""
         part = self.take(slice(None))
         part.updates, part._plans = list(updates), [None] * len(self)
         return part

@@ -32,7 +32,7 @@ class _CompareArguments:
 @dataclass(frozen=True, kw_only=True)
 class _PlotArguments:
     out: str = "comparison.png"
-    """Picture to write; its ending says as what: .png, .pdf or .svg."""
+    """Picture to write; the format follows the extension: .png, .pdf or .svg."""
     output: Output = field(default_factory=Output)
 
 

@@ -32,7 +32,7 @@ class _RobustnessArguments:
     episodes: int = 20
     """Episodes at each point, with the same seeds at all of them."""
     max_steps: AsTrained = None
-    """Most steps of an episode."""
+    """Maximum number of steps of an episode."""
     seed: int = 0
     """Seed of the episodes."""
     from_epoch: Newest = None

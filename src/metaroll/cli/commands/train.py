@@ -30,7 +30,7 @@ _SECTIONS = ("run", "algorithm", "evaluation")
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """Where a run lies, and where its options come from."""
+    """The run directory, and where its options come from."""
 
     out: Annotated[str | None, unset("DIR", "runs/ALGO-ENV-SEED")] = None
     """Folder of the run."""
@@ -69,7 +69,7 @@ class _DemoArguments:
     epochs: Annotated[int | None, unset("INT", "as many as the demo needs")] = None
     """Number of epochs."""
     num_workers: int = 1
-    """Processes that collect rollouts; results do not depend on it."""
+    """Rollout worker processes; results do not depend on it."""
     output: Output = field(default_factory=Output)
 
 
@@ -78,7 +78,7 @@ class _ResumeArguments:
     epochs: _AsBefore = None
     """Total number of epochs."""
     num_workers: _AsBefore = None
-    """Processes that collect rollouts; results do not depend on it."""
+    """Rollout worker processes; results do not depend on it."""
     from_epoch: Newest = None
     """Go on after this epoch; newer snapshots are set aside."""
     jobs: _AsBefore = None
@@ -104,7 +104,7 @@ class _Adaptation:
     posterior_sampling: _YesOrNo = None
     """Adapt after every exploration episode, from all so far."""
     deterministic_exploration: _YesOrNo = None
-    """Explore without noise."""
+    """Explore with the deterministic policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class _EvaluateArguments:
 def demo(arguments: Sequence[str]) -> None:
     """Train PEARL on point-robot in a few minutes and compare it with a floor and an oracle."""
     given = cli.parse(
-        _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it is never told."
+        _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it does not observe."
     )
     from metaroll.training.session.demo import demo_config
     from metaroll.training.session.sessions import start

@@ -26,7 +26,7 @@ _MISSING = "the folder of the run is missing"
 @dataclass(frozen=True, kw_only=True)
 class _WatchArguments:
     out: Annotated[str | None, _VIDEO] = None
-    """Video to write; its ending says as what: .mp4 or .gif."""
+    """Video to write; the format follows the extension: .mp4 or .gif."""
     first_task: int = 0
     """The first held-out task to show (counted from 0)."""
     num_tasks: int = 1

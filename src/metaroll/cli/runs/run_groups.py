@@ -42,7 +42,7 @@ class RunScores:
         metric: ``return_after`` or ``return_mean``.
         env_steps: Environment steps of training at the evaluation.
         mean: The score.
-        per_task: Scores in its held-out tasks; empty for the environment as it is.
+        per_task: Scores in its held-out tasks; empty for the nominal environment.
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
         unfinished: How far the run is, if it has not finished; empty otherwise.
         provenance: How the evaluation at its end was made, as far as that is known.
@@ -223,7 +223,7 @@ def _read(folder: Path, source: Path) -> RunScores:
         curve.append((summary["env_steps"], summary[metric]))
         if "per_task" in summary:
             tasks = [row[metric] for row in summary["per_task"]]
-        else:  # no tasks in the environment as it is
+        else:  # no tasks in the nominal environment
             returns = summary.get("returns", ())
             tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:

@@ -134,5 +134,5 @@ class SettableTask:
         self._rows.constants = self.simulator.constants([self.simulator.task], np)
 
     def get_task(self) -> dict[str, np.ndarray]:
-        """The task in force."""
+        """The current task."""
         return {name: value.copy() for name, value in self.simulator.task.items()}

@@ -66,7 +66,7 @@ def constructor_of(env: Any) -> Constructor:
     Args:
         env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered
             environment, a class or function without arguments, or an environment, of which a copy is kept and copies
-            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one
+            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) also works; in this process a given one
             is used itself.
 
     Raises:

@@ -140,7 +140,7 @@ class TaskFamily:
         test_tasks: Sequence[Any] | None = None,
         description: str = "",
     ) -> TaskFamily:
-        """Tasks that the environment is told: by ``set_task(task)``, or by ``reset(options={"task": task})``.
+        """Tasks that are handed to the environment: by ``set_task(task)``, or by ``reset(options={"task": task})``.
 
         Args:
             make_env: Class or function that makes the environment, or an id.

@@ -84,7 +84,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
 
 
 def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
-    """What a run of this size has in place of the values of ``preset``: fixed numbers, whatever the machine.
+    """What a run of this size has instead of the values of ``preset``: fixed numbers, whatever the machine.
 
     Raises:
         UnknownNameError: There is no such size.

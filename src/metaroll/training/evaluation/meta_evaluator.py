@@ -280,7 +280,7 @@ def adapt_policies(
         history: Rollouts of each cell, the same number of them.
         update: Of the first task; its environment has the spaces, where the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
-        fresh: Adapt new exploration policies in place of ``policies``.
+        fresh: Adapt new exploration policies instead of ``policies``.
         first: Leave out so many rollouts of each cell.
 
     Raises:

@@ -26,7 +26,7 @@ class LivePlans:
         seed: Seed of the run.
         tasks: Where the environments' updates come from: a task sampler that draws by a given generator, or that has a
             list of its tasks (a ``DomainRandomizer``, ``SetTaskSampler``, ...), or such a list. ``None``: no updates.
-        max_steps: Most steps of a rollout.
+        max_steps: Maximum number of steps of a rollout.
         deterministic: Act without noise.
 
     Raises:

@@ -54,7 +54,7 @@ def compare_with_references(
     """Summary entries of the floor and the oracle, and of the score between them, on the very cells of ``result``.
 
     The floor goes to the origin: for goals uniform on a square around it nothing better is possible without adapting.
-    The oracle is told the goal and goes there straight. Both count in the cells of the adapted episodes.
+    The oracle has access to the goal and goes there straight. Both count in the cells of the adapted episodes.
     """
     adapted = slice(result.num_exploration, None)
     returns = {

@@ -63,6 +63,8 @@ _BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", 
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
+# Of each row in each unit of the networks: the activation and its gradient, in single precision.
+_BYTES_PER_UNIT = 8
 _NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
 _FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
 
@@ -80,7 +82,7 @@ class RunOptions:
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
         init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
             (usual for PPO).
-        num_workers: Processes that collect rollouts; results do not depend on it.
+        num_workers: Rollout worker processes; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
             suggests.
         ray_address: HOST:PORT of the Ray cluster, or auto (null: that of RAY_ADDRESS, else one on this machine alone).
@@ -277,7 +279,7 @@ def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
 def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones.
 
-    Without any the algorithm learns in, and is evaluated on, the environment as it is: then the first is ``None``.
+    Without any the algorithm learns in, and is evaluated on, the nominal environment: then the first is ``None``.
     """
     return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
 
@@ -329,6 +331,14 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         needed = 4 * sum(first * second for first, second in itertools.pairwise(widths))
         if needed > most:
             raise ValueError(f"{name} {list(widths)} takes {needed:,} bytes per network, more than this machine has")
+    rows = description.largest_batch(given.values)
+    needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
+    if needed > most:
+        raise ValueError(
+            f"batch_size {given.values['batch_size']:,} means gradient steps over {rows:,} rows, which take about "
+            f"{needed / 2**30:,.0f} GiB in networks of {sizes}, and this machine has {most / 2**30:,.0f} GiB: take "
+            "--batch-size 256, say"
+        )
     try:
         return description.build(given, train, test)
     except (MemoryError, RuntimeError) as error:

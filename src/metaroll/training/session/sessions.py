@@ -134,7 +134,7 @@ def evaluate_run(
             _, test_tasks = experiments.split_tasks(config, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
-                    f"--num-tasks is for runs with held-out tasks; this one is evaluated in {config['env']} as it is: "
+                    f"--num-tasks is for runs with held-out tasks; this one is evaluated in the nominal {config['env']}: "
                     "ask for more episodes with --episodes N instead"
                 )
             evaluator = stack.enter_context(
@@ -204,7 +204,7 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 
 
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
-    title = f"{config['algo']} learns {config['env']} (seed {config['run']['seed']})"
+    title = f"training {config['algo']} on {config['env']} (seed {config['run']['seed']})"
     updates = config["algorithm"].get("num_steps_per_epoch", 0)
     adapts = get_algorithm(config["algo"]).adapts
     return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=adapts)
@@ -216,10 +216,10 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
     _show_notes(config, console)
     if split is None:
         what, num_tasks = amount, algorithm["num_test_tasks"]
-        where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
+        where = f"{num_tasks} held-out tasks" if num_tasks else "the nominal environment"
         draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
         where = "held-out domain parameters" if draws and not is_varied(name) else where
-        returns, amount = f"in training, and without noise in {where}", ""
+        returns, amount = f"in training, and by the deterministic policy in {where}", ""
     else:
         what, where, amount = str(split), "held-out tasks", f"; {amount}"
         if split.overlaps:
