@@ -67,7 +67,8 @@ def compare(arguments: Sequence[str]) -> None:
 
 
 def _show(console: Console, entries: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:
-    from metaroll.training.display.results import plain_table, with_interval
+    from metaroll.training.display.numbers import with_interval
+    from metaroll.training.display.results import plain_table
 
     table = plain_table("group", "seeds", "steps", "return", "interquartile mean")
     for entry in entries:

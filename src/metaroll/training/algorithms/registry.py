@@ -19,6 +19,7 @@ __all__ = [
     "ALGORITHM_NAMES",
     "FIRST_RUN",
     "NEXT_RUN",
+    "OWN_ENV",
     "SIZES",
     "default_size",
     "example_envs",
@@ -36,6 +37,9 @@ ALGORITHM_NAMES = tuple(_TUNED)
 
 SIZES = ("small", "medium", "paper")
 """Sizes of a run: minutes on two cores, hours, and as it was published."""
+
+OWN_ENV = "my_env:family"
+"""What an environment of the user is called in examples; it has no preset."""
 
 FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
 """What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""

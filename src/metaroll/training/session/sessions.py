@@ -134,13 +134,15 @@ def evaluate_run(
             _, test_tasks = experiments.split_tasks(config, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
-                    f"--num-tasks is for runs with held-out tasks; this one is evaluated in the nominal {config['env']}: "
+                    f"--num-tasks is for runs with held-out tasks; this one has none, only {config['env']} itself: "
                     "ask for more episodes with --episodes N instead"
                 )
             evaluator = stack.enter_context(
                 contextlib.closing(experiments.build_evaluator(config, test_tasks, **changes))
             )
             split = _split_of(config, experiment.algo, evaluator)
+        if epoch == 0:
+            console.print("[yellow]this agent is untrained: the run has not finished its first epoch[/]", soft_wrap=True)
         study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
         result = evaluator.evaluate(experiment.algo) if study is None else study.result
     success = {} if study is None else success_values(study.result, first=3)
