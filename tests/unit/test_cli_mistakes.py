@@ -233,10 +233,6 @@ def test_an_own_environment_that_raises_while_it_is_made_is_no_internal_error(he
     assert "no such robot" in told and "raises.py, line 2, in make" in told
 
 
-def test_an_untrained_agent_is_named(here, capsys):
-    """Its first snapshot may be of before the first epoch."""
-
-
 def test_sizes_are_recorded_and_refused_where_nothing_was_published(here, capsys):
     assert main(["train", "pearl", "my_env:family", "--size", "paper"]) == 2
     told = " ".join(capsys.readouterr().err.split())

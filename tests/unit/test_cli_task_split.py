@@ -67,7 +67,8 @@ def test_a_family_that_is_tested_on_its_training_tasks_says_so(place: Path, caps
     assert "return: on test tasks, before adaptation" in out
     assert json.loads((place / "run" / "task_split.json").read_text())["overlaps"] == [[0, 0], [1, 1]]
     assert main(["evaluate", "run"]) == 0
-    for text in (out, " ".join(capsys.readouterr().out.replace("│", " ").split())):
+    for text in (out, capsys.readouterr().out):
+        text = " ".join(text.replace("│", " ").split())
         assert "on 2 test tasks (95 % bootstrap)" in text
 
 

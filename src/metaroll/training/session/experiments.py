@@ -65,6 +65,7 @@ _FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
 # Of each row in each unit of the networks: the activation and its gradient, in single precision.
 _BYTES_PER_UNIT = 8
+_LONG_EPISODE = 200
 _NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
 _FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
 
@@ -264,12 +265,13 @@ def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]
 
 
 def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """``values``, without numbers of tasks where the family has fewer, or says itself how many."""
+    """``values``, without numbers of tasks where the family has fewer, says itself how many, or has long episodes."""
     asked = [values.get(name) for name in _NUMBERS_OF_TASKS]
     if all(number is None for number in asked):
         return dict(values)
     family = get_family(env)
     usual = (family.num_train_tasks, family.num_test_tasks) == (USUAL_TRAIN_TASKS, USUAL_TEST_TASKS)
+    usual = usual and (family.horizon or 0) <= _LONG_EPISODE
     with contextlib.suppress(ValueError):
         if usual and family.split(*asked):
             return dict(values)
@@ -323,7 +325,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
 
 
 def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
-    """The algorithm; networks that do not fit into memory are an error in their sizes."""
+    """The algorithm; networks, or gradient steps, that do not fit into memory are an error in their sizes."""
     sizes = {"hidden_sizes": given.hidden_sizes}
     sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}
     most = memory().total
@@ -331,6 +333,12 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         needed = 4 * sum(first * second for first, second in itertools.pairwise(widths))
         if needed > most:
             raise ValueError(f"{name} {list(widths)} takes {needed:,} bytes per network, more than this machine has")
+    try:
+        algo = description.build(given, train, test)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
+            raise
+        raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
     rows = description.largest_batch(given.values)
     needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
     if needed > most:
@@ -339,12 +347,7 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
             f"{needed / 2**30:,.0f} GiB in networks of {sizes}, and this machine has {most / 2**30:,.0f} GiB: take "
             "--batch-size 256, say"
         )
-    try:
-        return description.build(given, train, test)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
-            raise
-        raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
+    return algo
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -142,7 +142,9 @@ def evaluate_run(
             )
             split = _split_of(config, experiment.algo, evaluator)
         if epoch == 0:
-            console.print("[yellow]this agent is untrained: the run has not finished its first epoch[/]", soft_wrap=True)
+            console.print(
+                "[yellow]this agent is untrained: the run has not finished its first epoch[/]", soft_wrap=True
+            )
         study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
         result = evaluator.evaluate(experiment.algo) if study is None else study.result
     success = {} if study is None else success_values(study.result, first=3)
