@@ -41,11 +41,8 @@ def test_every_algorithm_has_the_sizes_everywhere(algo, size):
     for env in [*preset_names(algo), *example_envs(algo)]:
         config = resolve(algo, env, size=size)
         for name, value in size_values(algo, env, size).items():
-            found = next(
-                config[section][name] for section in ("run", "algorithm", "evaluation") if name in config[section]
-            )
-            fits = found == value or name in ("num_train_tasks", "num_test_tasks")
-            assert fits, (env, name)
+            found = {**config["run"], **config["algorithm"], **config["evaluation"]}[name]
+            assert found == value or name in ("num_train_tasks", "num_test_tasks"), (env, name)
         assert config["run"]["size"] == size
         assert f"size {size}: {config['run']['epochs']} epochs of" in size_text(config)
 
@@ -117,6 +114,8 @@ def test_a_family_of_fewer_tasks_or_with_numbers_of_its_own_keeps_them(arm, monk
         algorithm = resolve("pearl", f"two_link_arm:{name}")["algorithm"]
         assert (algorithm["num_train_tasks"], algorithm["num_test_tasks"]) == numbers
     assert resolve("pearl", "cheetah-dir", size="small")["algorithm"]["num_train_tasks"] == 2
+    long_episodes = resolve("pearl", "qcp-su")["algorithm"]
+    assert (long_episodes["num_train_tasks"], long_episodes["max_path_length"]) == (80, 8000)
 
 
 def test_an_unknown_size_is_refused_with_the_nearest():
@@ -146,9 +145,8 @@ def test_a_run_says_and_keeps_its_size_and_help_shows_it(tmp_path, monkeypatch, 
     shown = " ".join(capsys.readouterr().out.split())
     assert "size medium: 500 epochs of 2,000 steps" in shown and "{small,medium,paper}" in shown
     assert main(["train", "ppo", "Pendulum-v1", "--config", "r/config.yaml", "--size", "medium", "--out", "s"]) == 2
-    assert "--size medium does not fit r/config.yaml, which is of size small" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    told = " ".join(capsys.readouterr().err.split())
+    assert "--size medium does not fit r/config.yaml, which is of size small" in told
 
 
 def test_values_of_sizes_are_those_that_exist():
