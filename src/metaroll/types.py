@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Context = Mapping[str, np.ndarray]
-"""What a policy is told about its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
+"""What a policy has access to of its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
 
 PolicyState = dict[str, np.ndarray]
 """What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
@@ -182,7 +182,7 @@ class RolloutPlan:
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
         parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
-        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+        context: What the policy has access to of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
             itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless asked for.
@@ -569,7 +569,7 @@ class Runner(Protocol):
             parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
             actions: Actions ``(num_slots, ...)`` for all of these steps, instead of those of the policy, which is not
                 asked (what it remembers stands still).
-            deterministic: Act without noise; the same in all calls of a run.
+            deterministic: Act by the deterministic policy; the same in all calls of a run.
         """
         ...
 

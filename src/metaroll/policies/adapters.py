@@ -54,7 +54,7 @@ class ForeignPolicy(Policy):
     So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
     It sees observations as the environment gives them (images in uint8, dicts), and acts in the environment's own form.
     A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
-    deep copy of it, reset. If its ``reset`` takes ``domain_param``, it is told the constants of the simulation there.
+    deep copy of it, reset. If its ``reset`` takes ``domain_param``, it gets the constants of the simulation there.
 
     Args:
         policy: See ``as_policy``.

@@ -129,7 +129,7 @@ class SettableTask:
     _rows: Any
 
     def set_task(self, task: Mapping[str, Any]) -> None:
-        """Put ``task`` into force at once."""
+        """Make ``task`` the current one at once."""
         self.simulator.task = self.simulator.check_task(task)
         self._rows.constants = self.simulator.constants([self.simulator.task], np)
 

@@ -81,7 +81,7 @@ class RobotEnv(gymnasium.Env):
         return self.render_mode != "human"
 
     def set_task(self, task: Any) -> None:
-        """Put ``task`` into force at once."""
+        """Make ``task`` the current one at once."""
         row = self._rules.task_row(task)
         if self._rules.changes_model:
             forget_params(self)

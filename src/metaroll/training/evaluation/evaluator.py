@@ -43,7 +43,7 @@ class Evaluator(ABC):
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         seed: Seed of all episodes.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
 
@@ -267,7 +267,7 @@ class PolicyEvaluator(Evaluator):
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         prefix: First part of the names of metrics.
         seed: Seed of all episodes.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
     """

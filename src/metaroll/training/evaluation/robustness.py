@@ -139,7 +139,7 @@ def robustness_map(
     seed: int | None = None,
     pool: SamplerPool | None = None,
 ) -> RobustnessMap:
-    """Return of ``policy`` without noise over a grid of domain parameters; all other parameters stay nominal.
+    """Return of the deterministic ``policy`` over a grid of domain parameters; all other parameters stay nominal.
 
     Args:
         policy: As for ``RolloutEngine``.

@@ -27,7 +27,7 @@ class LivePlans:
         tasks: Where the environments' updates come from: a task sampler that draws by a given generator, or that has a
             list of its tasks (a ``DomainRandomizer``, ``SetTaskSampler``, ...), or such a list. ``None``: no updates.
         max_steps: Maximum number of steps of a rollout.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
 
     Raises:
         TypeError: ``tasks`` is something else.
