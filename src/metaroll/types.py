@@ -182,7 +182,7 @@ class RolloutPlan:
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
         parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
-        context: What the policy has access to of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
             itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless asked for.

@@ -1,4 +1,4 @@
-"""What options and algorithms are called in other libraries, and what stands for them here."""
+"""What options are called in other libraries, and what stands for them here."""
 
 from __future__ import annotations
 
@@ -7,20 +7,7 @@ from collections.abc import Sequence
 
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
-__all__ = ["algorithm_elsewhere", "near_options", "swapped_names"]
-
-_ALGORITHMS = {
-    ("sac", "td3", "ddpg", "dqn", "crossq", "tqc"): (
-        "it learns off-policy in one environment, for which there is ppo here; pearl is SAC with a context, in a "
-        "family of tasks"
-    ),
-    ("a2c", "a3c", "trpo", "reinforce", "vpg", "acktr"): "ppo is the policy gradient algorithm here",
-    ("maml", "promp", "rl2", "varibad", "mql"): "pearl is the algorithm here that adapts to tasks",
-    ("cma-es", "cmaes", "cem", "es", "ars", "nes"): "hill-climbing is the search over parameters of policies here",
-    ("dr", "domain-randomization", "udr"): "train ppo with --randomize or --randomize-param, or epopt",
-    ("dagger", "bc", "imitation"): "distill is the algorithm here that learns from a teacher",
-}
-"""Names elsewhere -> what there is here."""
+__all__ = ["near_options", "swapped_names"]
 
 _OPTIONS: dict[tuple[str, ...], tuple[tuple[str, ...], str]] = {
     ("lr", "alpha", "step-size", "learning-rates"): (
@@ -50,7 +37,7 @@ _OPTIONS: dict[tuple[str, ...], tuple[tuple[str, ...], str]] = {
     ),
     ("buffer-size", "replay-size"): (("--replay-buffer-size",), ""),
     ("tau", "polyak"): (("--soft-target-tau",), ""),
-    ("n-epochs-per-batch", "update-epochs", "ppo-epochs", "k-epochs"): (("--num-passes",), ""),
+    ("n-epochs-per-batch", "update-epochs", "k-epochs"): (("--num-passes",), ""),
     ("z-dim", "latent-size", "context-dim"): (("--latent-dim",), ""),
     ("eval-freq", "eval-every", "eval-interval", "test-interval"): (("--evaluate-every",), ""),
     ("n-eval-episodes", "eval-episodes"): (("--num-episodes", "--episodes", "--n-test-rollouts"), ""),
@@ -65,12 +52,6 @@ _OPTIONS: dict[tuple[str, ...], tuple[tuple[str, ...], str]] = {
     ("track", "use-wandb", "wandb-project"): (("--wandb",), "with the name of a project"),
 }
 """Names elsewhere -> the options here, of which a command has some, and how they are used."""
-
-
-def algorithm_elsewhere(name: str) -> str:
-    """What there is here for an algorithm of another library; empty where nothing is known of it."""
-    plain = name.lower().replace("_", "-")
-    return next((text for names, text in _ALGORITHMS.items() if plain in names), "")
 
 
 def swapped_names(names: Sequence[str]) -> str:

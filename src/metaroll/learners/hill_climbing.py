@@ -26,7 +26,7 @@ __all__ = ["HillClimbing"]
 class HillClimbing(EpochLearner):
     """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
 
-    All sets of an epoch, the mean among them, act deterministically in the same domains and initial states, so that their
+    All sets of an epoch, the mean among them, are deterministic in the same domains and initial states, so that their
     returns can be compared. After a success the next sets lie nearer to the mean, otherwise farther away
     (``functional.parameter_noise``). Nothing is differentiated: the policy may be anything with flat parameters, and
     the return as rugged as it likes.

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from metaroll.cli import options as cli
 from metaroll.cli.options import AsTrained, Newest, Output, parse_command, unset
-from metaroll.cli.other_names import algorithm_elsewhere, swapped_names
+from metaroll.cli.other_names import swapped_names
 from metaroll.cli.runs import seed_group
-from metaroll.errors import UnknownNameError, UsageError, blame_input
+from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
 from metaroll.training.session import run_config
 from metaroll.training.store import run_folder
@@ -190,9 +190,6 @@ def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tu
     names, rest = cli.take_positionals(arguments, 2)
     if swapped := swapped_names(names):
         raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
-    if names and (instead := algorithm_elsewhere(names[0])):
-        known = ", ".join(ALGORITHM_NAMES)
-        raise UnknownNameError(f"unknown algorithm {names[0]!r}: {instead}. Known: {known}")
     algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
     if len(names) < 2 and not cli.asks_for_help(rest):
         known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(example_envs(algo))}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from metaroll.errors import unknown_name
+from metaroll.errors import UnknownNameError, unknown_name
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.description import AlgorithmDescription
@@ -133,5 +133,13 @@ def example_envs(name: str) -> list[str]:
 
 
 def _require_known(name: str) -> None:
-    if name not in _TUNED:
-        raise unknown_name("algorithm", name, ALGORITHM_NAMES)
+    if name in _TUNED:
+        return
+    plain = name.lower().replace("_", "-")
+    for known, tuned in _TUNED.items():
+        if plain in tuned["elsewhere"]:
+            raise UnknownNameError(
+                f"unknown algorithm {name!r}: {known} may be what you want, it {tuned['purpose']}. "
+                f"Known: {', '.join(ALGORITHM_NAMES)}"
+            )
+    raise unknown_name("algorithm", name, ALGORITHM_NAMES)

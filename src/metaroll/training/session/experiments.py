@@ -29,7 +29,14 @@ from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.training.algorithms.registry import SIZES, default_size, get_algorithm, preset, size_values
+from metaroll.training.algorithms.registry import (
+    ALGORITHM_NAMES,
+    SIZES,
+    default_size,
+    get_algorithm,
+    preset,
+    size_values,
+)
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
@@ -185,10 +192,12 @@ def check_names(algo: str, env: str) -> None:
     if adapts and not is_entry_point(env) and not has_family(env):
         refuse_misread(env)
         if env in gymnasium.registry:
+            others = [name for name in ALGORITHM_NAMES if not get_algorithm(name).adapts]
             raise UsageError(
                 f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. Say in a file my_env.py "
                 f"what they are, family = TaskFamily.from_params({env!r}, {{constant: (low, high)}}), and train in "
-                f"my_env:family; or train ppo in {env}, with --randomize-param constant=LOW:HIGH in all of them at once"
+                f"my_env:family; or train {' or '.join(others)} in {env}, in all of them at once with "
+                "--randomize-param constant=LOW:HIGH"
             )
         raise unknown_name("environment", env, family_names())
 
