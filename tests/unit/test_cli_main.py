@@ -116,7 +116,7 @@ def test_an_internal_error_keeps_its_traceback_and_has_status_1(capsys, monkeypa
 def test_an_error_in_a_file_of_the_user_is_not_internal_and_names_its_lines(capsys, monkeypatch):
     monkeypatch.setattr(command_line, "_dispatch", lambda arguments: {}["no such key"])
     status, _, err = run(capsys, "demo")
-    assert status == 2
+    assert status == 1
     assert "Traceback" not in err
     assert err.startswith("error: KeyError: 'no such key' in ") and "test_cli_main.py, line " in err
 

@@ -275,14 +275,14 @@ def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]
 
 def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """``values``, without numbers of tasks where the family has fewer, says itself how many, or has long episodes."""
-    asked = [values.get(name) for name in _NUMBERS_OF_TASKS]
-    if all(number is None for number in asked):
+    train, test = (values.get(name) for name in _NUMBERS_OF_TASKS)
+    if train is None and test is None:
         return dict(values)
     family = get_family(env)
     usual = (family.num_train_tasks, family.num_test_tasks) == (USUAL_TRAIN_TASKS, USUAL_TEST_TASKS)
     usual = usual and (family.horizon or 0) <= _LONG_EPISODE
     with contextlib.suppress(ValueError):
-        if usual and family.split(*asked):
+        if usual and family.split(train, test):
             return dict(values)
     return {name: value for name, value in values.items() if name not in _NUMBERS_OF_TASKS}
 
