@@ -157,8 +157,8 @@ def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[st
         flags = match["flags"].split("/")
         typed = [argument.split("=")[0].replace("_", "-") for argument in arguments]
         flag = next((flag for flag in flags if flag in typed), flags[0])
-        choices = sorted(choice.strip(" '") for choice in match["choices"].split(","))
-        known = ", ".join(choice for choice in choices if choice not in ("", "None"))
+        listed = sorted(choice.strip(" '") for choice in match["choices"].split(","))
+        known = ", ".join(choice for choice in listed if choice not in ("", "None"))
         return f"{flag} must be one of {known}, got {match['text']!r}"
     match = _NO_VALUE.fullmatch(sentence)
     if match is not None:
