@@ -82,16 +82,16 @@ class PEARL(MetaRLAlgorithm):
         embedding_batch_size: Context entries per task.
         embedding_mini_batch_size: Context entries read at a time; equals ``embedding_batch_size`` unless the encoder is
             recurrent.
-        max_path_length: Most steps of a rollout.
+        max_path_length: Maximum number of steps of a rollout.
         discount: Discount factor in [0, 1].
-        replay_buffer_size: Most transitions kept per task and buffer.
-        reward_scale: Factor of the rewards; takes the part of an inverse temperature.
+        replay_buffer_size: Maximum number of transitions kept per task and buffer.
+        reward_scale: Factor of the rewards; acts as an inverse temperature.
         update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
             collected under the prior.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        context_reward_key: Name of an env_info (``'sparse_reward'``) that takes the place of the reward in the context;
+        context_reward_key: Name of an env_info (``'sparse_reward'``) that replaces the reward in the context;
             actor and critic keep the reward.
-        env_spec: Spec of the environment as it is (not augmented); ``None`` builds ``env[0]()`` to read it.
+        env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
         evaluate_every: Meta-test after every so many epochs; 0 means never.
         device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
@@ -338,7 +338,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def max_path_length(self) -> int:
-        """Most steps of a rollout."""
+        """Maximum number of steps of a rollout."""
         return int(self._config.max_path_length)
 
     @property
@@ -358,7 +358,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def memory_when_full(self) -> int:
-        """Most bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
+        """Maximum number of bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
         return self._memory_when_full
 
     def fingerprint(self) -> str:
@@ -379,7 +379,7 @@ class PEARL(MetaRLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit on the same kind of device.
+        """Restore ``state_dict``, bitwise identical on the same kind of device.
 
         Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
         are loaded too.

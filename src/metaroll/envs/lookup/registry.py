@@ -27,6 +27,7 @@ from metaroll.envs.base.constructors import (
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
+from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
@@ -216,6 +217,7 @@ def get_family(name: str) -> TaskFamily:
     if is_entry_point(name):
         value, family = _own_family(name)
         return family_of(value, name) if family is None else family
+    refuse_misread(name)
     raise unknown_name("task family", name, registered_families())
 
 
@@ -281,6 +283,7 @@ def _own_constructor(name: str) -> Any:
         return benchmark_family(name).env_constructor
     refuse_alike(name)
     if not is_entry_point(name):
+        refuse_misread(name)
         return None
     value, family = _own_family(name)
     return value if family is None else family.env_constructor
