@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from metaroll.training.display.progress import TrainingDisplay, duration
+from metaroll.training.display.progress import TrainingDisplay
+from metaroll.training.display.timing import duration
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 
 
