@@ -1,4 +1,4 @@
-"""Algorithms and runners written elsewhere, for garage's API say, with our contracts: the one place that probes them."""
+"""Algorithms and runners written elsewhere, for garage's API say, with our contracts: the one place to probe them."""
 
 from __future__ import annotations
 

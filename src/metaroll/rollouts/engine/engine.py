@@ -443,7 +443,7 @@ class RolloutEngine:
         max_steps: int | None,
         wanted: Sequence[int],
     ) -> list[Rollouts]:
-        """Shortest prefixes of the wanted variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
+        """Shortest prefixes of variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
         done, found = Rollouts(), [Rollouts()] * count
         started, more = [0] * count, [0] * count
         for m in wanted:

@@ -42,7 +42,7 @@ def can_redraw(console: Console) -> bool:
 
 
 class TrainingDisplay:
-    """Callback of a runner that shows how far it is, and a row per epoch; a context manager, since it owns the terminal.
+    """Callback of a runner that shows how far it is, and a row per epoch; a context manager: it owns the terminal.
 
     ``with TrainingDisplay() as display: LocalRunner(callbacks=[display], ...)`` shows what the command line shows.
 
@@ -81,6 +81,7 @@ class TrainingDisplay:
         self._started = clock()
         self._next_line = -float("inf")
         self._announced = False
+        self._time_update: Callable[[], float | None] | None = None
         self._earlier_seconds = self._reported_seconds = 0.0
         self._env_steps: int | None = None
         self._spinner = Spinner("dots", text=Text("building", style="dim"))
@@ -109,9 +110,9 @@ class TrainingDisplay:
         self._timing.start(epoch)
         self._env_steps, self._earlier_seconds = env_steps, seconds
 
-    def expect(self, update_seconds: float | None) -> None:
-        """Tell how long a gradient step takes, where that is known beforehand."""
-        self._timing.update_seconds = update_seconds
+    def expect(self, update_seconds: Callable[[], float | None]) -> None:
+        """Tell who can time a gradient step (``RLAlgorithm.update_seconds``); asked once the first line is shown."""
+        self._time_update = update_seconds
 
     def result_of(self, epoch: int) -> Any:
         """The evaluation after ``epoch`` finished epochs, if there was one in this session."""
@@ -122,9 +123,13 @@ class TrainingDisplay:
         self._know_epochs(runner)
         self._timing.progress(phase, done, total)
         self._announce()
-        now = self._clock()
-        if self._live is None and now >= self._next_line and not self._console.quiet:
+        if self._live is None and self._clock() >= self._next_line:
             self._print(self._status())
+        if self._time_update is not None:
+            time_update, self._time_update = self._time_update, None
+            self._timing.update_seconds = time_update()
+            self._timing.start(self._timing.epoch)  # which has taken no time so far
+            self._timing.progress(phase, done, total)
 
     def on_evaluation(self, runner: Any, result: Any) -> None:
         """Keep the newest evaluation for the row of this epoch."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration"]
+__all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "seconds_of"]
 
 _EPOCHS_REMEMBERED = 10
 _LEAST_SECONDS = 1.0
@@ -23,6 +24,16 @@ def duration(seconds: float) -> str:
     if hours >= 48:
         return f"{hours // 24} d {hours % 24} h"
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def seconds_of(text: str) -> float:
+    """What ``duration`` has written."""
+    if match := re.fullmatch(r"(\d+) d (\d+) h", text):
+        return int(match[1]) * float(_DAY) + int(match[2]) * 3600.0
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60.0 * seconds + int(part)
+    return seconds
 
 
 def about(seconds: float) -> str:

@@ -37,8 +37,9 @@ from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, load_sna
 
 __all__ = ["LocalRunner", "TrainArgs"]
 
-_SNAPSHOT_SECONDS = 30.0
-"""Between snapshots within an epoch (of a warm-up)."""
+_SNAPSHOT_SECONDS = 10.0
+_SNAPSHOT_SHARE = 30.0
+"""Between snapshots within an epoch (of a warm-up): at least so many seconds, and times what the last one took."""
 
 
 class LocalRunner(RunnerServices):
@@ -101,6 +102,7 @@ class LocalRunner(RunnerServices):
         self._restored: tuple[Snapshot, Path] | None = None
         self._seconds = 0.0
         self._epoch_started = self._saved_at = time.perf_counter()
+        self._saving_seconds = 0.0
 
     # -- the life of a run ---------------------------------------------------------------------------------------------
 
@@ -317,11 +319,13 @@ class LocalRunner(RunnerServices):
 
     def _save_within_epoch(self) -> None:
         now = time.perf_counter()
-        if now - self._saved_at < _SNAPSHOT_SECONDS:
+        if now - self._saved_at < max(_SNAPSHOT_SECONDS, _SNAPSHOT_SHARE * self._saving_seconds):
             return
         before, self._seconds = self._seconds, self._seconds + now - self._epoch_started
         self.save(self._log.epoch)
         self._seconds = before
+        self._saved_at = time.perf_counter()
+        self._saving_seconds = self._saved_at - now
 
     def _end_epoch(self, epoch: int, seconds: float, steps: int) -> None:
         self._seconds += seconds

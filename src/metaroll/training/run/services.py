@@ -188,7 +188,8 @@ class RunnerServices(ABC):
         source = self._require_setup("obtain_in_parts")
         left = list(range(len(env_updates)) if missing is None else missing)
         progress = self._progress.of_rollouts(len(left) * batch_size, 0)
-        size, found = max(1, math.ceil(len(left) / _PARTS_AT_FIRST)), []
+        size = max(1, math.ceil(len(left) / _PARTS_AT_FIRST))
+        kept: list[Sequence[Any]] = []
         while left:
             part, left = left[:size], left[size:]
             started = time.perf_counter()
@@ -203,14 +204,13 @@ class RunnerServices(ABC):
                 progress=progress,
             )
             groups = source.obtain(request)
-            found += groups
-            self._count_steps(groups, found)
-            yield part, groups
-            if left:
-                self._save_within_epoch()
+            kept = [*kept, *groups] if self._args is not None and self._args.store_paths else kept
+            self._count_steps(groups, kept)
             # Only time depends on how many run together.
             size = _next_size(size, time.perf_counter() - started)
-        self._step_itr += 1
+            yield part, groups
+            self._step_itr += not left  # the last part ends the call
+            self._save_within_epoch()
 
     def advance(
         self,

@@ -67,7 +67,7 @@ def start(config: Mapping[str, Any], folder: Path, console: Console, again: bool
         stack.enter_context(_training(config, folder, experiment))
         _announce(config, experiment.algo, folder, console, split)
         with display:
-            display.expect(experiment.algo.update_seconds())
+            display.expect(experiment.algo.update_seconds)
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         return _finish(config, experiment, folder, display, console, split)
 
@@ -105,8 +105,7 @@ def continue_run(
             _show_notes(config, console)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
-            if done < epochs:
-                display.expect(experiment.algo.update_seconds())
+            display.expect(experiment.algo.update_seconds)
             experiment.runner.resume(n_epochs=epochs)
         return _finish(config, experiment, folder, display, console, split)
 
