@@ -176,7 +176,7 @@ class TrainingDisplay:
             return
         self._announced, text = True, self._timing.in_words()
         if left >= _WORTH_TELLING and text is not None:
-            self._console.print(text, highlight=False, soft_wrap=True)
+            self._console.print(text, highlight=False, soft_wrap=self._live is None)
 
     def _print(self, line: str) -> None:
         self._next_line = self._clock() + _LINE_SECONDS

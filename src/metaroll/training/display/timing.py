@@ -13,6 +13,8 @@ __all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "second
 _EPOCHS_REMEMBERED = 10
 _LEAST_SECONDS = 1.0
 """A rate that was measured for a shorter time says little."""
+_LEAST_TOLD = 0.5
+"""Phases that take fewer seconds are not worth a word."""
 _DAY = 86400
 _BIG_UNITS = ((365.25 * _DAY, "year"), (_DAY, "day"), (3600, "hour"), (60, "minute"))
 
@@ -184,7 +186,11 @@ class RunTiming:
         this, typical = self.epoch_left(), self.expected_phases()
         if this is None or typical is None or self.epoch >= self.num_epochs:
             return None if self.epoch < self.num_epochs else 0.0
-        return this + max(0, self.num_epochs - self.epoch - 1) * sum(typical.values())
+        later = max(0, self.num_epochs - self.epoch - 1)
+        if self.amounts is None:
+            return this + later * sum(typical.values())
+        without = sum(seconds for name, seconds in typical.items() if name != "evaluation")
+        return this + later * without + self._evaluations_from(self.epoch + 1) * (self._expected("evaluation") or 0.0)
 
     def expected_phases(self) -> Mapping[str, float] | None:
         """Seconds of each phase in a typical epoch, a share of an evaluation among them; ``None`` if not known yet."""
@@ -210,11 +216,11 @@ class RunTiming:
         if self.phase is not None and self.phase.name == "warm-up":
             parts.append(f"warm-up {duration(self.phase_left() or 0.0)}")
         epochs = self.num_epochs - self.epoch
-        each = [f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= 0.5]
+        each = [f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= _LEAST_TOLD]
         parts.append(f"{epochs:,} epochs" + (f" of {' and '.join(each)}" if each else ""))
-        one, share = self._expected("evaluation"), typical["evaluation"]
-        if one is not None and share:
-            parts.append(f"{round(epochs * share / one):,} evaluations of {duration(one)}")
+        one, count = self._expected("evaluation"), self._evaluations_from(self.epoch)
+        if one is not None and count and one >= _LEAST_TOLD:
+            parts.append(f"{count:,} evaluation{'s' if count > 1 else ''} of {duration(one)}")
         return f"{about(total)} on this machine: {', '.join(parts)}"
 
     # -- helpers -------------------------------------------------------------------------------------------------------
@@ -261,6 +267,11 @@ class RunTiming:
             return None if one is None else one * amounts.epoch_updates
         amount = {"sampling": amounts.epoch_steps, "evaluation": amounts.evaluation_steps}.get(name)
         return None if steps is None or amount is None else steps * amount
+
+    def _evaluations_from(self, epoch: int) -> int:
+        """How many evaluations there are after so many epochs, where that is known."""
+        every = 0 if self.amounts is None else self.amounts.evaluate_every
+        return max(0, self.num_epochs // every - epoch // every) if every else 0
 
     def _evaluation_share(self) -> float:
         """Seconds of evaluations in an epoch, on average."""
