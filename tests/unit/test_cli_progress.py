@@ -157,7 +157,12 @@ def test_short_epochs_get_no_lines_between():
         for number in range(3):
             run.phase("sampling", 100, 1.0)
             run.display.on_epoch_end(run.runner, number, {})
-    assert [line.split("  ")[1] for line in run.lines] == ["sampling 0/100", "0 env steps", "0 env steps", "0 env steps"]
+    assert [line.split("  ")[1] for line in run.lines] == [
+        "sampling 0/100",
+        "0 env steps",
+        "0 env steps",
+        "0 env steps",
+    ]
 
 
 def test_the_time_that_the_run_takes_is_told_in_the_first_seconds():
@@ -220,7 +225,7 @@ def test_a_terminal_shows_the_phase_and_what_is_left_without_cutting_anything(wi
         run.display._live.refresh()
         shown = run.text.getvalue()
     assert "epoch 3/4  updates 20/50  left: " in shown
-    assert ("left: 0:15, epoch 0:15, run 0:42" in shown) == (width >= 80)
+    assert ("left: 0:15, epoch 0:15, run 0:43" in shown) == (width >= 80)
     assert "…" not in shown
 
 

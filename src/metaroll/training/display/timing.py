@@ -174,7 +174,7 @@ class RunTiming:
         now = self._clock()
         if self.phase is None:
             begun = now - self._epoch_began - self._spent.get("warm-up", 0.0)
-            return max(0.0, sum(typical.values()) - begun)
+            return max(0.0, sum(typical.values()) - typical["evaluation"] + self._next_evaluation() - begun)
         left = self.phase.left(now, self._expected(self.phase.name)) or 0.0
         order = list(typical)
         after = order[order.index(self.phase.name) + 1 :] if self.phase.name in order else order
