@@ -1,4 +1,4 @@
-"""How far a run is within its epoch: phases with counts, told to listeners a few times a second at most."""
+"""How far a run is within its epoch: phases with counts, to be told a few times a second at most."""
 
 from __future__ import annotations
 
@@ -13,51 +13,53 @@ _COUNTED_IN_STEPS = ("warm-up", "sampling")
 class PhaseProgress:
     """Knows the present phase, and adds what rollouts bring to phases that are counted in environment steps.
 
-    A call that comes too soon after the last that was told costs a look at the clock; beginnings and ends are always
-    told.
+    Every method says whether the news should be told: beginnings and ends always, what lies between after a pause.
+    Other calls cost a look at the clock.
 
     Args:
-        tell: Called as ``tell(phase, done, total)``.
         clock: Seconds since some moment.
-        pause: Least seconds between two calls of ``tell``, but for beginnings and ends.
+        pause: Least seconds between two pieces of news, but for beginnings and ends.
+
+    Attributes:
+        phase: Name of the present phase.
+        done: How much of it is done, at most ``total``.
+        total: How much there is.
     """
 
-    def __init__(
-        self, tell: Callable[[str, int, int], None], clock: Callable[[], float] = time.monotonic, pause: float = 0.1
-    ) -> None:
-        self._tell, self._clock, self._pause = tell, clock, pause
-        self._phase, self._done, self._total = "", 0, 0
-        self._announced = False
+    def __init__(self, clock: Callable[[], float] = time.monotonic, pause: float = 0.1) -> None:
+        self._clock, self._pause = clock, pause
+        self.phase, self.done, self.total = "", 0, 0
+        self._announced, self._in_steps = False, True
         self._next = -float("inf")
 
-    def say(self, phase: str, done: int, total: int) -> None:
-        """What an algorithm says of its work, see ``Runner.progress``."""
-        self._announced = phase in _COUNTED_IN_STEPS
-        self._set(phase, done, total)
-
     def forget(self) -> None:
-        """Nothing is announced any more: an epoch begins or ends."""
-        self._announced, self._phase = False, ""
+        """Nothing is announced any more: an epoch begins."""
+        self._announced, self.phase = False, ""
 
-    def of_rollouts(self, total_steps: int | None, total_rollouts: int) -> Callable[[int, int], None]:
-        """What an engine calls with the numbers of new rollouts and steps.
+    def say(self, phase: str, done: int, total: int) -> bool:
+        """What an algorithm says of its work, see ``Runner.progress``."""
+        self._announced = self._in_steps = phase in _COUNTED_IN_STEPS
+        return self._set(phase, done, total)
 
-        They count in the phase that was announced, else in one of their own: in ``total_steps``, or in rollouts where
-        these are ``None``.
+    def expect_rollouts(self, total_steps: int | None, total_rollouts: int) -> bool:
+        """Rollouts begin; they count in the phase that was announced, else in one of their own.
+
+        That is counted in ``total_steps``, or in rollouts where these are ``None``.
         """
-        if not self._announced:
-            self._set("sampling", 0, total_rollouts if total_steps is None else total_steps)
-        in_steps = self._announced or total_steps is not None
+        if self._announced:
+            return False
+        self._in_steps = total_steps is not None
+        return self._set("sampling", 0, total_rollouts if total_steps is None else total_steps)
 
-        def add(rollouts: int, steps: int) -> None:
-            self._set(self._phase, self._done + (steps if in_steps else rollouts), self._total)
+    def add(self, rollouts: int, steps: int) -> bool:
+        """So many rollouts with so many steps have ended."""
+        return self._set(self.phase, self.done + (steps if self._in_steps else rollouts), self.total)
 
-        return add
-
-    def _set(self, phase: str, done: int, total: int) -> None:
-        begins, ended = phase != self._phase or done < self._done, self._done >= self._total
-        self._phase, self._done, self._total = phase, min(done, total), total
+    def _set(self, phase: str, done: int, total: int) -> bool:
+        begins, ended = phase != self.phase or done < self.done, self.done >= self.total
+        self.phase, self.done, self.total = phase, min(done, total), total
         now = self._clock()
-        if begins or now >= self._next or (done >= total and not ended):
-            self._next = now + self._pause
-            self._tell(phase, self._done, total)
+        if not begins and now < self._next and (done < total or ended):
+            return False
+        self._next = now + self._pause
+        return True

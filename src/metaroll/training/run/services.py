@@ -6,7 +6,7 @@ import functools
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ class RunnerServices(ABC):
         self._step_itr = 0
         self._total_env_steps = 0
         self._log = EpochLog()
-        self._progress = PhaseProgress(functools.partial(self._notify, "on_progress"))
+        self._progress = PhaseProgress()
         self._last_paths: Sequence[Any] = []
         self._last_evaluation: EvaluationResult | PolicyEvaluation | None = None
 
@@ -163,7 +163,7 @@ class RunnerServices(ABC):
             contexts=contexts,
             deterministic=deterministic,
             parameters=parameters,
-            progress=self._progress.of_rollouts(
+            progress=self._count_rollouts(
                 None if batch_size is None else len(updates) * batch_size, len(updates) * (num_rollouts or 0)
             ),
         )
@@ -187,7 +187,7 @@ class RunnerServices(ABC):
         """
         source = self._require_setup("obtain_in_parts")
         left = list(range(len(env_updates)) if missing is None else missing)
-        progress = self._progress.of_rollouts(len(left) * batch_size, 0)
+        progress = self._count_rollouts(len(left) * batch_size, 0)
         size = max(1, math.ceil(len(left) / _PARTS_AT_FIRST))
         kept: list[Sequence[Any]] = []
         while left:
@@ -267,7 +267,7 @@ class RunnerServices(ABC):
             num_domains=num_domains,
             num_init_states_per_domain=num_init_states_per_domain,
             deterministic=deterministic,
-            progress=self._progress.of_rollouts(None, len(param_sets) * num_domains * num_init_states_per_domain),
+            progress=self._count_rollouts(None, len(param_sets) * num_domains * num_init_states_per_domain),
         )
         self._count(groups, groups)
         return groups
@@ -304,12 +304,27 @@ class RunnerServices(ABC):
 
     def progress(self, phase: str, done: int, total: int) -> None:
         """Say how far the work is; see ``Runner``. Callbacks hear of it ten times a second at most."""
-        self._progress.say(phase, done, total)
+        if self._progress.say(phase, done, total):
+            self._tell_progress()
 
     def get_env_copy(self) -> Any:
         """A copy of the environment, as a worker would get it (of an id, constructor or update: one that it makes)."""
         self._require_setup("get_env_copy")
         return cloudpickle.loads(cloudpickle.dumps(EnvSource.of(self._env))).make()
+
+    def _tell_progress(self) -> None:
+        news = self._progress
+        self._notify("on_progress", news.phase, news.done, news.total)
+
+    def _count_rollouts(self, total_steps: int | None, total_rollouts: int) -> Callable[[int, int], None]:
+        """What an engine is to call with the numbers of new rollouts and steps; see ``PhaseProgress``."""
+        if self._progress.expect_rollouts(total_steps, total_rollouts):
+            self._tell_progress()
+        return self._add_rollouts
+
+    def _add_rollouts(self, rollouts: int, steps: int) -> None:
+        if self._progress.add(rollouts, steps):
+            self._tell_progress()
 
     def _count(self, groups: Sequence[Sequence[Any]], result: Sequence[Any]) -> None:
         """Take note of a call that sampled ``groups`` and returns ``result``."""
