@@ -144,6 +144,7 @@ _MODULES = {
     "diagnostics.report": ["TaskCheck", "TaskEnvReport"],
     "rollouts.garage.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
     "rollouts.garage.local_sampler": ["LocalSampler"],
+    "training.session.agent": ["AdaptedAgent", "Agent", "agent", "load"],
     "learners.base": ["MetaRLAlgorithm", "RLAlgorithm"],
     "learners.epopt": ["EPOpt"],
     "learners.distillation": ["Distillation"],

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 __all__ = ["Reading", "TransitionModel", "nearest_neighbor_accuracy", "read_values"]
 
@@ -36,7 +35,7 @@ def nearest_neighbor_accuracy(points: np.ndarray, labels: np.ndarray) -> float:
         labels: ``(N,)``.
     """
     table = _standardized(np.asarray(points, dtype=np.float64))
-    distances = cdist(table, table)
+    distances = _distances(table)
     np.fill_diagonal(distances, np.inf)
     nearest = distances <= distances.min(axis=1, keepdims=True)
     same = np.asarray(labels)[:, None] == np.asarray(labels)[None, :]
@@ -129,9 +128,15 @@ def _left_out_ridge(table: np.ndarray, targets: np.ndarray, tasks: np.ndarray) -
     return predictions
 
 
+def _distances(table: np.ndarray) -> np.ndarray:
+    from scipy.spatial.distance import cdist  # loads slowly, and few runs need it
+
+    return cdist(table, table)
+
+
 def _left_out_neighbors(table: np.ndarray, targets: np.ndarray, tasks: np.ndarray) -> np.ndarray:
     """Predictions ``(N, P)`` for each point: the mean of its nearest points in other tasks."""
-    distances = cdist(table, table)
+    distances = _distances(table)
     distances[tasks[:, None] == tasks[None, :]] = np.inf
     nearest = np.argsort(distances, axis=1, kind="stable")[:, :_NEIGHBORS]
     return targets[nearest].mean(axis=1)

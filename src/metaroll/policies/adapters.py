@@ -14,6 +14,7 @@ from torch import nn
 
 from metaroll.data.data_format import map_leaves
 from metaroll.data.space_batches import action_row, check_elements, flat_actions, take_rows
+from metaroll.policies.actor import Actor
 from metaroll.policies.parameters import ParameterFreePolicy, ParameterLayout
 from metaroll.seeding import isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
@@ -28,8 +29,8 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     """``policy`` as ``types.Policy``: itself if it is one, else wrapped in one. Nothing else asks what objects can do.
 
     Args:
-        policy: A ``Policy``; an object with ``get_action(obs) -> (action, infos)``; a torch module or callable
-            ``obs -> action``.
+        policy: A ``Policy``, or an ``Actor`` (an agent), whose policy counts; an object with
+            ``get_action(obs) -> (action, infos)``; a torch module or callable ``obs -> action``.
         env_spec: Spaces of the environment.
 
     Raises:
@@ -37,6 +38,8 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an instance, got the class {policy.__name__}; construct it first")
+    if isinstance(policy, Actor):
+        return policy.policy
     if isinstance(policy, Policy):
         return policy
     if hasattr(policy, "initial_state") and hasattr(policy, "act"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any, cast, final
 
 import gymnasium
 import torch
@@ -54,9 +54,17 @@ def activation_name(activation: str | Callable[..., Any] | None) -> str:
     return name
 
 
+@final
+class _EmptyLinear(nn.Linear):
+    """Draws nothing by itself; ``nn.utils.skip_init`` does the same, and loads half of torch's compiler for it."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weights unset."""
+
+
 def empty_linear(num_in: int, num_out: int) -> nn.Linear:
     """A layer with unset weights; ``nn.Linear`` itself would draw them from torch's global generator."""
-    return cast(nn.Linear, nn.utils.skip_init(nn.Linear, num_in, num_out))
+    return _EmptyLinear(num_in, num_out)
 
 
 def initialize_linear(

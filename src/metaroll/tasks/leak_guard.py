@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from metaroll.errors import TaskOverlapError
 from metaroll.tasks.task_key import refuse_nan, task_key, task_numbers
@@ -144,6 +143,8 @@ def _distances(train: Sequence[Any], test: Sequence[Any]) -> np.ndarray | None:
     if not varying.any():
         return None
     table = table[:, varying] / spread[varying]
+    from scipy.spatial.distance import cdist  # loads slowly, and few runs need it
+
     return cdist(table, table[len(test) :]) / np.sqrt(table.shape[1])
 
 

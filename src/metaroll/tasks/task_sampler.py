@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import gymnasium
 import numpy as np
 
 from metaroll.checks import check_whole
@@ -219,7 +220,8 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     """Tasks from ``env.sample_tasks`` (of an environment, or of a class where that is a class method).
 
     ``generator`` is handed on where the method takes one; methods that draw from global generators get them seeded
-    from it (and give them back as they were). One that draws from a generator of its own cannot be reached.
+    from it (and give them back as they were); Gymnasium's ``np_random`` of the environment is seeded from it, too. One
+    that draws from another generator of its own cannot be reached.
     """
     if num_tasks == 0:
         return []
@@ -234,7 +236,10 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     if "generator" in inspect.signature(sample_tasks).parameters:
         tasks = list(sample_tasks(num_tasks, generator=generator))
     else:
-        with isolated_rng(int(generator.integers(2**31))):
+        seed = int(generator.integers(2**31))
+        if isinstance(owner, gymnasium.Env):
+            owner.np_random, _ = gymnasium.utils.seeding.np_random(seed)
+        with isolated_rng(seed):
             tasks = list(sample_tasks(num_tasks))
     if len(tasks) != num_tasks:
         raise ValueError(f"sample_tasks({num_tasks}) must return {num_tasks} tasks, got {len(tasks)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import itertools
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,14 @@ import metaroll.envs.mujoco.families
 import metaroll.envs.point.families
 import metaroll.envs.sims.families
 import metaroll.envs.tabular.families  # noqa: F401
-from metaroll.envs.base.constructors import check_no_arguments, close_env, register_finder
+from metaroll.envs.base.constructors import (
+    SharedEnv,
+    check_no_arguments,
+    close_env,
+    constructor_of,
+    register_env,
+    register_finder,
+)
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
@@ -29,9 +38,16 @@ __all__ = [
     "get_family",
     "has_family",
     "is_entry_point",
+    "is_given",
     "is_varied",
     "load_entry_point",
+    "name_given",
 ]
+
+_GIVEN = "given"
+"""In place of the module in names of environments that only the running script has."""
+
+_given: dict[str, Any] = {}
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
 """``module:attribute`` -> what it was when it was asked for last, and its family, if it has tasks."""
@@ -55,6 +71,13 @@ def load_entry_point(name: str) -> Any:
         EntryPointError: The module cannot be imported.
     """
     module_name, _, attribute = name.partition(":")
+    if module_name == _GIVEN:
+        if name not in _given:
+            raise UnknownNameError(
+                f"environment {name!r} is one that a script has given to metaroll.agent, and is known there only: use "
+                "metaroll.load(run, env=...) in Python, or put it into a module and train in module:attribute"
+            )
+        return _given[name]
     try:
         value = importlib.import_module(module_name)
     except Exception as error:
@@ -73,6 +96,58 @@ def load_entry_point(name: str) -> Any:
             raise unknown_name(f"name in {where}", part, [n for n in vars(value) if not n.startswith("_")])
         value, where = getattr(value, part), f"{where}.{part}"
     return value
+
+
+def is_given(name: str) -> bool:
+    """Whether ``name`` is one that ``name_given`` has made up, and that other processes do not know."""
+    return name.startswith(f"{_GIVEN}:")
+
+
+def name_given(env: Any, name: str | None = None) -> str:
+    """A name for ``env``, under which every function of this process knows it from now on.
+
+    Args:
+        env: A name (which is returned), a ``TaskFamily``, an environment, or a class or function that makes one. What
+            its module can be asked for is called ``module:attribute``, which other processes understand, too.
+        name: What to call it.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if isinstance(env, str):
+        return env
+    if isinstance(env, TaskFamily) and registered_families().get(env.name) is env:
+        return env.name
+    found = _importable_name(env) if name is None else None
+    if found is not None:
+        return found
+    plain = str(env.name if isinstance(env, TaskFamily) else getattr(env, "__name__", type(env).__name__))
+    plain = re.sub(r"\W+", "_", plain).strip("_").lstrip("0123456789") or "env"
+    value = env if isinstance(env, TaskFamily) else constructor_of(env)
+    if isinstance(value, SharedEnv):
+        raise TypeError("env must make single environments, got a vector environment: give what makes one of them")
+    # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
+    family = family_of(value, plain) if _has_tasks(value, plain) else None
+    if name is None:
+        numbered = (f"{_GIVEN}:{plain}_{number}" for number in itertools.count(2))
+        name = next(n for n in itertools.chain([f"{_GIVEN}:{plain}"], numbered) if n not in _given)
+    _given[name] = value if family is None else family
+    register_env(name, value if family is None else family.env_constructor)  # workers get it with the name
+    return name
+
+
+def _importable_name(env: Any) -> str | None:
+    """``module:attribute``, where that is ``env``."""
+    module, attribute = getattr(env, "__module__", None), getattr(env, "__qualname__", None)
+    if not callable(env) or module in (None, "__main__") or attribute is None:
+        return None
+    name = f"{module}:{attribute}"
+    if not is_entry_point(name):
+        return None
+    try:
+        return name if load_entry_point(name) is env else None
+    except (MetarollError, ImportError):
+        return None
 
 
 def family_names() -> list[str]:

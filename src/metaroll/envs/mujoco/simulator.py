@@ -175,7 +175,8 @@ class MujocoSimulator(Simulator):
         if failures:
             row, error = min(failures, key=lambda failure: failure[0])
             raise SlotError(row) from error
-        now, is_unstable = stepped.now(), stepped.unstable()
+        now = stepped.now() if stepped.parts else state.now  # nothing is stepped where every row is frozen
+        is_unstable = stepped.unstable()
         result = rules.reward_and_termination(Step(state.now, now, actions, controls, state.model, constants["row"]))
         following = MujocoState(state.handle, now, state.model, is_unstable)
         return NextState(following, result.rewards, result.terminated, None, result.infos)
@@ -240,7 +241,7 @@ class _Stepped(NamedTuple):
 
     def unstable(self) -> np.ndarray:
         """Which simulations have left what can be computed, bool ``(N,)``."""
-        if not np.count_nonzero(np.concatenate(self.warnings)):
+        if not self.warnings or not np.count_nonzero(np.concatenate(self.warnings)):
             return self.stable
         return unstable(np.stack(self.warnings))
 

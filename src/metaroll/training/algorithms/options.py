@@ -194,7 +194,11 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
         layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
     """
     known = {option.name: option for option in options}
-    values = {name: option.default for name, option in known.items()}
+    # Defaults, too, as the type of their option: a run is built from them now, and from its file when it goes on.
+    values = {
+        name: MISSING if option.default is MISSING else check_value(option, option.default, "the constructor")
+        for name, option in known.items()
+    }
     for where, layer in layers:
         for name, value in layer.items():
             if name not in known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,15 @@ from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 __all__ = ["continue_run", "evaluate_run", "restored_run", "start"]
 
 
-def start(config: Mapping[str, Any], folder: Path, console: Console, again: bool = False) -> dict[str, Any]:
+def start(
+    config: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    again: bool = False,
+    *,
+    callbacks: Sequence[Any] = (),
+    built: Callable[[experiments.Experiment], None] | None = None,
+) -> dict[str, Any]:
     """Train a new run in ``folder``, and return its summary; the demo replaces its earlier run there.
 
     Args:
@@ -49,12 +57,14 @@ def start(config: Mapping[str, Any], folder: Path, console: Console, again: bool
         folder: Folder of the run.
         console: Where to show progress.
         again: The folder is that of a run that was killed before its first snapshot.
+        callbacks: Objects that the runner tells of epochs and evaluations, beside the display.
+        built: Called with what will be trained, before training.
     """
     config = experiments.with_torch_threads(config)
     display = _display(config, console)
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
-            experiment = experiments.build(config, folder, callbacks=(display,))
+            experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
             split = _split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(run_folder.lock_run(folder))
             if config["command"] == "demo" and not again:
@@ -65,6 +75,8 @@ def start(config: Mapping[str, Any], folder: Path, console: Console, again: bool
             if split is not None:
                 write_json(folder / TASK_SPLIT_FILE, split.to_dict())
         stack.enter_context(_training(config, folder, experiment))
+        if built is not None:
+            built(experiment)
         _announce(config, experiment.algo, folder, console, split)
         with display:
             display.expect(experiment.algo.update_seconds)
@@ -73,13 +85,22 @@ def start(config: Mapping[str, Any], folder: Path, console: Console, again: bool
 
 
 def continue_run(
-    config: Mapping[str, Any], folder: Path, console: Console, from_epoch: int | None = None
+    config: Mapping[str, Any],
+    folder: Path,
+    console: Console,
+    from_epoch: int | None = None,
+    *,
+    callbacks: Sequence[Any] = (),
+    built: Callable[[experiments.Experiment], None] | None = None,
 ) -> dict[str, Any]:
-    """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew."""
+    """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
+
+    ``callbacks`` and ``built`` are those of ``start``.
+    """
     config = _checked(config, folder)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
-        return start(config, folder, console, again=True)
+        return start(config, folder, console, again=True, callbacks=callbacks, built=built)
     display = _display(config, console)
     with contextlib.ExitStack() as stack:
         with blame_input():
@@ -90,12 +111,14 @@ def continue_run(
             epochs, name = config["run"]["epochs"], escape(str(folder))
             if epochs < done:
                 raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
-            experiment = experiments.build(config, folder, callbacks=(display,))
+            experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():
             experiment.runner.restore(folder, done)
             split = _split_of(config, experiment.algo, experiment.evaluator)
             run_folder.write_config(folder, config)
+        if built is not None:
+            built(experiment)
         if done >= epochs:
             console.print(
                 f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more", soft_wrap=True

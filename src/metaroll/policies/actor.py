@@ -1,0 +1,125 @@
+"""One observation in, one action out: what acts on a robot, in a notebook, or in a loop of one's own."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from metaroll.data.data_format import map_leaves
+from metaroll.data.space_batches import action_element, check_elements, flatten_batch, is_structured, take_rows
+from metaroll.errors import ShapeError
+from metaroll.types import EnvSpec, Policy, PolicyState
+
+__all__ = ["Actor"]
+
+
+class Actor(ABC):
+    """Acts on the observations of one episode after the other; wherever a policy is taken, its ``policy`` acts.
+
+    A policy with memory, or with a latent variable that it draws for each episode, remembers between calls of ``act``:
+    call ``reset`` when an episode begins.
+
+    Args:
+        env_spec: Spaces of the environment.
+        seed: Seed of the noise of actions, and of what the policy draws when an episode begins.
+    """
+
+    def __init__(self, env_spec: EnvSpec, seed: int = 0) -> None:
+        self.env_spec = env_spec
+        self._space = env_spec.observation_space
+        self._shape = None if is_structured(self._space) else (self._space.shape or ())
+        self._generator = np.random.default_rng(seed)
+        self._acting: Policy | None = None
+        self._state: PolicyState | None = None
+        self._domain_param: dict[str, float] | None = None
+
+    @property
+    @abstractmethod
+    def policy(self) -> Policy:
+        """What acts, in batches."""
+
+    def reset(self, domain_param: Mapping[str, float] | None = None) -> None:
+        """A new episode begins: forget the last one.
+
+        Args:
+            domain_param: Domain parameters of the episode, for a privileged policy, which has access to them.
+        """
+        self._state, self._domain_param = None, None if domain_param is None else dict(domain_param)
+
+    def act(self, obs: Any, *, deterministic: bool = True) -> Any:
+        """The action for an observation, as the environment's ``step`` takes it.
+
+        Args:
+            obs: An observation of the environment; or N of them, ``(N, ...)``, for a policy that remembers nothing.
+            deterministic: The mean (or the likeliest choice) rather than a draw.
+
+        Returns:
+            An element of the action space (of a Box: clipped to its bounds), or N of them.
+
+        Raises:
+            ShapeError: ``obs`` has another shape.
+            ValueError: N observations for a policy that remembers, or an observation that is not finite.
+        """
+        batch, single = self._batch(obs)
+        policy = self.policy
+        rows = batch if policy.info.structured else flatten_batch(self._space, batch)
+        numbers = rows.__class__ is np.ndarray and rows.dtype.kind == "f"
+        if numbers and not math.isfinite(np.vdot(rows, rows)) and not np.isfinite(rows).all():
+            raise ValueError(f"obs must be finite, got {obs!r}")
+        count = 1 if single else len(rows)
+        if self._state is None or policy is not self._acting:
+            self._acting, self._state = policy, self._first_state(policy)
+        if not single and self._state:
+            raise ValueError(
+                f"obs must be one observation of shape {self._shape} for a policy that remembers its episode, got "
+                f"{count} of them; roll out many episodes with metaroll.RolloutEngine"
+            )
+        shape = (count, policy.info.noise_dim)
+        if deterministic:
+            noise = np.zeros(shape, dtype=np.float32)
+        elif policy.info.noise_kind == "normal":
+            noise = self._generator.standard_normal(shape, dtype=np.float32)
+        else:
+            noise = self._generator.random(shape, dtype=np.float32)
+        actions, self._state, _ = policy.act(rows, self._state, noise, deterministic)
+        return self._as_actions(actions, single, count)
+
+    def _first_state(self, policy: Policy) -> PolicyState:
+        if policy.info.takes_domain_params and self._domain_param is None:
+            raise ValueError(
+                "a privileged policy has access to the domain parameters of the episode: call "
+                "reset(domain_param={...}) before act, or teach a student that acts without them"
+            )
+        params = [self._domain_param] if policy.info.takes_domain_params else None
+        return policy.initial_state([policy.plan_context()], [self._generator], params)
+
+    def _batch(self, obs: Any) -> tuple[Any, bool]:
+        """``obs`` with a leading axis, and whether it is a single one."""
+        if self._shape is None:
+            return map_leaves(lambda leaf, path: np.asarray(leaf)[None], obs), True
+        array = np.asarray(obs)
+        if array.shape == self._shape:
+            return array[None], True
+        if array.ndim and array.shape[1:] == self._shape and len(array):
+            return array, False
+        raise ShapeError(f"obs must have shape {self._shape}, or (N, ...) of that, got {array.shape}")
+
+    def _as_actions(self, actions: Any, single: bool, count: int) -> Any:
+        space = self.env_spec.action_space
+        if isinstance(space, gymnasium.spaces.Box) and actions.__class__ is np.ndarray:
+            values = actions.reshape(count, *space.shape)
+            if space.dtype is not None and np.dtype(space.dtype).kind in "iu":
+                values = np.rint(values)
+            values = np.minimum(np.maximum(values, space.low), space.high).astype(space.dtype, copy=False)
+            return values[0] if single else values
+        checked = check_elements("the policy's actions", space, actions, count)
+        if single:
+            return action_element(space, checked, 0, "the action")
+        if isinstance(space, gymnasium.spaces.Discrete):
+            return np.asarray(checked) + int(space.start)
+        return take_rows(checked, slice(None))

@@ -1,0 +1,463 @@
+"""Every algorithm in three lines of Python: ``metaroll.agent``, ``learn``, ``save``; ``metaroll.load``, ``act``.
+
+What these do is what the command line does: a run that was made here is a run there, with the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from metaroll.checks import check_whole
+from metaroll.data.atomic_files import temporary_path
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.registry import is_given, name_given
+from metaroll.envs.lookup.source import EnvSource, is_env_instance
+from metaroll.errors import ShapeError, SnapshotError
+from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.policies.actor import Actor
+from metaroll.policies.adapters import as_policy
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.display.consoles import make_console
+from metaroll.training.evaluation.meta_evaluator import fresh_policies
+from metaroll.training.session import experiments, sessions
+from metaroll.training.session.run_config import default_run_dir
+from metaroll.training.store import run_folder
+from metaroll.training.store.snapshots import latest, load_snapshot
+from metaroll.types import EnvSpec, EnvUpdate, Policy
+
+__all__ = ["AdaptedAgent", "Agent", "agent", "load"]
+
+
+def agent(
+    algo: str,
+    env: Any,
+    *,
+    seed: int = 0,
+    run_dir: str | Path | None = None,
+    **options: Any,
+) -> Agent:
+    """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
+
+    Args:
+        algo: Name of the algorithm, ``ppo`` or ``pearl`` say (``metaroll list`` shows all).
+        env: An id of Gymnasium or a name of ours, ``"module:attribute"``, a ``TaskFamily``, an environment (which is
+            copied), or a class or function that makes one.
+        seed: Seed of everything.
+        run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number behind it
+            where there is one already.
+        options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
+
+    Raises:
+        UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones.
+        ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
+    """
+    given = {"seed": seed, **options}
+    if run_dir is not None:
+        run_folder.refuse_existing(Path(run_dir))
+    return Agent._made(algo, name_given(env), given, run_dir)
+
+
+def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent:
+    """The agent of a run: one that was saved, or any that the command line or a ``LocalRunner`` of it has trained.
+
+    Args:
+        path: Folder of ``Agent.save``, or of a run.
+        env: The environment, for an agent that was made with one that its configuration cannot name.
+        algo: Name of the algorithm that it must be of.
+
+    Raises:
+        FileNotFoundError: There is no run in ``path``.
+        SnapshotError: It cannot be read, by this version at least, or nothing has been saved in it.
+        ValueError: It is of another algorithm.
+    """
+    folder = run_folder.find_run(path)
+    config = run_folder.read_config(folder)
+    if algo is not None and config["algo"] != get_algorithm(algo).name:
+        raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
+    if env is not None:
+        config["env"] = name_given(env, config["env"] if is_given(config["env"]) else None)
+    if latest(folder) is None:
+        raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
+    return Agent._of_run(config, folder)
+
+
+@final
+class Agent(Actor):
+    """An algorithm, what it learns in, and what it has learned; made by ``metaroll.agent`` and ``metaroll.load``.
+
+    ``act`` is for algorithms that do not adapt; of one that does, ``explore`` and ``adapt`` give an agent for a task.
+
+    Attributes:
+        config: The complete configuration, as in ``config.yaml``.
+        run_dir: Folder of the run; ``None`` before the first ``learn``.
+    """
+
+    def __init__(
+        self,
+        config: Mapping[str, Any],
+        experiment: experiments.Experiment,
+        options: Mapping[str, Any],
+        run_dir: Path | None = None,
+        *,
+        owned: bool = True,
+    ) -> None:
+        spec = experiment.algo.env_spec
+        super().__init__(_spec_of(experiment) if spec is None else spec, derive_seed("acting", config["run"]["seed"]))
+        self.config, self.run_dir = dict(config), run_dir
+        self._experiment, self._options = experiment, dict(options)
+        self._wanted: Path | None = None
+        self._owned = owned
+        """Whether ``run_dir`` is this agent's to go on in: the folder of a loaded one stays as it is."""
+        self._explored = 0
+        self._policy: Policy | None = None
+        self._adapts = get_algorithm(config["algo"]).adapts
+
+    @classmethod
+    def _made(cls, algo: str, env: str, options: Mapping[str, Any], run_dir: str | Path | None) -> Agent:
+        config = _resolved(algo, env, options)
+        made = cls(config, experiments.build(config), options)
+        made._wanted = None if run_dir is None else Path(run_dir)
+        return made
+
+    @classmethod
+    def _of_run(cls, config: Mapping[str, Any], folder: Path) -> Agent:
+        with sessions.restored_run(config, folder) as (checked, experiment, _):
+            return cls(checked, experiment, {}, folder, owned=False)
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def algo(self) -> Any:
+        """The algorithm (``PPO``, ``PEARL``, ...)."""
+        return self._experiment.algo
+
+    @property
+    def policy(self) -> Policy:
+        """What acts.
+
+        Raises:
+            ValueError: The algorithm adapts: what acts depends on the task.
+        """
+        if self._adapts:
+            raise ValueError(
+                f"{self.config['algo']} acts after it has adapted to a task: adapted = "
+                "agent.adapt(agent.explore(env)), then adapted.act(obs)"
+            )
+        if self._policy is None:
+            self._policy = as_policy(self.algo.policy, self.env_spec)
+        return self._policy
+
+    @property
+    def train_tasks(self) -> list[EnvUpdate]:
+        """Tasks that it learns in, each is called to make its environment; none where these are drawn without end."""
+        tasks = experiments.split_tasks(self.config)[0]
+        return list(tasks) if isinstance(tasks, list) else []
+
+    @property
+    def test_tasks(self) -> list[EnvUpdate]:
+        """Tasks that are held out for evaluation: each is called to make its environment."""
+        return list(experiments.split_tasks(self.config)[1])
+
+    def __repr__(self) -> str:
+        where = "nothing learned yet" if self.run_dir is None else str(self.run_dir)
+        return f"Agent({self.config['algo']!r}, {self.config['env']!r}, {where})"
+
+    # -- learning ------------------------------------------------------------------------------------------------------
+
+    def learn(
+        self,
+        env_steps: int | None = None,
+        *,
+        epochs: int | None = None,
+        callbacks: Sequence[Any] = (),
+        progress: bool = True,
+    ) -> Agent:
+        """Learn; again means further. What was learned is on disk, in ``run_dir``, after every epoch.
+
+        After Ctrl-C, or an error of a callback, the agent is as its newest snapshot: it can act, be saved, and go on.
+
+        Args:
+            env_steps: Environment steps to take in this call, at least: epochs are never cut.
+            epochs: The number of epochs, instead; by default those of the preset.
+            callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``
+                and ``on_train_end(runner)``.
+            progress: Show what is done, and how long it will take.
+
+        Returns:
+            This agent.
+
+        Raises:
+            ValueError: ``env_steps`` or ``epochs`` is below 1, or both are given.
+        """
+        if env_steps is not None and epochs is not None:
+            raise ValueError(f"give env_steps or epochs, got both ({env_steps}, {epochs})")
+        for name, value in (("env_steps", env_steps), ("epochs", epochs)):
+            if value is not None:
+                check_whole(name, value)
+        console = make_console(quiet=not progress)
+        settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use}
+        if self.run_dir is None:
+            config = self._config_for(env_steps, epochs)
+            folder = self._wanted or _free_folder(config)
+            before = self._experiment
+            try:
+                self._go(sessions.start, config, folder, console, settings)
+            except BaseException:
+                if latest(folder) is None:
+                    self._use(before)  # nothing was begun
+                raise
+        else:
+            folder = self.run_dir if self._owned else self._copy_of_run()
+            config = self._config_further(folder, env_steps, epochs)
+            self._go(sessions.continue_run, config, folder, console, settings)
+        return self
+
+    def _go(self, run: Any, config: dict[str, Any], folder: Path, console: Any, settings: Mapping[str, Any]) -> None:
+        try:
+            run(config, folder, console, **settings)
+        except BaseException:
+            if latest(folder) is not None:  # the epoch that was interrupted never was
+                self._adopt(folder)
+                with sessions.restored_run(self.config, folder) as (_, experiment, _):
+                    self._use(experiment)
+            raise
+        self._adopt(folder)
+
+    def _adopt(self, folder: Path) -> None:
+        self.run_dir, self._owned = folder, True
+        self.config = run_folder.read_config(folder)
+
+    def _use(self, experiment: experiments.Experiment) -> None:
+        self._experiment, self._policy = experiment, None
+        self.reset()
+
+    def _config_for(self, env_steps: int | None, epochs: int | None) -> dict[str, Any]:
+        """The configuration of a run of that length; schedules that follow the epochs do so."""
+        if env_steps is not None:
+            epochs = get_algorithm(self.config["algo"]).work(self.config["algorithm"]).epochs_for(env_steps)
+        if epochs is None:
+            return self.config
+        return _resolved(self.config["algo"], self.config["env"], {**self._options, "epochs": epochs})
+
+    def _config_further(self, folder: Path, env_steps: int | None, epochs: int | None) -> dict[str, Any]:
+        done = load_snapshot(folder, "last").iteration
+        if env_steps is not None:
+            work = get_algorithm(self.config["algo"]).work(self.config["algorithm"])
+            epochs = max(1, -(-env_steps // work.epoch_steps))
+        further = self.config["run"]["epochs"] if epochs is None else epochs
+        if epochs is None and done < self.config["run"]["epochs"]:
+            further = self.config["run"]["epochs"] - done  # it was interrupted
+        return {**self.config, "run": {**self.config["run"], "epochs": done + further}}
+
+    # -- saving --------------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Write what was learned, all that it takes to go on, and the history of the run.
+
+        Args:
+            path: Folder; an agent that was saved there is replaced.
+
+        Returns:
+            The folder.
+
+        Raises:
+            RunExistsError: There is something else in the folder.
+            ValueError: Nothing has been learned.
+        """
+        folder = Path(path).expanduser()
+        if self.run_dir is None:
+            raise ValueError("nothing has been learned, so there is nothing to save: call agent.learn(...) first")
+        if folder.exists() and folder.resolve() == self.run_dir.resolve():
+            return folder
+        replaces = (folder / run_folder.CONFIG_FILE).is_file() and latest(folder) is not None
+        if not replaces:
+            run_folder.refuse_existing(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        copy, old = _copied(self.run_dir, temporary_path(folder)), temporary_path(folder)
+        if folder.exists():
+            folder.rename(old)  # there is a whole agent at every moment, under one name or the other
+        copy.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+        return folder
+
+    def _copy_of_run(self) -> Path:
+        if self.run_dir is None:
+            raise ValueError("there is no run to go on with")
+        folder = _free_folder(self.config)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _copied(self.run_dir, temporary_path(folder)).rename(folder)
+        return folder
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    def evaluate(self, num_tasks: int | None = None, **changes: Any) -> Any:
+        """Returns of episodes that do not count as training, on held-out tasks where there are any.
+
+        Args:
+            num_tasks: Number of held-out tasks; ``None`` means as in the configuration.
+            changes: Other arguments of the evaluator, ``n_exploration_traj=3`` or ``num_episodes=50`` say.
+
+        Returns:
+            An ``EvaluationResult`` before and after adaptation, or a ``PolicyEvaluation``.
+        """
+        _, tasks = experiments.split_tasks(self.config, num_tasks)
+        with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
+            return evaluator.evaluate(self.algo)
+
+    # -- adapting ------------------------------------------------------------------------------------------------------
+
+    def _meta(self, what: str) -> MetaRLAlgorithm:
+        if not isinstance(self.algo, MetaRLAlgorithm):
+            raise ValueError(
+                f"{what} is for algorithms that adapt, and {self.config['algo']} does not: act with agent.act(obs), or "
+                "take one that adapts (metaroll list)"
+            )
+        return self.algo
+
+    def explore(
+        self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
+    ) -> list[StepSequence]:
+        """Episodes in one task, whose data tell which task it is.
+
+        Args:
+            env: The environment of the task (used itself, and left open), what makes one, or a task of ``test_tasks``.
+            episodes: How many; ``None`` means as in evaluations of the run.
+            seed: Seed of the episodes; ``None`` means other ones at every call.
+            max_steps: Steps of an episode at most; ``None`` means as in training.
+
+        Returns:
+            The episodes, for ``adapt``.
+
+        Raises:
+            ShapeError: The environment has other spaces than those that the agent has learned in.
+            ValueError: The algorithm does not adapt.
+        """
+        algo, evaluation = self._meta("explore"), self.config["evaluation"]
+        episodes = evaluation["n_exploration_traj"] if episodes is None else check_whole("episodes", episodes)
+        seed = derive_seed("exploring", self.config["run"]["seed"], self._explored) if seed is None else seed
+        self._explored += 1
+        limit = self.config["algorithm"]["max_path_length"] if max_steps is None else max_steps
+        quiet = evaluation["deterministic_exploration"]
+        if quiet is None:
+            quiet = evaluation["deterministic"] and algo.info.deterministic_exploration
+        own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else episodes
+        done: list[StepSequence] = []
+        with _opened(env) as environment:
+            _check_spaces(environment, self.env_spec)
+            policy = fresh_policies(algo, 1, seed)[0]
+            for episode in range(episodes):
+                if episode >= own:
+                    policy = self._adapted(done, seed)
+                settings = {"eval": quiet, "max_steps": limit, "seed": seed, "sub_seed": episode, "no_close": True}
+                done.append(rollout(environment, policy, **settings))
+        return done
+
+    def adapt(self, rollouts: Any) -> AdaptedAgent:
+        """What acts in the task that the rollouts come from.
+
+        Args:
+            rollouts: Episodes of ``explore``, or of anything else that acted in the task.
+
+        Raises:
+            ShapeError: They are of an environment with other spaces.
+            ValueError: There are none, or the algorithm does not adapt.
+        """
+        self._meta("adapt")
+        episodes = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
+        if not episodes:
+            raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
+        for number, episode in enumerate(episodes):
+            _check_episode(episode, number, self.env_spec)
+        seed = self.config["run"]["seed"]
+        return AdaptedAgent(self._adapted(episodes, seed), self.env_spec, derive_seed("adapted", seed))
+
+    def _adapted(self, episodes: Sequence[StepSequence], seed: int) -> Any:
+        algo = self._meta("adapt")
+        batch = TrajectoryBatch.from_rollouts(self.env_spec, list(episodes))
+        with isolated_rng(derive_seed("adapt", seed, len(episodes))):  # as evaluations do
+            return algo.adapt_policies([algo.get_exploration_policy()], [batch])[0]
+
+
+@final
+class AdaptedAgent(Actor):
+    """Acts in one task; made by ``Agent.adapt``. ``rollout(env, adapted)`` takes it as a policy."""
+
+    def __init__(self, policy: Any, env_spec: EnvSpec, seed: int) -> None:
+        super().__init__(env_spec, seed)
+        self._policy = as_policy(policy, env_spec)
+
+    @property
+    def policy(self) -> Policy:
+        """What acts."""
+        return self._policy
+
+
+def _resolved(algo: str, env: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return experiments.resolve(algo, env, [("the options", options)])
+
+
+def _spec_of(experiment: experiments.Experiment) -> EnvSpec:
+    return EnvSource.of(experiment.env).spec
+
+
+def _free_folder(config: Mapping[str, Any]) -> Path:
+    """The usual folder of a run, with a number behind it where it is taken."""
+    usual = default_run_dir(config["algo"], config["env"], config["run"]["seed"])
+    others = (usual.with_name(f"{usual.name}-{number}") for number in itertools.count(2))
+    return next(folder for folder in itertools.chain([usual], others) if not folder.exists())
+
+
+def _copied(run: Path, folder: Path) -> Path:
+    """A copy of a run, without its lock."""
+    try:
+        return Path(shutil.copytree(run, folder, ignore=shutil.ignore_patterns(run_folder.LOCK_FILE)))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+@contextlib.contextmanager
+def _opened(env: Any) -> Iterator[Any]:
+    """An environment itself, which stays open, or one that is made, and closed."""
+    if is_env_instance(env):
+        yield env
+        return
+    made = env() if isinstance(env, EnvUpdate) else EnvSource.of(env).make()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _check_spaces(env: Any, spec: EnvSpec) -> None:
+    here = EnvSpec.from_env(env)
+    for name in ("observation_space", "action_space"):
+        found, wanted = getattr(here, name), getattr(spec, name)
+        if found.shape != wanted.shape or type(found) is not type(wanted):
+            raise ShapeError(f"the {name} of env must be like {wanted}, in which the agent has learned, got {found}")
+
+
+def _check_episode(episode: Any, number: int, spec: EnvSpec) -> None:
+    if not isinstance(episode, StepSequence):
+        raise TypeError(
+            f"rollouts must hold StepSequences, as agent.explore and metaroll.rollout return them, got "
+            f"{type(episode).__name__} at place {number}"
+        )
+    actions, seen = spec.action_space, spec.observation_space
+    for name, space, rows in (("observations", seen, episode.observations), ("actions", actions, episode.actions)):
+        found = np.asarray(rows).shape[1:]
+        if found != (space.shape or ()):
+            raise ShapeError(
+                f"{name} of rollout {number} must have rows of shape {space.shape}, got {found}: it is of another "
+                "environment than the agent has learned in"
+            )

@@ -1,0 +1,325 @@
+"""``metaroll.agent`` and ``metaroll.load``: learn, save, act, explore, adapt; the same bits as the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete
+
+import metaroll
+from metaroll.cli.main import main
+from metaroll.data.compare import trees_equal
+from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.policies.actor import Actor
+from metaroll.training.session import experiments
+from metaroll.training.store.snapshots import load_snapshot
+
+PPO: dict[str, Any] = {"steps_per_epoch": 400, "batch_size": 100, "num_passes": 2, "hidden_sizes": (8,)}
+PEARL: dict[str, Any] = {
+    "num_train_tasks": 4,
+    "num_test_tasks": 2,
+    "num_initial_steps": 20,
+    "num_steps_prior": 20,
+    "num_extra_rl_steps_posterior": 20,
+    "num_steps_per_epoch": 3,
+    "num_tasks_sample": 2,
+    "meta_batch_size": 2,
+    "batch_size": 16,
+    "embedding_batch_size": 16,
+    "embedding_mini_batch_size": 16,
+    "hidden_sizes": (8,),
+    "encoder_hidden_sizes": (8,),
+    "epochs": 2,
+}
+
+
+class ReachEnv(gymnasium.Env):
+    """Go to a hidden place; actions within +-2."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = Box(-2.0, 2.0, (2,), np.float32)
+
+    def __init__(self) -> None:
+        self.goal = np.zeros(2)
+
+    def sample_tasks(self, num_tasks: int) -> list[np.ndarray]:
+        angles = self.np_random.uniform(0.0, np.pi, num_tasks)  # Gymnasium's generator, as users write it
+        return list(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+
+    def set_task(self, task: np.ndarray) -> None:
+        self.goal = np.asarray(task)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.x, self.t = np.zeros(2, np.float32), 0
+        return self.x.copy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.x = (self.x + 0.1 * np.clip(action, -2, 2)).astype(np.float32)
+        self.t += 1
+        return self.x.copy(), -float(np.linalg.norm(self.x - self.goal)), False, self.t >= 10, {}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def ppo() -> metaroll.Agent:
+    return metaroll.agent("ppo", "Pendulum-v1", seed=3, epochs=1, **PPO).learn(progress=False)
+
+
+def command_line(algo: str, env: str, options: dict[str, Any], out: Path) -> None:
+    flags: list[str] = []
+    for name, value in options.items():
+        flags += ["--" + name.replace("_", "-"), *map(str, value if isinstance(value, tuple) else [value])]
+    assert main(["train", algo, env, *flags, "--out", str(out), "--quiet"]) == 0
+
+
+def learned(run: Path) -> Any:
+    """State of the algorithm in the newest snapshot."""
+    return load_snapshot(run, "last").tree("algorithm")
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "options"), [("ppo", "Pendulum-v1", {**PPO, "epochs": 2}), ("pearl", "point-robot", PEARL)]
+)
+def test_python_runner_and_command_line_give_the_same_bits(
+    algo: str, env: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    command_line(algo, env, {**options, "seed": 5}, tmp_path / "shell")
+    agent = metaroll.agent(algo, env, seed=5, run_dir=tmp_path / "python", **options).learn(progress=False)
+    config = experiments.with_torch_threads(experiments.resolve(algo, env, [("here", {**options, "seed": 5})]))
+    experiment = experiments.build(config, tmp_path / "runner")
+    with experiment.runner as runner, experiments.torch_threads(config):
+        assert isinstance(runner, metaroll.LocalRunner)
+        runner.train(n_epochs=2)
+    assert agent.run_dir == tmp_path / "python"
+    states = [learned(tmp_path / name) for name in ("shell", "python", "runner")]
+    for other in states[1:]:
+        assert trees_equal(states[0], other)
+
+
+def test_learn_save_load_act(ppo: metaroll.Agent, tmp_path: Path) -> None:
+    obs = np.array([1.0, 0.0, 0.3], np.float32)
+    action = ppo.act(obs)
+    assert ppo.env_spec.action_space.contains(action)
+    assert ppo.save("kept") == Path("kept")
+    loaded = metaroll.load("kept")
+    np.testing.assert_array_equal(loaded.act(obs), action)
+    np.testing.assert_array_equal(loaded.act(np.stack([obs, -obs]))[0], action)
+    drawn = loaded.act(obs, deterministic=False)
+    assert loaded.env_spec.action_space.contains(drawn)
+    assert not np.array_equal(drawn, action)
+
+
+def test_act_does_what_a_rollout_does(ppo: metaroll.Agent) -> None:
+    env = gymnasium.make("Pendulum-v1")
+    rolled = metaroll.rollout(env, ppo, eval=True, max_steps=20, seed=1, no_close=True)
+    for obs, action in zip(rolled.observations, rolled.actions, strict=False):
+        np.testing.assert_allclose(ppo.act(obs), action, rtol=1e-6)
+
+
+def test_learning_again_goes_on_as_resume_does(tmp_path: Path) -> None:
+    agent = metaroll.agent("ppo", "Pendulum-v1", run_dir="twice", lr_decay_epochs=3, epochs=1, **PPO)
+    assert agent.run_dir is None
+    agent.learn(progress=False)
+    agent.learn(800, progress=False)
+    whole = metaroll.agent("ppo", "Pendulum-v1", run_dir="once", lr_decay_epochs=3, epochs=3, **PPO)
+    whole.learn(progress=False)
+    first, second = learned(Path("twice")), learned(Path("once"))
+    assert trees_equal(first, second)
+    assert agent.config["run"]["epochs"] == 3
+
+
+def test_steps_are_taken_in_whole_epochs() -> None:
+    agent = metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(900, progress=False)
+    assert agent.config["run"]["epochs"] == 3
+    assert agent.config["algorithm"]["lr_decay_epochs"] == 3  # the preset's schedule follows
+
+
+def test_runs_made_in_python_are_runs(ppo: metaroll.Agent, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(ppo.run_dir), "--episodes", "2", "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["algo"] == "ppo"
+    assert main(["resume", str(ppo.run_dir), "--epochs", "2", "--quiet"]) == 0
+    assert main(["report", str(ppo.run_dir), "--quiet"]) == 0
+    assert metaroll.load(ppo.run_dir or "").config["run"]["epochs"] == 2
+
+
+def test_a_second_run_gets_a_folder_of_its_own(ppo: metaroll.Agent) -> None:
+    other = metaroll.agent("ppo", "Pendulum-v1", seed=3, epochs=1, **PPO).learn(progress=False)
+    assert (str(ppo.run_dir), str(other.run_dir)) == ("runs/ppo-Pendulum-v1-3", "runs/ppo-Pendulum-v1-3-2")
+
+
+def test_a_loaded_agent_leaves_its_folder_as_it_was(ppo: metaroll.Agent) -> None:
+    ppo.save("kept")
+    before = {path: path.read_bytes() for path in Path("kept").rglob("*") if path.is_file()}
+    loaded = metaroll.load("kept").learn(epochs=1, progress=False)
+    assert loaded.run_dir != Path("kept")
+    assert {path: path.read_bytes() for path in Path("kept").rglob("*") if path.is_file()} == before
+    assert loaded.config["run"]["epochs"] == 2
+
+
+def test_callbacks_are_told_and_ctrl_c_keeps_what_is_there() -> None:
+    class Stop:
+        epochs: list[int]
+
+        def __init__(self) -> None:
+            self.epochs = []
+
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            self.epochs.append(epoch)
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    stop, agent = Stop(), metaroll.agent("ppo", "Pendulum-v1", epochs=4, **PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(callbacks=[stop], progress=False)
+    assert stop.epochs == [0, 1]
+    agent.save("kept")
+    assert load_snapshot(Path("kept"), "last").iteration == 2
+    agent.learn(progress=False)  # the two epochs that are left
+    assert load_snapshot(agent.run_dir or Path(), "last").iteration == 4
+
+
+def test_progress_is_shown_or_not(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = metaroll.agent("ppo", "Pendulum-v1", epochs=1, **PPO)
+    agent.learn(progress=False)
+    assert not capsys.readouterr().out
+    agent.learn(epochs=1)
+    assert "epoch 2/2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [ReachEnv, ReachEnv(), metaroll.TaskFamily.from_env(ReachEnv, name="ReachEnv")])
+def test_adapting_to_an_environment_of_ones_own(given: Any) -> None:
+    agent = metaroll.agent("pearl", given, max_path_length=10, **PEARL).learn(progress=False)
+    env = ReachEnv()
+    env.set_task(np.array([0.0, 1.0]))
+    rollouts = agent.explore(env, episodes=3)
+    assert [len(rollout) for rollout in rollouts] == [10, 10, 10]
+    adapted = agent.adapt(rollouts)
+    obs, _ = env.reset(seed=0)
+    assert env.action_space.contains(adapted.act(obs))
+    assert len(metaroll.rollout(env, adapted, seed=0)) == 10
+    agent.save("own")
+    again = metaroll.load("own", env=given).adapt(rollouts)
+    adapted.reset()
+    fresh = agent.adapt(rollouts)
+    np.testing.assert_array_equal(again.act(obs), fresh.act(obs))
+
+
+def test_the_same_environment_given_twice_has_the_same_tasks() -> None:
+    first, second = (metaroll.agent("pearl", ReachEnv(), max_path_length=10, **PEARL) for _ in range(2))
+    for one, other in zip(first.train_tasks, second.train_tasks, strict=True):
+        np.testing.assert_array_equal(one.task, other.task)
+
+
+def test_workers_know_an_environment_that_was_given() -> None:
+    class Inner(ReachEnv):
+        pass
+
+    alone = metaroll.agent("ppo", Inner, max_path_length=10, **PPO).learn(epochs=1, progress=False)
+    helped = metaroll.agent("ppo", Inner, max_path_length=10, num_workers=2, **PPO).learn(epochs=1, progress=False)
+    obs = np.zeros(2, np.float32)
+    np.testing.assert_array_equal(alone.act(obs), helped.act(obs))
+
+
+def test_the_shell_says_that_only_the_script_has_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    class Inner(ReachEnv):
+        pass
+
+    agent = metaroll.agent("ppo", Inner, max_path_length=10, **PPO).learn(epochs=1, progress=False)
+    from metaroll.envs.lookup import registry
+
+    name = agent.config["env"]
+    registry._given.pop(name)
+    with pytest.raises(UnknownNameError, match=r"metaroll\.load\(run, env="):
+        registry.load_entry_point(name)
+
+
+def test_what_remembers_its_episode_begins_anew_at_reset() -> None:
+    agent = metaroll.agent("ppo", "Pendulum-v1", network="gru", epochs=1, **PPO).learn(progress=False)
+    obs = np.array([1.0, 0.0, 0.3], np.float32)
+    first, second = agent.act(obs), agent.act(obs)
+    assert not np.array_equal(first, second)
+    agent.reset()
+    np.testing.assert_array_equal(agent.act(obs), first)
+    with pytest.raises(ValueError, match="remembers its episode"):
+        agent.act(np.stack([obs, obs]))
+
+
+class FixedActor(Actor):
+    """Acts as a policy that was given."""
+
+    def __init__(self, policy: Any, spec: Any) -> None:
+        super().__init__(spec)
+        self._given = policy
+
+    @property
+    def policy(self) -> Any:
+        return self._given
+
+
+def test_actions_have_the_form_of_the_environment() -> None:
+    choices = metaroll.EnvSpec(Box(-1, 1, (2,)), Discrete(3, start=5))
+    actor = FixedActor(metaroll.CategoricalMLPPolicy(choices, (4,)), choices)
+    assert actor.act(np.zeros(2)) in (5, 6, 7)
+    assert set(actor.act(np.zeros((4, 2))).tolist()) <= {5, 6, 7}
+    narrow = metaroll.EnvSpec(Box(-1, 1, (2,)), Box(-0.001, 0.001, (1,), np.float32))
+    wild = FixedActor(metaroll.GaussianMLPPolicy(narrow, (4,)), narrow)
+    assert narrow.action_space.contains(wild.act(np.zeros(2), deterministic=False))
+    parts = metaroll.EnvSpec(Dict({"a": Box(-1, 1, (2,)), "b": Discrete(2)}), Box(-1, 1, (1,), np.float32))
+    dicts = FixedActor(metaroll.GaussianMLPPolicy(parts, (4,)), parts)
+    assert dicts.act({"a": np.zeros(2, np.float32), "b": 1}).shape == (1,)
+
+
+def test_mistakes_are_named(ppo: metaroll.Agent, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="env_steps must be an integer of at least 1, got 0"):
+        ppo.learn(0)
+    with pytest.raises(ValueError, match="env_steps or epochs"):
+        ppo.learn(10, epochs=1)
+    with pytest.raises(ShapeError, match=r"obs must have shape \(3,\).*got \(4,\)"):
+        ppo.act(np.zeros(4))
+    with pytest.raises(ValueError, match="obs must be finite"):
+        ppo.act(np.array([np.nan, 0, 0]))
+    with pytest.raises(ValueError, match="for algorithms that adapt, and ppo does not"):
+        ppo.explore("Pendulum-v1")
+    with pytest.raises(ValueError, match="nothing has been learned"):
+        metaroll.agent("ppo", "Pendulum-v1", **PPO).save("x")
+    with pytest.raises(UnknownNameError, match=r"lerning_rate.*learning_rate"):
+        metaroll.agent("ppo", "Pendulum-v1", lerning_rate=1.0)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        metaroll.load("nowhere")
+    ppo.save("kept")
+    with pytest.raises(ValueError, match="holds an agent of 'ppo', expected 'pearl'"):
+        metaroll.load("kept", algo="pearl")
+    config = Path("kept/config.yaml")
+    config.write_text(config.read_text().replace("metaroll_run: 1", "metaroll_run: 2"))
+    with pytest.raises(SnapshotError, match="metaroll_run: 1, got 2"):
+        metaroll.load("kept")
+    Path("full").mkdir()
+    Path("full/mine.txt").write_text("x")
+    with pytest.raises(FileExistsError):
+        ppo.save("full")
+    assert Path("full/mine.txt").read_text() == "x"
+
+
+def test_adaptive_mistakes_are_named() -> None:
+    agent = metaroll.agent("pearl", "point-robot", **PEARL)
+    with pytest.raises(ValueError, match="acts after it has adapted"):
+        agent.act(np.zeros(2))
+    with pytest.raises(ValueError, match="at least one episode"):
+        agent.adapt([])
+    with pytest.raises(ShapeError, match="the observation_space of env"):
+        agent.explore("Pendulum-v1")
+    other = metaroll.rollout("Pendulum-v1", lambda obs: np.zeros(1), max_steps=5, seed=0)
+    with pytest.raises(ShapeError, match="another environment"):
+        agent.adapt(other)
+    with pytest.raises(TypeError, match="StepSequences"):
+        agent.adapt([np.zeros(3)])
