@@ -6,14 +6,21 @@ import io
 import re
 from types import SimpleNamespace
 
+import gymnasium
 import numpy as np
 import pytest
 from rich.console import Console
 
+import metaroll
 from metaroll.cli.runs.group_display import GroupDisplay
+from metaroll.learners.ppo import PPO
+from metaroll.policies.gaussian import GaussianMLPPolicy
 from metaroll.training.display.progress import TrainingDisplay, short
 from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
+from metaroll.training.run.progress import PhaseProgress
+from metaroll.training.run.runner import LocalRunner
+from metaroll.types import EnvSpec
 
 
 class Clock:
@@ -309,3 +316,102 @@ def test_a_group_in_a_log_gives_lines_with_the_names_of_the_runs():
         "runs/seed-0 done",
         "runs/seed-1 failed: no such thing",
     ]
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, int]] = []
+
+    def on_progress(self, runner: LocalRunner, phase: str, done: int, total: int) -> None:
+        self.heard.append((phase, done, total))
+
+
+SHORT = {"max_path_length": 20, "hidden_sizes": (4,), "evaluate_every": 1, "num_episodes": 2}
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "totals"),
+    [
+        ("ppo", {"steps_per_epoch": 40, "num_passes": 3, "batch_size": 20}, {"sampling": 40, "updates": 6}),
+        (
+            "epopt",
+            {"rollouts_per_epoch": 4, "num_passes": 1, "batch_size": 40},
+            {"sampling": 4, "updates": 2},
+        ),
+        ("hill-climbing", {"pop_size": 3, "num_init_states_per_domain": 2}, {"sampling": 8}),
+    ],
+)
+def test_every_algorithm_tells_its_phases_in_python_too(tmp_path, algo, options, totals):
+    listener = Listener()
+    agent = metaroll.agent(algo, "Pendulum-v1", run_dir=tmp_path / "run", **SHORT, **options)
+    agent.learn(epochs=1, callbacks=[listener], progress=False)
+    expected = {**totals, "evaluation": 2}
+    assert list(dict.fromkeys(phase for phase, _, _ in listener.heard)) == list(expected)
+    for phase, total in expected.items():
+        news = [(done, of) for name, done, of in listener.heard if name == phase]
+        assert news[0][0] <= 1 and news[-1] == (total, total)
+        assert news == sorted(news)
+
+
+def test_a_display_given_to_a_runner_in_python_shows_what_the_command_line_shows():
+    text = io.StringIO()
+    spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+    learner = PPO(
+        spec, GaussianMLPPolicy(spec, hidden_sizes=(4,)), seed=0, max_path_length=20, steps_per_epoch=40, num_passes=1
+    )
+    with TrainingDisplay(Console(file=text, width=120), adapts=False) as display:
+        with LocalRunner(seed=0, callbacks=[display]) as runner:
+            runner.setup(learner, "Pendulum-v1")
+            runner.train(n_epochs=2)
+    first, *epochs = text.getvalue().splitlines()
+    assert first == "epoch 1/2  sampling 0/40"
+    assert [line.split("  ")[:2] for line in epochs] == [["epoch 1/2", "40 env steps"], ["epoch 2/2", "80 env steps"]]
+
+
+def test_runners_of_others_that_hear_no_progress_still_train():
+    class Plain:
+        """As a runner was before there was progress."""
+
+        step_itr = total_env_steps = 0
+
+        def __init__(self, runner: LocalRunner) -> None:
+            self._runner = runner
+
+        def step_epochs(self):
+            return range(1)
+
+        def obtain_samples(self, *args, **options):
+            return self._runner.obtain_samples(*args, **options)
+
+        def evaluate(self, *args):
+            return 0.0
+
+        def log(self, metrics):
+            self.metrics = metrics
+
+    spec = EnvSpec.from_env(gymnasium.make("Pendulum-v1"))
+    learner = PPO(
+        spec, GaussianMLPPolicy(spec, hidden_sizes=(4,)), seed=0, max_path_length=20, steps_per_epoch=40, num_passes=1
+    )
+    with LocalRunner(seed=0) as runner:
+        runner.setup(learner, "Pendulum-v1")
+        plain = Plain(runner)
+        learner.train(plain)
+    assert "return" in plain.metrics
+
+
+def test_news_between_beginnings_and_ends_is_told_after_a_pause_only():
+    clock = Clock()
+    progress = PhaseProgress(clock, pause=1.0)
+    assert progress.say("updates", 0, 1000)
+    assert not any(progress.say("updates", done, 1000) for done in range(1, 500))
+    clock.now += 1.0
+    assert progress.say("updates", 500, 1000) and not progress.say("updates", 501, 1000)
+    assert progress.say("updates", 1000, 1000) and not progress.say("updates", 1000, 1000)
+    assert progress.say("warm-up", 0, 60)  # steps of rollouts are added to it
+    clock.now += 1.0
+    assert not progress.expect_rollouts(20, 0) and progress.add(2, 40) and progress.done == 40
+    assert progress.add(2, 40) and progress.done == 60  # rollouts are never cut, so that there may be more
+    progress.forget()
+    assert progress.expect_rollouts(None, 4) and not progress.add(1, 999)
+    assert (progress.phase, progress.done, progress.total) == ("sampling", 1, 4)

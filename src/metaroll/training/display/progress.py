@@ -125,7 +125,7 @@ class TrainingDisplay:
         self._announce()
         if self._live is None and self._clock() >= self._next_line:
             self._print(self._status())
-        if self._time_update is not None:
+        if self._time_update is not None and not self._console.quiet:
             time_update, self._time_update = self._time_update, None
             self._timing.update_seconds = time_update()
             self._timing.start(self._timing.epoch)  # which has taken no time so far

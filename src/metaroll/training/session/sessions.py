@@ -124,7 +124,9 @@ def continue_run(
                 f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more", soft_wrap=True
             )
         else:
-            console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
+            steps = 0 if done else experiment.runner.total_env_steps
+            inside = f", {steps:,} environment steps into its warm-up" if steps else ""
+            console.print(f"resuming {name} with epoch {done + 1} of {epochs}{inside}", soft_wrap=True)
             _show_notes(config, console)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
