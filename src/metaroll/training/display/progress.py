@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import time
 from collections import deque
@@ -127,7 +128,8 @@ class TrainingDisplay:
             self._print(self._status())
         if self._time_update is not None and not self._console.quiet:
             time_update, self._time_update = self._time_update, None
-            self._timing.update_seconds = time_update()
+            with contextlib.suppress(Exception):  # networks that cannot be copied, say: an estimate ends no run
+                self._timing.update_seconds = time_update()
             self._timing.start(self._timing.epoch)  # which has taken no time so far
             self._timing.progress(phase, done, total)
 
