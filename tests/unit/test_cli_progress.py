@@ -335,7 +335,7 @@ SHORT = {"max_path_length": 20, "hidden_sizes": (4,), "evaluate_every": 1, "num_
         ("ppo", {"steps_per_epoch": 40, "num_passes": 3, "batch_size": 20}, {"sampling": 40, "updates": 6}),
         (
             "epopt",
-            {"rollouts_per_epoch": 4, "num_passes": 1, "batch_size": 40},
+            {"rollouts_per_epoch": 4, "num_passes": 1, "batch_size": 40, "randomize": "none"},
             {"sampling": 4, "updates": 2},
         ),
         ("hill-climbing", {"pop_size": 3, "num_init_states_per_domain": 2}, {"sampling": 8}),

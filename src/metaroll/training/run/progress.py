@@ -38,6 +38,9 @@ class PhaseProgress:
 
     def say(self, phase: str, done: int, total: int) -> bool:
         """What an algorithm says of its work, see ``Runner.progress``."""
+        if phase == self.phase and self.done <= done < total and self._clock() < self._next:
+            self.done, self.total = done, total
+            return False
         self._announced = self._in_steps = phase in _COUNTED_IN_STEPS
         return self._set(phase, done, total)
 
