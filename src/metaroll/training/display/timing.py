@@ -213,8 +213,9 @@ class RunTiming:
         if typical is None or total is None:
             return None
         parts = []
-        if self.phase is not None and self.phase.name == "warm-up":
-            parts.append(f"warm-up {duration(self.phase_left() or 0.0)}")
+        warm_up = self.phase_left() if self.phase is not None and self.phase.name == "warm-up" else None
+        if warm_up is not None and warm_up >= _LEAST_TOLD:
+            parts.append(f"warm-up {duration(warm_up)}")
         epochs = self.num_epochs - self.epoch
         each = [f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= _LEAST_TOLD]
         parts.append(f"{epochs:,} epochs" + (f" of {' and '.join(each)}" if each else ""))
