@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import gc
 import threading
+import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -277,12 +279,10 @@ def test_idle_threads_end_with_their_slots() -> None:
 def test_every_slot_is_worked_on_once() -> None:
     seen: list[int] = []
 
-    def loop(take: Any) -> None:
-        while True:
-            try:
-                seen.append(take())
-            except IndexError:
-                return
+    def loop(slots: Iterator[int]) -> None:
+        for slot in slots:
+            seen.append(slot)
+            time.sleep(0)  # another thread's turn
 
     threads = PhysicsThreads(4)
     for _ in range(50):

@@ -67,7 +67,8 @@ class NormalizedPolicy(ActingPolicy):
         if domain_params and env_spec is None:
             raise ValueError("env_spec is missing: a policy that is told domain_params is built for wider observations")
         spec = EnvSpec.from_env(policy.env_spec if env_spec is None else env_spec)
-        super().__init__(spec, replace(policy.info, takes_domain_params=bool(domain_params)))
+        takes_domain_params = bool(domain_params) or policy.info.takes_domain_params
+        super().__init__(spec, replace(policy.info, takes_domain_params=takes_domain_params))
         self.domain_params = tuple(domain_params)
         self.input_dim = self.obs_dim + len(self.domain_params)
         """Numbers that ``policy`` sees: those of an observation, and the domain parameters."""
@@ -138,7 +139,7 @@ class NormalizedPolicy(ActingPolicy):
         Raises:
             DataError: A domain parameter that ``policy`` must be told is not known.
         """
-        state = self.policy.initial_state(contexts, generators)
+        state = self.policy.initial_state(contexts, generators, domain_params)
         if not self.domain_params:
             return state
         told = [None] * len(contexts) if domain_params is None else domain_params

@@ -321,6 +321,7 @@ class SimulatorSlots(Slots):
             can_keep=True,
             resumes="state",
         )
+        self._action_shape: tuple[int, ...] = self.env_spec.action_space.shape or ()
         self.rows = SimulatorRows(simulator, self.num_slots)
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
@@ -415,7 +416,7 @@ class SimulatorSlots(Slots):
 
     def _checked_actions(self, actions: Any, active: np.ndarray | None) -> Any:
         space, given = self.env_spec.action_space, np.asarray(actions)
-        expected = (self.num_slots, *(space.shape or ()))
+        expected = (self.num_slots, *self._action_shape)
         if given.shape != expected:
             raise ShapeError(f"actions must have shape {expected}, got {given.shape}")
         return check_choices(space, given, active) if isinstance(space, Discrete) else given

@@ -173,6 +173,8 @@ def get_family(name: str) -> TaskFamily:
 
     An unknown name gives an error with the nearest ones.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be text, such as 'cheetah-vel', got {name!r} of type {type(name).__name__}")
     families = registered_families()
     if name in families:
         return families[name]

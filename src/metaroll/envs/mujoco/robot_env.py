@@ -126,8 +126,8 @@ class RobotEnv(gymnasium.Env):
         if rules.contacts:
             mujoco.mj_rnePostConstraint(self.model, self.data)
         now = self._read()
-        told = {**rules.constants(self.model), "dt": self.dt}
-        constants = {name: np.asarray(value)[None] for name, value in told.items()}
+        numbers = {**rules.constants(self.model), "dt": self.dt}
+        constants = {name: np.asarray(value)[None] for name, value in numbers.items()}
         rewards, terminated, infos = rules.reward_and_termination(
             Step(before, now, action[None], controls, constants, self._task_arrays())
         )

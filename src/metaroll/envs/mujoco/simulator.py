@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -90,6 +90,10 @@ class MujocoSimulator(Simulator):
         self.num_uniforms = init_qpos.size + init_qvel.size
         self._own_row = _as_arrays(rules.task_row(task))
         self._threads = PhysicsThreads(threads)
+        mujoco = load_mujoco(name)
+        contacts = mujoco.mj_rnePostConstraint if rules.contacts else None
+        self._physics = _Physics(mujoco.mj_step, rules.frame_skip, contacts)
+        self._action_type = env_spec.action_space.dtype
         self._simulations: list[_Simulation] = []
         self._free: deque[int] = deque()
         self._handles, self._stepped = np.zeros(0, dtype=np.int64), _Stepped.of([])
@@ -167,11 +171,11 @@ class MujocoSimulator(Simulator):
 
     def step(self, state: MujocoState, actions: Any, constants: Any, noise: Columns, xp: Any) -> NextState:
         rules = self.rules
-        actions = np.array(actions, dtype=self.env_spec.action_space.dtype)
+        actions = np.array(actions, dtype=self._action_type)
         controls = rules.controls(actions)
         stepped = self._stepped_by(state.handle)
         failures: list[tuple[int, Exception]] = []
-        self._threads.run(_loop(rules, stepped.parts, list(controls), failures), range(len(controls)))
+        self._threads.run(_loop(self._physics, stepped.parts, list(controls), failures), range(len(controls)))
         if failures:
             row, error = min(failures, key=lambda failure: failure[0])
             raise SlotError(row) from error
@@ -193,21 +197,35 @@ class MujocoSimulator(Simulator):
         while len(self._free) < len(starts):
             self._free.append(len(self._simulations))
             self._simulations.append(_Simulation(self.model, self.rules))
-        handles, views, told = [self._free.popleft() for _ in starts], [], []
+        handles, views, constants = [self._free.popleft() for _ in starts], [], []
         for handle, start, task in zip(handles, starts, tasks.tolist(), strict=True):
             simulation = self._simulations[handle]
             simulation.start(task, start[: self._init_qpos.size], start[self._init_qpos.size :])
             views.append(simulation.views)
-            told.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
+            constants.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
         return MujocoState(
             np.array(handles, dtype=np.int64),
             {name: np.stack([view[name] for view in views]) for name in views[0]},
-            {name: np.stack([np.asarray(part[name]) for part in told]) for name in told[0]},
+            {name: np.stack([np.asarray(part[name]) for part in constants]) for name in constants[0]},
             np.zeros(len(handles), dtype=bool),
         )
 
     def _seconds(self, model: Any) -> float:
         return model.opt.timestep * self.rules.frame_skip
+
+
+class _Physics(NamedTuple):
+    """What steps a simulation.
+
+    Attributes:
+        step: Takes model, data and ``frames``.
+        frames: Steps of the physics in one of the environment.
+        contacts: Computes forces of contacts, where they are read.
+    """
+
+    step: Callable[[Any, Any, int], None]
+    frames: int
+    contacts: Callable[[Any, Any], None] | None
 
 
 class _Stepped(NamedTuple):
@@ -288,26 +306,21 @@ class _Simulation:
 
 
 def _loop(
-    rules: Rules,
+    physics: _Physics,
     parts: Sequence[tuple[Any, Any, np.ndarray]],
     controls: Sequence[np.ndarray],
     failures: list[tuple[int, Exception]],
-) -> Callable[[Callable[[], int]], None]:
+) -> Callable[[Iterator[int]], None]:
     """What steps rows until none is left, in one of the threads."""
-    mujoco = load_mujoco()
-    mj_step, mj_rne, frames, contacts = mujoco.mj_step, mujoco.mj_rnePostConstraint, rules.frame_skip, rules.contacts
+    mj_step, frames, mj_rne = physics
 
-    def loop(take: Callable[[], int]) -> None:
-        while True:
-            try:
-                row = take()
-            except IndexError:
-                return
+    def loop(rows: Iterator[int]) -> None:
+        for row in rows:
             try:
                 model, data, own_controls = parts[row]
                 own_controls[:] = controls[row]
                 mj_step(model, data, frames)
-                if contacts:
+                if mj_rne is not None:
                     mj_rne(model, data)
             except Exception as error:
                 failures.append((row, error))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +17,7 @@ _FEWEST = 3
 """Slots below which threads would wait for one another as long as a step of most robots takes."""
 _chosen: ContextVar[int | None] = ContextVar("physics_threads", default=None)
 
-Loop = Callable[[Callable[[], int]], None]
+Loop = Callable[[Iterator[int]], None]
 """Takes slots until there are none (an IndexError) and works on each."""
 
 
@@ -53,30 +52,32 @@ class PhysicsThreads:
 
     def __init__(self, count: int | None = None) -> None:
         self.count = checked_threads(count)
-        self._jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None] | None = None
+        self._jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None] | None = None
         self._process = 0
 
     def run(self, loop: Loop, slots: Sequence[int]) -> None:
         """Work on ``slots``; ``loop`` keeps its own failures to itself."""
-        waiting = deque(slots)
-        helpers = min(self.count, len(waiting)) - 1 if len(waiting) >= _FEWEST else 0
+        # Shared by all: what steps it is one instruction of the interpreter, so that no slot is taken twice.
+        waiting = iter(slots)
+        helpers = min(self.count, len(slots)) - 1 if len(slots) >= _FEWEST else 0
         if helpers < 1:
-            loop(waiting.popleft)
+            loop(waiting)
             return
         jobs, done = self._helpers(), SimpleQueue[None]()
         for _ in range(helpers):
-            jobs.put((loop, waiting.popleft, done))
+            jobs.put((loop, waiting, done))
         try:
-            loop(waiting.popleft)
+            loop(waiting)
         finally:
-            waiting.clear()  # something is left only where this thread was interrupted
+            for _ in waiting:  # something is left only where this thread was interrupted
+                pass
             for _ in range(helpers):
                 done.get()
 
-    def _helpers(self) -> SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None]:
+    def _helpers(self) -> SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]:
         """The queue that the other threads read; they do not survive a fork."""
         if self._jobs is None or self._process != os.getpid():
-            jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None] = SimpleQueue()
+            jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None] = SimpleQueue()
             for _ in range(self.count - 1):
                 threading.Thread(target=_serve, args=(jobs,), name="metaroll-physics", daemon=True).start()
             weakref.finalize(self, _end, jobs, self.count - 1)
@@ -84,18 +85,18 @@ class PhysicsThreads:
         return self._jobs
 
 
-def _serve(jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None]) -> None:
+def _serve(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]) -> None:
     while (job := jobs.get()) is not None:
-        loop, take, done = job
+        loop, waiting, done = job
         del job
         try:
-            loop(take)
+            loop(waiting)
         finally:
             done.put(None)
-            del loop, take, done  # nothing must be kept alive while waiting
+            del loop, waiting, done  # nothing must be kept alive while waiting
 
 
-def _end(jobs: SimpleQueue[tuple[Loop, Callable[[], int], SimpleQueue[None]] | None], count: int) -> None:
+def _end(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None], count: int) -> None:
     for _ in range(count):
         jobs.put(None)
 

@@ -28,6 +28,8 @@ class LocalSampler:
     """
 
     def __init__(self, worker_factory: WorkerFactory, agents: Any, envs: Any) -> None:
+        if not isinstance(worker_factory, WorkerFactory):
+            raise TypeError(f"worker_factory must be a WorkerFactory, got {worker_factory!r}")
         self._factory = worker_factory
         self._workers: list[Worker] = [worker_factory(i) for i in range(worker_factory.n_workers)]
         agents = worker_factory.prepare_worker_messages(agents)
