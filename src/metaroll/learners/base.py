@@ -109,6 +109,13 @@ class RLAlgorithm(ABC):
         """Restore ``buffers_state_dict``."""
         raise TypeError(f"{type(self).__name__} has no buffers: it needs load_buffers_state_dict(tree)")
 
+    def update_seconds(self) -> float | None:
+        """Seconds of one gradient step on this machine, timed on throw-away copies: nothing of the algorithm changes.
+
+        ``None`` where the first epoch tells that soon enough.
+        """
+        return None
+
     def fingerprint(self) -> str | None:
         """A short text that is equal for algorithms built alike, between which a snapshot may be exchanged.
 

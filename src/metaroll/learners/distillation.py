@@ -17,6 +17,7 @@ from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.on_policy_training import (
     KNOWN_EPOCHS,
     EpochLearner,
+    Progress,
     TrainingTasks,
     episode_metrics,
     horizon_of,
@@ -147,7 +148,7 @@ class Distillation(EpochLearner):
         num_tasks = self._tasks_per_epoch or -(-steps // self.max_path_length)
         return self._tasks.collect(runner, num_tasks, steps, None, actor)
 
-    def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
+    def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
         """Have the teacher label ``rollouts``, and learn from them and the last ones; what it took and gave.
 
         Raises:
@@ -161,7 +162,7 @@ class Distillation(EpochLearner):
             self._moments = add_rows(self._moments, data.observations)
             self._policy.set_observation_moments(self._moments.mean, self._moments.std)
         self._memory.add(data.observations.astype(np.float32), taken, labels, data.bounds)
-        losses = [self._step(group) for _ in range(self._sizes["num_passes"]) for group in self._minibatches()]
+        losses = self._passes(progress)
         by_teacher = self._num_epochs < self.teacher_epochs
         self._num_epochs += 1
         loss = float(np.mean(losses))
@@ -224,6 +225,18 @@ class Distillation(EpochLearner):
     def _own_units(self, actions: np.ndarray) -> np.ndarray:
         """Actions of the environment as the student's network gives them; choices as they are."""
         return self._policy.unscaled(actions) if actions.dtype.kind == "f" else actions
+
+    def _passes(self, progress: Progress | None) -> list[float]:
+        """Losses of the gradient steps of an epoch."""
+        losses: list[float] = []
+        number = self._sizes["num_passes"]
+        for _ in range(number):
+            groups = self._minibatches()
+            for group in groups:
+                losses.append(self._step(group))
+                if progress is not None:
+                    progress(min(len(losses), number * len(groups)), number * len(groups))
+        return losses
 
     def _minibatches(self) -> list[list[int]]:
         order = self._generator.permutation(len(self._memory.bounds) - 1).tolist()

@@ -11,7 +11,7 @@ from metaroll.checks import check_number, check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
-from metaroll.learners.on_policy_training import EpochLearner
+from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.ppo import PPO
 from metaroll.learners.snapshots import check_entries, fingerprint_of
 from metaroll.types import Runner
@@ -101,7 +101,7 @@ class EPOpt(EpochLearner):
         """All rollouts of one epoch."""
         return self.learner.collect(runner, self._rollouts_per_epoch)
 
-    def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
+    def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
         """Improve the policy with the worst fraction ``epsilon`` of ``rollouts`` of the present policy.
 
         Returns:
@@ -113,7 +113,7 @@ class EPOpt(EpochLearner):
         returns = found.discounted_returns(self._return_discount)
         # With all of them in their own order, the first epochs are those of the learner alone.
         kept = found if epsilon == 1.0 else found.take(worst_indices(returns, epsilon))
-        metrics = self.learner.update(kept)
+        metrics = self.learner.update(kept, progress)
         self._num_epochs += 1
         full = full_set_metrics(found.discounted_returns(1.0), found.lengths)
         return {**metrics, **full, "epsilon": epsilon}

@@ -13,7 +13,7 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
-from metaroll.learners.on_policy_training import EpochLearner, horizon_of
+from metaroll.learners.on_policy_training import EpochLearner, Progress, horizon_of
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
@@ -143,7 +143,7 @@ class HillClimbing(EpochLearner):
             num_init_states_per_domain=self.num_init_states_per_domain,
         )
 
-    def update(self, rollouts: Sequence[Sequence[Any]]) -> dict[str, float]:
+    def update(self, rollouts: Sequence[Sequence[Any]], progress: Progress | None = None) -> dict[str, float]:
         """``tell``."""
         return self.tell(rollouts)
 

@@ -13,6 +13,7 @@ from torch import nn
 from metaroll.checks import check_whole
 from metaroll.errors import unknown_name
 from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.foreign import as_runner
 from metaroll.learners.pearl_config import (
     PEARLConfig,
     check_updates,
@@ -20,7 +21,14 @@ from metaroll.learners.pearl_config import (
     count_test_tasks,
     flat_box,
 )
-from metaroll.learners.pearl_data import PEARLCollector, RowLayout, TaskBuffers, check_memory, context_rows
+from metaroll.learners.pearl_data import (
+    PEARLCollector,
+    RowLayout,
+    TaskBuffers,
+    TransitionBatch,
+    check_memory,
+    context_rows,
+)
 from metaroll.learners.pearl_networks import (
     PEARLGenerators,
     PEARLNetworks,
@@ -29,7 +37,7 @@ from metaroll.learners.pearl_networks import (
     build_encoder,
     reinitialized_copy,
 )
-from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
+from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
 from metaroll.learners.snapshots import check_entries, described, fingerprint_of
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
@@ -226,7 +234,6 @@ class PEARL(MetaRLAlgorithm):
         self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self._config)
 
         self._random = PEARLGenerators(self.seed, self._device)
-        self._is_resuming = False
         self._make_buffers()
         self._reset_belief()
 
@@ -320,16 +327,19 @@ class PEARL(MetaRLAlgorithm):
             Average return of the last meta-test after adaptation; ``None`` where there was none.
         """
         average_return: float | None = None
+        runner = as_runner(runner)
         for epoch in runner.step_epochs():
-            if self._is_resuming or not self._buffers.filled:
-                self._collector.collect_initial(runner)
-                self._is_resuming = False
+            self._collector.collect_initial(runner)  # which has nothing to do later on
             self._collector.collect_visits(runner, self._draw_tasks())
-            runner.log(self._train_networks())
+            runner.log(self._train_networks(runner))
             self._reset_belief()
             if self._evaluate_every and (epoch + 1) % self._evaluate_every == 0:
                 average_return = runner.evaluate(self, self.test_env_sampler)
         return average_return
+
+    def update_seconds(self) -> float | None:
+        """See ``RLAlgorithm``: on copies of the networks, with made-up data of the right shape."""
+        return seconds_of_step(self._networks, self._optimizers, self._layout, self._config, self._device)
 
     @property
     def discount(self) -> float:
@@ -390,7 +400,6 @@ class PEARL(MetaRLAlgorithm):
         self._random.load_state_dict(tree["generators"])
         self.seed = self._random.seed
         self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
-        self._is_resuming = True
         self._make_buffers()
         self._reset_belief()
 
@@ -401,7 +410,6 @@ class PEARL(MetaRLAlgorithm):
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``buffers_state_dict``."""
         self._buffers.load_state_dict(tree)
-        self._is_resuming = False
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -411,7 +419,6 @@ class PEARL(MetaRLAlgorithm):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._is_resuming = True
         self._make_buffers()
 
     def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
@@ -468,40 +475,30 @@ class PEARL(MetaRLAlgorithm):
         count = self._config.num_tasks_sample
         return self._random.tasks.integers(len(self._updates), size=count).tolist()
 
-    def _train_networks(self) -> dict[str, float]:
+    def _train_networks(self, runner: Runner) -> dict[str, float]:
         """The gradient steps of one epoch; averages of their losses."""
         batches = self._config
         total = torch.zeros(len(METRICS), device=self._device)
-        for _ in range(batches.num_steps_per_epoch):
+        runner.progress("updates", 0, batches.num_steps_per_epoch)
+        for step in range(batches.num_steps_per_epoch):
             tasks = self._random.batches.integers(len(self._updates), size=batches.meta_batch_size).tolist()
             total += self._gradient_step(tasks)
+            runner.progress("updates", step + 1, batches.num_steps_per_epoch)
         self._num_gradient_steps += batches.num_steps_per_epoch
         means = mean_metrics(total, batches.num_steps_per_epoch)
         check_finite(self._networks, means, self._num_gradient_steps, self._config.reward_scale)
         return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
-        """Train all networks once on ``tasks`` (once per slice of the context for a recurrent encoder)."""
-        batches, encoder = self._config, self._networks.encoder
-        context = self._to_device(
-            self._buffers.sample_context(tasks, batches.embedding_batch_size, self._random.batches)
-        )
-        if hasattr(encoder, "reset"):
-            encoder.reset()
-        total = torch.zeros(len(METRICS), device=self._device)
-        for part in context.split(batches.embedding_mini_batch_size, dim=1):
-            rows = self._buffers.sample_transitions(tasks, batches.batch_size, self._random.batches)
-            total += update_networks(
-                self._networks,
-                self._optimizers,
-                self._layout.split(self._to_device(rows)),
-                part,
-                self._config,
-                self._random.noise,
-            )
-            if hasattr(encoder, "detach_hidden"):
-                encoder.detach_hidden()
-        return total / batches.num_context_slices
+        """Train all networks once on ``tasks``."""
+        batches, draws = self._config, self._random.batches
+        context = self._to_device(self._buffers.sample_context(tasks, batches.embedding_batch_size, draws))
+
+        def draw() -> TransitionBatch:
+            rows = self._buffers.sample_transitions(tasks, batches.batch_size, draws)
+            return self._layout.split(self._to_device(rows))
+
+        return gradient_step(self._networks, self._optimizers, context, draw, batches, self._random.noise)
 
     def _to_device(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._device)

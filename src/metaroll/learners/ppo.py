@@ -18,6 +18,7 @@ from metaroll.functional.running_moments import Moments, add_rows, no_moments
 from metaroll.learners.on_policy_training import (
     KNOWN_EPOCHS,
     EpochLearner,
+    Progress,
     TrainingTasks,
     episode_metrics,
     horizon_of,
@@ -262,7 +263,7 @@ class PPO(EpochLearner):
         num_tasks = num_rollouts or self._config.tasks_per_epoch or -(-least // self.max_path_length)
         return self._tasks.collect(runner, num_tasks, least if num_rollouts is None else None, num_rollouts)
 
-    def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
+    def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
         """Improve policy and critic with ``rollouts`` of the present policy; what it took and gave.
 
         Raises:
@@ -272,7 +273,7 @@ class PPO(EpochLearner):
         data = self._data_of(rollouts)
         batch, explained = self._prepare(data, rollouts)
         learning_rate = self._config.learning_rate_at(self._num_epochs)
-        metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator)
+        metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator, progress)
         self._normalizer.learn_observations(data)
         self._num_epochs += 1
         refuse_non_finite(metrics, [*self._policy.parameters(), *self._critic.parameters()], self._num_epochs)

@@ -16,7 +16,7 @@ from rich.table import Table
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
 from metaroll.training.display.numbers import short_number, with_interval
-from metaroll.training.display.progress import duration
+from metaroll.training.display.timing import duration
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.store.files import to_plain

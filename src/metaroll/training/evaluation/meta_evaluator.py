@@ -19,7 +19,7 @@ from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.tasks.updates import ExistingEnvUpdate
 from metaroll.training.evaluation.evaluation_metrics import episode_outcomes
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
-from metaroll.training.evaluation.evaluator import Evaluator
+from metaroll.training.evaluation.evaluator import Evaluator, counted
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["MetaEvaluator", "adapt_policies", "as_meta_algorithm", "fresh_policies"]
@@ -121,6 +121,7 @@ class MetaEvaluator(Evaluator):
         *,
         engine: RolloutEngine | None = None,
         keep_rollouts: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> EvaluationResult:
         """Run the protocol on ``algo``, which is left as it was.
 
@@ -129,6 +130,7 @@ class MetaEvaluator(Evaluator):
             test_rollouts_per_task: Adapted episodes per task; ``None`` means ``n_test_rollouts``.
             engine: Engine to use (its policy may be exchanged); ``None`` means one of the evaluator's own.
             keep_rollouts: Keep all steps in the result.
+            progress: Called as ``progress(done, total)``, in episodes, while they run.
         """
         num_adapted = self.n_test_rollouts if test_rollouts_per_task is None else test_rollouts_per_task
         check_whole("test_rollouts_per_task", num_adapted)
@@ -140,13 +142,13 @@ class MetaEvaluator(Evaluator):
         quiet = self.deterministic_exploration
         if quiet is None:
             quiet = self.deterministic and algo.info.deterministic_exploration
+        count = counted(progress, len(policies) * (self.n_exploration_traj + num_adapted))
         for episodes in self._rounds(num_adapted):
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
             explores = episodes.start < self.n_exploration_traj
-            self._run_round(
-                engine, policies, history, episodes, limit, deterministic=quiet if explores else self.deterministic
-            )
+            acts = quiet if explores else self.deterministic
+            self._run_round(engine, policies, history, episodes, limit, deterministic=acts, progress=count)
         self._num_evaluations += 1
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(

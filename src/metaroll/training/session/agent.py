@@ -189,8 +189,8 @@ class Agent(Actor):
         Args:
             env_steps: Environment steps to take in this call, at least: epochs are never cut.
             epochs: The number of epochs, instead; by default those of the preset.
-            callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``
-                and ``on_train_end(runner)``.
+            callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
+                ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
             progress: Show what is done, and how long it will take.
 
         Returns:

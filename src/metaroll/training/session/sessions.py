@@ -26,6 +26,7 @@ from metaroll.training.display.results import (
     show_study,
     success_values,
 )
+from metaroll.training.display.timing import RunAmounts
 from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
@@ -79,6 +80,7 @@ def start(
             built(experiment)
         _announce(config, experiment.algo, folder, console, split)
         with display:
+            display.expect(experiment.algo.update_seconds)
             experiment.runner.train(n_epochs=config["run"]["epochs"])
         return _finish(config, experiment, folder, display, console, split)
 
@@ -123,10 +125,13 @@ def continue_run(
                 f"all {done} epochs of {name} are done; `metaroll resume {name} --epochs N` trains more", soft_wrap=True
             )
         else:
-            console.print(f"resuming {name} with epoch {done + 1} of {epochs}")
+            steps = 0 if done else experiment.runner.total_env_steps
+            inside = f", {steps:,} environment steps into its warm-up" if steps else ""
+            console.print(f"resuming {name} with epoch {done + 1} of {epochs}{inside}", soft_wrap=True)
             _show_notes(config, console)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
+            display.expect(experiment.algo.update_seconds)
             experiment.runner.resume(n_epochs=epochs)
         return _finish(config, experiment, folder, display, console, split)
 
@@ -232,9 +237,20 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
     title = f"training {config['algo']} on {config['env']} (seed {config['run']['seed']})"
-    updates = config["algorithm"].get("num_steps_per_epoch", 0)
-    adapts = get_algorithm(config["algo"]).adapts
-    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=adapts)
+    description, values = get_algorithm(config["algo"]), config["algorithm"]
+    work, every = description.work(values), values.get("evaluate_every", 0)
+    episodes = config["evaluation"]
+    each = episodes.get("num_episodes") or episodes["n_exploration_traj"] + episodes["n_test_rollouts"]
+    tasks = (values.get("num_test_tasks") or 1) * episodes.get("repetitions", 1)
+    amounts = RunAmounts(
+        initial_steps=work.initial_steps,
+        epoch_steps=work.epoch_steps,
+        epoch_updates=work.epoch_updates,
+        evaluation_steps=tasks * each * (values.get("max_path_length") or 0),
+        evaluate_every=every,
+    )
+    updates = values.get("num_steps_per_epoch", 0)
+    return TrainingDisplay(console, title, config["run"]["epochs"], updates, adapts=description.adapts, amounts=amounts)
 
 
 def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Console, split: SplitReport | None) -> None:
