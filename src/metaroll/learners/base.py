@@ -181,6 +181,19 @@ class MetaRLAlgorithm(RLAlgorithm):
         """
         return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
 
+    def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
+        """How far what an adapted policy believes about its task is from the prior, or from another's belief, in nats.
+
+        Args:
+            policy: From ``adapt_policy``; it is left as it is.
+            other: Another one; ``None`` means the prior.
+
+        Returns:
+            ``KL(posterior || prior)`` or ``KL(posterior || posterior of other)``; ``None`` for an algorithm without a
+            posterior.
+        """
+        return None
+
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:
     return kind.state_dict is not RLAlgorithm.state_dict and kind.load_state_dict is not RLAlgorithm.load_state_dict

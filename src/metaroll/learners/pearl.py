@@ -12,6 +12,7 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import unknown_name
+from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.pearl_config import (
@@ -319,6 +320,16 @@ class PEARL(MetaRLAlgorithm):
             for policy, context in zip(adapted, rows, strict=True):
                 self._infer(policy, context[None])
         return adapted
+
+    def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
+        """See ``MetaRLAlgorithm``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
+        beliefs = [policy] if other is None else [policy, other]
+        if not all(isinstance(one, ContextConditionedPolicy) and one.use_information_bottleneck for one in beliefs):
+            return None
+        with torch.no_grad():
+            if other is None:
+                return float(policy.compute_kl_div())
+            return float(gaussian_kl(policy.z_means, policy.z_vars, other.z_means, other.z_vars))
 
     def train(self, runner: Runner) -> float | None:
         """Obtain samples, train and evaluate, for each epoch of ``runner``.

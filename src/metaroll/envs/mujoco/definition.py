@@ -61,7 +61,8 @@ class MujocoEnvDefinition:
             Distributions of tasks are given to ``TaskFamily.from_env(definition, tasks)``.
         max_steps: Horizon of an episode; ``None`` leaves it to plans.
         reset_noise: Episodes start within so much of the file's positions and velocities (uniform).
-        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``.
+        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``; ``None`` fits it to the
+            model.
 
     Raises:
         ValueError: The MJCF does not compile (file and line are named), or a function does not fit.

@@ -183,9 +183,20 @@ class MetaEvaluator(Evaluator):
             contexts: What the policy of each cell has access to; ``None`` means what it believes.
             engine: As in ``evaluate``.
         """
+        return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine))
+
+    def cell_rollouts(
+        self,
+        policies: Sequence[Any],
+        episodes: range,
+        contexts: Sequence[Context | None] | None = None,
+        *,
+        engine: RolloutEngine | None = None,
+    ) -> list[Rollouts]:
+        """The rollouts behind ``run_cells``, those of each cell together; arguments as there."""
         history = [Rollouts()] * len(policies)
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
-        return self._returns(history)
+        return history
 
     def run_reference(
         self,

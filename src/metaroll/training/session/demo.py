@@ -17,7 +17,7 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session.experiments import build_evaluator, resolve, split_tasks
 from metaroll.types import EnvSpec
 
-__all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator"]
+__all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator", "floor_and_oracle"]
 
 DEMO_VALUES: Mapping[str, Any] = size_values("pearl", "point-robot", "small")
 """What differs from the preset of point-robot: smaller numbers, and learning rates to match."""
@@ -48,20 +48,24 @@ def _goal_of(task: Any) -> dict[str, np.ndarray]:
     return {"goal": np.asarray(task["goal"], dtype=np.float64)}
 
 
-def compare_with_references(
-    result: EvaluationResult, evaluator: MetaEvaluator, env_spec: EnvSpec, seed: int
-) -> dict[str, float]:
-    """Summary entries of the floor and the oracle, and of the score between them, on the very cells of ``result``.
+def floor_and_oracle(
+    result: EvaluationResult, evaluator: MetaEvaluator, env_spec: EnvSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ``(M,)`` of the floor and of the oracle in each task, on the adapted episodes of ``result``.
 
     The floor goes to the origin: for goals uniform on a square around it nothing better is possible without adapting.
-    The oracle has access to the goal and goes there straight. Both count in the cells of the adapted episodes.
+    The oracle has access to the goal and goes there straight.
     """
+    floor = evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec))
+    oracle = evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of)
     adapted = slice(result.num_exploration, None)
-    returns = {
-        "floor": evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec)),
-        "oracle": evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of),
-    }
-    floor, oracle = (cells[:, :, adapted].mean(axis=(1, 2)) for cells in returns.values())
+    return floor[:, :, adapted].mean(axis=(1, 2)), oracle[:, :, adapted].mean(axis=(1, 2))
+
+
+def compare_with_references(
+    result: EvaluationResult, floor: np.ndarray, oracle: np.ndarray, seed: int
+) -> dict[str, float]:
+    """Summary entries of the floor and the oracle (from ``floor_and_oracle``), and of the score between them."""
     after = result.after_per_task
     low, high = interval_of_normalized_score(after, floor, oracle, seed=derive_seed("normalized score", seed))
     return {

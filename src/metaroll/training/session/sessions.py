@@ -15,6 +15,7 @@ from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point
 from metaroll.errors import SnapshotError, UsageError, blame_input
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
 from metaroll.training.display.consoles import escape, make_console
@@ -25,6 +26,7 @@ from metaroll.training.display.results import (
     evaluation_values,
     show_study,
     success_values,
+    verdict_values,
 )
 from metaroll.training.display.timing import RunAmounts
 from metaroll.training.evaluation.adaptation_study import study_adaptation
@@ -74,7 +76,8 @@ def start(
                 run_folder.refuse_existing(folder)
             run_folder.write_config(folder, config)
             if split is not None:
-                write_json(folder / TASK_SPLIT_FILE, split.to_dict())
+                texts = [task_text(update.task) for update in experiment.evaluator.draw()]
+                write_json(folder / TASK_SPLIT_FILE, {**split.to_dict(), "test_tasks": texts})
         stack.enter_context(_training(config, folder, experiment))
         if built is not None:
             built(experiment)
@@ -176,7 +179,7 @@ def evaluate_run(
         study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
         result = evaluator.evaluate(experiment.algo) if study is None else study.result
     success = {} if study is None else success_values(study.result, first=3)
-    more = {} if study is None else {**study.to_dict(), **success}
+    more = {} if study is None else {**study.to_dict(), **success, "verdict": verdict_values(study.verdict())}
     summary = _summary(config, result, split, epoch=epoch, **more)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / run_folder.EVALUATION_FILE, summary)
@@ -338,12 +341,17 @@ def _finish(
     """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
     epochs, more = config["run"]["epochs"], {}
     result, is_demo = display.result_of(epochs), config["command"] == "demo"
-    if is_demo:
-        with contextlib.closing(demo.final_evaluator(config)) as evaluator:
+    evaluator: Any = demo.final_evaluator(config) if is_demo else experiment.evaluator
+    with contextlib.closing(evaluator):
+        if isinstance(evaluator, MetaEvaluator):
+            study = study_adaptation(evaluator, experiment.algo, shots=[0])  # only the baselines
+            result, floor = study.result, None
+            if is_demo:
+                floor, oracle = demo.floor_and_oracle(result, evaluator, experiment.algo.env_spec)
+                more = demo.compare_with_references(result, floor, oracle, config["run"]["seed"])
+            more = {**more, "verdict": verdict_values(study.verdict(floor))}
+        elif result is None:  # nothing was left to train, or the last epoch was not evaluated
             result = evaluator.evaluate(experiment.algo)
-            more = demo.compare_with_references(result, evaluator, experiment.algo.env_spec, config["run"]["seed"])
-    elif result is None:  # nothing was left to train, or the last epoch was not evaluated
-        result = experiment.evaluator.evaluate(experiment.algo)
     ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}
