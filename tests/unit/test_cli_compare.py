@@ -71,7 +71,7 @@ def test_groups_are_found_and_compared(runs, capsys):
     assert (pair["paired"], pair["difference"], pair["improvement"]) == (True, 1.0, 1.0)
     assert main(["compare", "runs", "--pairing", "unpaired"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "(not paired) difference +1.0 [" in shown
+    assert "(not paired) difference +1.00 [" in shown
     assert "with fewer than 5 seeds" in shown
 
 

@@ -299,6 +299,7 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
     assert first["epoch"] == 1
     shown = run(capsys, "evaluate", "whole", "--from-epoch", "0")[1]
+    assert shown.startswith("this agent is untrained: the run has not finished its first epoch")
     assert "before training" in shown and "untrained" in shown and "summary" not in shown
     (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
     status, _, err = run(capsys, "evaluate", "whole")

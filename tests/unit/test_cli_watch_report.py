@@ -85,7 +85,7 @@ def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
     ("arguments", "message"),
     [
         (["watch"], "the folder of the run is missing"),
-        (["watch", "nowhere"], "nowhere is no run of metaroll"),
+        (["watch", "nowhere"], "nowhere is not a metaroll run directory"),
         (["watch", "{runs}/pearl", "--out", "a.avi"], "--out must end in .mp4 or .gif, got 'a.avi'"),
         (
             ["watch", "{runs}/pearl", "--first-task", "4"],
@@ -112,7 +112,7 @@ def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
         (["watch", "{runs}/pearl", "--fps", "0"], "fps must be from 0.1 to 240"),
         (["watch", "{runs}/blind"], "bandit-5 cannot be drawn"),
         (["report"], "the folder of the run is missing"),
-        (["report", "nowhere"], "nowhere is no run of metaroll"),
+        (["report", "nowhere"], "nowhere is not a metaroll run directory"),
         (["report", "{runs}/pearl", "--out", "a.pdf"], "--out must end in .html or .htm, got 'a.pdf'"),
     ],
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from metaroll.cli.options import Newest, Output, Switch, file_to_write, parse_command, unset
 from metaroll.errors import MetarollError, UsageError, blame_input
 from metaroll.training.display.consoles import escape
+from metaroll.training.display.numbers import short_number
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _MISSING = "the folder of the run is missing"
 @dataclass(frozen=True, kw_only=True)
 class _WatchArguments:
     out: Annotated[str | None, _VIDEO] = None
-    """Video to write; its ending says as what: .mp4 or .gif."""
+    """Video to write; the format follows the extension: .mp4 or .gif."""
     first_task: int = 0
     """The first held-out task to show (counted from 0)."""
     num_tasks: int = 1
@@ -76,7 +77,7 @@ def watch(arguments: Sequence[str]) -> None:
     ]
     for panel in shown:
         title = " | ".join(part for part in (panel["task"], panel["title"]) if part)
-        console.print(f"{escape(title)}: return {panel['return']:.1f}", soft_wrap=True)
+        console.print(f"{escape(title)}: return {short_number(panel['return'])}", soft_wrap=True)
     console.print(f"after {epoch} epochs; video {escape(str(path))}", soft_wrap=True)
     if given.output.json:
         print_json({"file": str(path), "epoch": epoch, "panels": shown})

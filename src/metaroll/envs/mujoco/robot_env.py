@@ -34,7 +34,7 @@ class RobotEnv(gymnasium.Env):
         model: MuJoCo's model, which belongs to this environment from now on. Entries of it are its domain parameters.
         rules: Observation, reward and ending.
         env_spec: Spaces, labels and horizon.
-        task: The task in force; ``None`` where there are none.
+        task: The current task; ``None`` where there are none.
         task_type: What ``SetTaskUpdate`` calls this kind of environment: a class or a function that makes it.
         render_mode: ``None``, or one of Gymnasium's for MuJoCo; its renderer draws.
         camera: Settings of the renderer's camera; ``None`` fits it to the model.
@@ -82,7 +82,7 @@ class RobotEnv(gymnasium.Env):
         return self.render_mode != "human"
 
     def set_task(self, task: Any) -> None:
-        """Put ``task`` into force at once."""
+        """Make ``task`` the current one at once."""
         row = self._rules.task_row(task)
         if self._rules.changes_model:
             forget_params(self)
@@ -90,7 +90,7 @@ class RobotEnv(gymnasium.Env):
         self._task, self._task_row = copy.deepcopy(task), row
 
     def get_task(self) -> Any:
-        """The task in force."""
+        """The current task."""
         return copy.deepcopy(self._task)
 
     def reset(
@@ -127,8 +127,8 @@ class RobotEnv(gymnasium.Env):
         if rules.contacts:
             mujoco.mj_rnePostConstraint(self.model, self.data)
         now = self._read()
-        told = {**rules.constants(self.model), "dt": self.dt}
-        constants = {name: np.asarray(value)[None] for name, value in told.items()}
+        numbers = {**rules.constants(self.model), "dt": self.dt}
+        constants = {name: np.asarray(value)[None] for name, value in numbers.items()}
         rewards, terminated, infos = rules.reward_and_termination(
             Step(before, now, action[None], controls, constants, self._task_arrays())
         )

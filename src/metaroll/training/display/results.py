@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from rich.table import Table
 
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
-from metaroll.training.display.progress import duration
+from metaroll.training.display.numbers import short_number, with_interval
+from metaroll.training.display.timing import duration
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.verdict import Verdict
@@ -29,12 +29,10 @@ __all__ = [
     "evaluation_values",
     "plain_table",
     "print_json",
-    "short_number",
     "show_study",
     "success_values",
     "verdict_text",
     "verdict_values",
-    "with_interval",
 ]
 
 _BASELINES = {
@@ -46,9 +44,6 @@ _COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "
 _LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names", "tasks")
 _MOST_TASKS = 20
 _MOST_NAMED = 5
-_ROUNDING = 1e-7
-# A bound may round to zero where it is small beside the others.
-_SMALL_BOUND = 0.01
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
@@ -87,31 +82,6 @@ def print_json(values: Mapping[str, Any]) -> None:
     """Write ``values`` to standard output as one JSON document."""
     sys.stdout.write(json.dumps(to_plain(values), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
-
-
-def short_number(value: float, digits: int = 1, sign: str = "") -> str:
-    """``value`` with ``digits`` decimals, or as many more as show two figures of what would be rounded to zero."""
-    return _fixed(value, _decimals([value], digits), sign)
-
-
-def with_interval(value: float, bounds: Sequence[float | None], digits: int = 1, sign: str = "") -> str:
-    """``12.3 [11.0, 13.5]``; without the bounds where there are none, with more decimals as by ``short_number``."""
-    known = [bound for bound in bounds if bound is not None and math.isfinite(bound)]
-    if len(known) != 2:
-        return short_number(value, digits, sign)
-    least = _SMALL_BOUND * max(map(abs, [value, *known]))
-    digits = _decimals([value, *(bound for bound in known if abs(bound) >= least)], digits)
-    return _fixed(value, digits, sign) + escape(f" [{_fixed(known[0], digits)}, {_fixed(known[1], digits)}]")
-
-
-def _decimals(values: Sequence[float], least: int) -> int:
-    """Decimals with which none of ``values`` looks like zero that is not."""
-    small = [abs(value) for value in values if _ROUNDING < abs(value) < 0.5 * 10.0**-least]
-    return max([least, *(1 - math.floor(math.log10(value)) for value in small)])
-
-
-def _fixed(value: float, digits: int, sign: str = "") -> str:
-    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # adding 0 makes -0.0 of rounding 0.0
 
 
 def verdict_text(verdict: Verdict) -> str:
@@ -317,8 +287,8 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
         )
     if "normalized_score" in summary:
         lines += [
-            f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "
-            "(has access to the goal)",
+            f"floor {short_number(summary['return_floor'])} (go to the origin)   "
+            f"oracle {short_number(summary['return_oracle'])} (has access to the goal)",
             f"score between floor and oracle {summary['normalized_score']:.2f} "
             f"(lower bound {summary['normalized_score_ci_low']:.2f})",
         ]

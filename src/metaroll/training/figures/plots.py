@@ -147,6 +147,8 @@ def plot_robustness(result: RobustnessMap, path: str | Path) -> Path:
     Returns:
         Where the picture is.
     """
+    if not isinstance(result, RobustnessMap):
+        raise TypeError(f"result must be a RobustnessMap, as robustness_map returns it, got {result!r}")
     return _draw(robustness_chart(to_plain(result.to_dict())), Path(path))
 
 

@@ -17,7 +17,7 @@ from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resiz
 from metaroll.rollouts.single.video import Film, drawing_env, film
 from metaroll.tasks.task_key import task_text
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
-from metaroll.training.evaluation.evaluator import PolicyEvaluator
+from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, as_meta_algorithm, fresh_policies
 
 __all__ = ["KINDS", "Panel", "default_kind", "moments", "record_video", "tasks_to_film", "write_video"]
@@ -72,8 +72,11 @@ def record_video(
         tasks: Which tasks, counted from 0.
 
     Raises:
+        TypeError: ``evaluator`` is none.
         ValueError: The environment cannot be drawn, or there are fewer tasks.
     """
+    if not isinstance(evaluator, Evaluator):
+        raise TypeError(f"evaluator must be a PolicyEvaluator or a MetaEvaluator, got {evaluator!r}")
     updates = evaluator.prepare(algo)
     count, what = tasks_to_film(algo, evaluator)
     for task in tasks:

@@ -10,6 +10,7 @@ import numpy as np
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms.registry import size_values
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score, normalized_score
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -18,32 +19,7 @@ from metaroll.types import EnvSpec
 
 __all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator", "floor_and_oracle"]
 
-DEMO_VALUES: Mapping[str, Any] = {
-    "epochs": 20,
-    "torch_threads": 1,  # for so small networks nearly as fast as two, and not ten times slower on a busy machine
-    "hidden_sizes": (100, 100, 100),
-    "encoder_hidden_sizes": (100, 100),
-    "num_train_tasks": 400,
-    "num_initial_steps": 100,
-    "num_test_tasks": 60,
-    "policy_lr": 1e-3,
-    "qf_lr": 1e-3,
-    "vf_lr": 1e-3,
-    "context_lr": 1e-3,
-    "reward_scale": 10.0,
-    "discount": 0.9,
-    "meta_batch_size": 8,
-    "batch_size": 64,
-    "embedding_batch_size": 64,
-    "embedding_mini_batch_size": 64,
-    "num_steps_per_epoch": 400,
-    "num_tasks_sample": 10,
-    "n_exploration_traj": 5,
-    "n_test_rollouts": 1,
-    "num_prior_episodes": 1,
-    "repetitions": 1,
-    "posterior_sampling": True,
-}
+DEMO_VALUES: Mapping[str, Any] = size_values("pearl", "point-robot", "small")
 """What differs from the preset of point-robot: smaller numbers, and learning rates to match."""
 
 _FINAL_REPETITIONS = 4
@@ -51,7 +27,8 @@ _FINAL_REPETITIONS = 4
 
 def demo_config(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of the demo, with ``overrides`` from the command line."""
-    return resolve("pearl", "point-robot", [("the demo", DEMO_VALUES), ("the options", overrides)], command="demo")
+    layers = [("the demo", DEMO_VALUES), ("the options", overrides)]
+    return resolve("pearl", "point-robot", layers, command="demo", size="small")
 
 
 def final_evaluator(config: Mapping[str, Any]) -> MetaEvaluator:
