@@ -89,8 +89,8 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
             "no evidence of adaptation: gain +0.0 [0.0, 0.0]; nor is there much to gain: the oracle is better by +0.0 "
             "[0.0, 0.0]",
         ),
-        (verdict_of(-3.0), "adapting makes it worse: gain -3.0 [-3.0, -3.0], on 4 of 4 tasks"),
-        (judge([-7.0], [-10.0]), "no verdict: gain +3.0 on 1 task, too few for an interval"),
+        (verdict_of(-3.0), "adapting makes it worse: gain -3.00 [-3.00, -3.00], on 4 of 4 tasks"),
+        (judge([-7.0], [-10.0]), "no verdict: gain +3.00 on 1 task, too few for an interval"),
     ],
 )
 def test_the_sentence(verdict: Verdict, text: str) -> None:
@@ -139,7 +139,7 @@ def test_the_panel_begins_with_it(tmp_path: Any) -> None:
     }
     panel = closing_panel({**numbers, "verdict": verdict_values(verdict_of())}, tmp_path, [], "metaroll list")
     first = str(panel.renderable).splitlines()[0]
-    assert first == "[bold green]adapts: +2.0 [2.0, 2.0]; helps in all 4 tasks[/]"
+    assert first == "[bold green]adapts: +2.00 [2.00, 2.00]; helps in all 4 tasks[/]"
     worse = closing_panel({**numbers, "verdict": verdict_values(verdict_of(-1.0))}, tmp_path, [], "metaroll list")
     assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
 
