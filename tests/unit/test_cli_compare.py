@@ -13,6 +13,7 @@ from test_cli_sessions import TINY
 
 from metaroll.cli.main import main
 from metaroll.functional.robust_statistics import interval_of_iqm
+from metaroll.training.display.numbers import short_number
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
 from metaroll.training.session import sessions
 from metaroll.training.store.files import read_json
@@ -280,7 +281,7 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     assert "all episodes have the same length, so Meta-World's rule" in shown
     assert "which is biased" not in shown
     assert "got worse by adapting" in shown
-    assert f"adaptation gain (paired) {values['gain']:+.1f}" in shown
+    assert f"adaptation gain (paired) {short_number(values['gain'], sign='+')}" in shown
     assert "first-to-last-episode difference" not in shown
     verdict = values["verdict"]
     assert [verdict[name] for name in ("gain", "gain_ci_low")] == [values[name] for name in ("gain", "gain_ci_low")]

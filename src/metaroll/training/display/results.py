@@ -213,13 +213,13 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     note = f"; {_MOST_TASKS} of {len(order)} shown, the rest is in evaluation.json" if hidden else ""
     console.print(
         f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting, {share} "
-        f"(Wilson); none: no adaptation; other: mismatched context; gain: adapted minus none{note}",
+        f"(Wilson); none: no adaptation; other: mismatched context; own: adapted; gain: own minus none{note}",
         soft_wrap=True,
     )
     names = [*study.baselines, "adapted"]
     rates = study.result.success_per_task
     titles = [_COLUMNS[name] for name in study.baselines]
-    table = plain_table("task", *titles, "adapted", "gain", *(["success"] if rates is not None else []))
+    table = plain_table("task", *titles, "own", "gain", *(["success"] if rates is not None else []))
     table.columns[0].no_wrap = True
     labels = _task_cells(study.result)
     for i in order[:_MOST_TASKS]:
