@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from metaroll.types import EnvSpec
 
 if TYPE_CHECKING:
-    from metaroll.types import Runner
+    from metaroll.learners.runner import Runner
 
 __all__ = ["AlgorithmInfo", "MetaRLAlgorithm", "RLAlgorithm"]
 

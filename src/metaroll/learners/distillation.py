@@ -23,6 +23,7 @@ from metaroll.learners.on_policy_training import (
     horizon_of,
     refuse_non_finite,
 )
+from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import (
     fingerprint_of,
     load_optimizer_tree,
@@ -37,7 +38,7 @@ from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import collect_on_policy, pad_rollouts, rollout_groups
 from metaroll.processing.relabel import label_actions
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.types import EnvSpec, Policy, Runner
+from metaroll.types import EnvSpec, Policy
 
 __all__ = ["Distillation", "LabeledRollouts"]
 

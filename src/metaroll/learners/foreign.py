@@ -10,7 +10,7 @@ from metaroll.learners.base import AlgorithmInfo, MetaRLAlgorithm, RLAlgorithm
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 if TYPE_CHECKING:
-    from metaroll.types import Runner
+    from metaroll.learners.runner import Runner
 
 __all__ = ["ForeignAlgorithm", "ForeignRunner", "as_algorithm", "as_runner"]
 

@@ -14,11 +14,12 @@ from metaroll.errors import InvalidValueError, ShapeError, unknown_name
 from metaroll.functional.cvar import check_epsilon, conditional_value_at_risk
 from metaroll.functional.parameter_noise import NOISES, adapted_spread, default_population, noisy_sets
 from metaroll.learners.on_policy_training import EpochLearner, Progress, horizon_of
+from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import fingerprint_of, load_or_keep
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.types import EnvSpec, Runner
+from metaroll.types import EnvSpec
 
 __all__ = ["HillClimbing"]
 

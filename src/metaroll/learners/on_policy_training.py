@@ -18,8 +18,9 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.learners.foreign import as_runner
+from metaroll.learners.runner import Runner
 from metaroll.processing.on_policy import OnPolicyData
-from metaroll.types import EnvSpec, EnvUpdate, Runner
+from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = [
     "KNOWN_EPOCHS",

@@ -39,12 +39,13 @@ from metaroll.learners.pearl_networks import (
     reinitialized_copy,
 )
 from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
+from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import check_entries, described, fingerprint_of
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec, Runner
+from metaroll.types import Context, EnvSpec, EnvUpdate, InOutSpec
 
 __all__ = ["PEARL"]
 

@@ -25,9 +25,10 @@ from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.learners.pearl_config import PEARLConfig
+from metaroll.learners.runner import Runner
 from metaroll.policies.scaling import ActionScaling
 from metaroll.processing.on_policy import rollout_groups
-from metaroll.types import Context, EnvSpec, EnvUpdate, Runner
+from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = [
     "PEARLCollector",

@@ -27,13 +27,14 @@ from metaroll.learners.on_policy_training import (
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
 from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run_passes
+from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
 from metaroll.seeding import derive_seed, fresh_seed, torch_generator
-from metaroll.types import EnvSpec, Runner
+from metaroll.types import EnvSpec
 
 __all__ = ["PPO", "PPONormalizer"]
 

@@ -296,8 +296,7 @@ class RolloutEngine:
             updates: The variations; ``None`` stands for the nominal environment.
             seed, sub_seed: First parts of all seeds.
             max_steps: Truncate rollouts after so many steps.
-            min_steps: Minimum number of steps of each variation.
-            num_rollouts: Number of rollouts of each variation.
+            min_steps, num_rollouts: Minimum number of steps, or number of rollouts, of each variation.
             contexts: What the policy has access to in each variation.
             deterministic, eval: As in ``RolloutPlan``.
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which

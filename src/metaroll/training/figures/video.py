@@ -110,7 +110,7 @@ _Row = tuple[str, list[tuple[str, StepSequence]]]
 
 def _policy_episodes(algo: Any, evaluator: PolicyEvaluator, tasks: Sequence[int]) -> list[_Row]:
     result = evaluator.evaluate(algo, keep_rollouts=True)
-    episodes: Sequence[Sequence[StepSequence]] = result.rollouts or ()
+    episodes: list[Any] = list(result.rollouts or ())
     if result.tasks[0] is None:
         return [("", [(f"episode {task + 1}", episodes[0][task])]) for task in tasks]
     return [(_heading(result, task), [("policy", episodes[task][0])]) for task in tasks]
