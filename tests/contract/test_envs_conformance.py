@@ -212,3 +212,11 @@ def test_honest_slots_pass() -> None:
     check_slots(lambda n: GymSlots(lambda: gymnasium.wrappers.TimeLimit(PointRobotEnv(), 5), n), time_limit=5)
     with pytest.raises(ValueError, match="at least 2"):
         check_slots(PointRobotSlots, PLANS[:1])
+
+
+def test_what_makes_no_slots_is_named() -> None:
+    for wrong in ("Pendulum-v1", None):
+        with pytest.raises(TypeError, match=r"make must be a function from a number to Slots .*, got"):
+            check_slots(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"make\(1\) must return Slots, got 'CartPole-v1' of type str"):
+        check_slots(lambda num_slots: "CartPole-v1")  # type: ignore[arg-type, return-value]

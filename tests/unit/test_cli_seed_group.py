@@ -46,7 +46,8 @@ def test_runs_that_say_much_share_the_processors_and_one_that_fails_says_why(tmp
     before = set(Path(tempfile.gettempdir()).glob("metaroll-*"))
     assert main(["train", "ppo", "noisy:make", *SMALL, "--epochs", "2", *GROUP]) == 2
     captured = capsys.readouterr()
-    assert re.search(r"^seed-0: epoch 1/2 ", captured.out, re.MULTILINE)
+    assert re.search(r"^seed-0: epoch 1/2  sampling 0/40$", captured.out, re.MULTILINE)  # at once
+    assert re.search(r"^seed-0: epoch 1/2  40 env steps ", captured.out, re.MULTILINE)
     assert re.search(r"^seed-0: epoch 2/2 ", captured.out, re.MULTILINE)
     assert "many/seed-0 done" in captured.out
     assert "no second one of these" in captured.out.partition("many/seed-1 failed")[2]

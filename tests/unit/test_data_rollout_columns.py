@@ -171,3 +171,33 @@ def test_what_reduce_does_wrong_is_said() -> None:
     with pytest.raises(TypeError, match="must return an array of numbers, got NoneType None"):
         check_reduce(lambda columns, bounds: None, ROLLOUTS)
     check_reduce(lambda columns, bounds: np.diff(bounds), list(ROLLOUTS))  # type: ignore[arg-type]
+
+
+def test_what_is_common_to_a_part_stays_with_its_rollouts():
+    """Rollouts of two calls, put in one part by sorting or by a pickle, keep what was added to each call."""
+    calls = [Rollouts([columns([3, 2], seed)]) for seed in range(2)]
+    for number, call in enumerate(calls):
+        call.add_info("call", number)
+    both = calls[0] + calls[1][1:]
+    assert [info["call"] for info in both.infos] == [0, 0, 1]
+    assert [info["call"] for info in both.sorted_by(np.array([2, 1, 0])).infos] == [1, 0, 0]
+    assert [rollout.rollout_info["call"] for rollout in pickle.loads(pickle.dumps(both))] == [0, 0, 1]
+    again = both.sorted_by(np.arange(3))
+    again.add_info("call", 7)
+    assert [info["call"] for info in again.infos] == [7, 7, 7]
+    assert [info["call"] for info in both.infos] == [0, 0, 1]
+
+
+def test_fields_that_are_no_attributes_say_where_they_are():
+    """Observations have an entry more than steps for each rollout, so they are no attribute beside rewards."""
+    rollouts = Rollouts([columns([3, 2])])
+    for name in ("observations", "actions"):
+        with pytest.raises(AttributeError, match=rf"'{name}'; rollouts.column\('{name}'\) .* rollouts.each"):
+            getattr(rollouts, name)
+    with pytest.raises(AttributeError, match=r"a single one has: rollouts\[0\].done"):
+        rollouts.done  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
+        rollouts.nothing  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'Rollouts' object has no attribute 'observations'$"):
+        Rollouts().observations  # noqa: B018
+    assert len(copy.deepcopy(rollouts)) == 2

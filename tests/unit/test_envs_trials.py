@@ -14,7 +14,10 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from metaroll import (
+    ActDelayWrapper,
     CategoricalGRUPolicy,
+    DomainParamTransformWrapper,
+    DomainParamUpdate,
     DomainRandomizer,
     DomainRandWrapperLive,
     GRUGaussianPolicy,
@@ -32,8 +35,10 @@ from metaroll import (
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.lookup.registry import get_family
 from metaroll.envs.lookup.source import env_kind
+from metaroll.envs.sims.catalog import OneMassOscillatorEnv
 from metaroll.envs.slots.gym_slots import GymSlots
-from metaroll.tasks.plan_table import plan_env_seeds
+from metaroll.rollouts.engine.slot_loop import SlotLoop
+from metaroll.tasks.plan_table import PlanTable, plan_env_seeds
 from metaroll.types import EnvSpec, Slots, SlotsInfo, SlotStep
 
 
@@ -338,3 +343,35 @@ def test_tasks_of_a_class_of_trials_are_set_in_its_simulator(kind: type) -> None
         for field in ("observations", "actions", "rewards"):
             np.testing.assert_array_equal(getattr(one, field), getattr(other, field))
     assert len({result.rewards.tobytes() for result in found}) > 2
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_later_episodes_start_from_seeds_of_their_own_in_wrappers_that_change_plans(scaled: bool) -> None:
+    """Whatever ends beside them: updates of some rollouts must not change the seeds of any."""
+
+    def env() -> TrialWrapper:
+        inner: Any = ActDelayWrapper(OneMassOscillatorEnv(max_steps=5))
+        return TrialWrapper(DomainParamTransformWrapper(inner, {"mass": "log"}) if scaled else inner, 3)
+
+    updates = [None, DomainParamUpdate({"act_delay": 2}), DomainParamUpdate({"mass": 0.7}), None]
+    plans = [RolloutPlan(i, (3, 1, i), updates[i % 4]) for i in range(8)]
+    plans[2] = plans[2].with_(init_state=np.array([0.3, 0.1]))
+    policy = GRUGaussianPolicy(EnvSpec.from_env(env()), hidden_size=4)
+    found = []
+    for width in (1, 3, 8):
+        with RolloutEngine(env, policy, slots_per_unit=width) as engine:
+            found.append(engine.run(plans))
+    found.append(SlotLoop(GymSlots(env, 4), policy, plans, parameters=policy.acting_parameters()).advance())
+    for name in ("observations", "rewards"):
+        for other in found[1:]:
+            np.testing.assert_array_equal(other.column(name), found[0].column(name))
+    starts = found[0][0].observations[[0, 5, 10], 0]
+    assert len(set(starts.tolist())) == 3
+
+
+def test_an_update_of_another_plan_of_the_table_is_not_looked_at() -> None:
+    plans = PlanTable([RolloutPlan(i, (3, 1, i), DomainParamUpdate({"act_delay": 2.5 if i else 1})) for i in range(2)])
+    slots = make_slots(TrialWrapper(ActDelayWrapper(OneMassOscillatorEnv(max_steps=5)), 2), 1)
+    assert slots.reset([0], plans.take([0])).shape == (1, 5)
+    with pytest.raises(ValueError, match=r"act_delay must be a whole number of steps, got 2\.5"):
+        slots.reset([0], plans.take([1]))

@@ -20,9 +20,11 @@ from metaroll import (
     DomainRandomizer,
     DomainRandWrapperLive,
     DownsamplingWrapper,
+    GaussianMLPPolicy,
     GaussianObsNoiseWrapper,
     ObsNormWrapper,
     ObsPartialWrapper,
+    RolloutEngine,
     RolloutPlan,
     UniformDomainParam,
     check_slots,
@@ -339,3 +341,69 @@ def test_a_table_of_plans_goes_through_wrappers_as_it_is():
     table = PlanTable([RolloutPlan(0, (0, 0, 0))])
     for env in (ActDelayWrapper(PendulumEnv()), DomainParamTransformWrapper(PendulumEnv(), {"pole_mass": "log"})):
         assert env.plans_in(table) is table
+
+
+def delayed() -> DomainRandWrapperLive:
+    """Only the delay differs between rollouts."""
+    drawn = DomainRandomizer(UniformDomainParam("act_delay", 5.0, 4.0, roundint=True))
+    return DomainRandWrapperLive(ActDelayWrapper(OneMassOscillatorEnv(max_steps=20)), drawn)
+
+
+def delayed_plan(number: int) -> RolloutPlan:
+    return RolloutPlan(number, (0, 0, number))
+
+
+def test_rollouts_report_the_delay_that_they_had_whatever_runs_beside_them():
+    policy, plans = GaussianMLPPolicy(EnvSpec.from_env(delayed())), [delayed_plan(i) for i in range(8)]
+    with RolloutEngine(delayed, policy) as engine:
+        together = [info["domain_param"] for info in engine.run(plans).infos]
+        assert together == [engine.run([plan]).infos[0]["domain_param"] for plan in plans]
+    assert len({params["act_delay"] for params in together}) > 3
+    slots = make_slots(lambda: DomainParamTransformWrapper(PendulumEnv(), {"pole_mass": "log"}), 2)
+    slots.reset([0, 1], plans[:2])
+    assert len(set(slots.alike(np.arange(2)))) == 1  # type: ignore[arg-type]
+
+
+def test_delays_of_any_length_go_on_after_a_snapshot():
+    """The rings of actions on their way may be longer on one side than on the other."""
+    policy = GaussianMLPPolicy(EnvSpec.from_env(delayed()))
+    with RolloutEngine(delayed, policy) as engine, engine.open(delayed_plan, 3) as straight:
+        with engine.open(delayed_plan, 3) as moved:
+            for call in range(12):
+                state = straight.state_dict()
+                if call % 3:  # the other side has run other rollouts before, with other delays
+                    moved.load_state_dict(state)
+                    found = moved.advance(7)
+                expected = straight.advance(7)
+                if call % 3:
+                    for name in ("observations", "actions", "rewards"):
+                        np.testing.assert_array_equal(found.column(name), expected.column(name))
+
+
+@pytest.mark.parametrize(("delay_here", "delay_there"), [(30, 0), (0, 30)])
+def test_a_ring_is_lengthened_on_either_side(delay_here, delay_there):
+    wrapper, rows = ActDelayWrapper(OneMassOscillatorEnv()), np.arange(2)
+
+    def plan(delay):
+        return RolloutPlan(0, (0, 0, 0), DomainParamUpdate({"act_delay": delay}))
+
+    def act(memory, step):
+        return wrapper.rows_in(np.full((2, 1), float(step)), memory, rows)
+
+    here, there = wrapper.new_memory(3), wrapper.new_memory(3)
+    for memory, delay in ((here, delay_here), (there, delay_there)):
+        plans = wrapper.plans_in([plan(2), plan(3), plan(delay)])
+        wrapper.start_rows(memory, np.arange(3), None, plans)
+    for step in range(5):
+        act(here, step)
+    wrapper.resume_rows(there, rows, {name: values[rows] for name, values in here.items()})
+    for step in range(5, 9):
+        found = act(there, step)
+        np.testing.assert_array_equal(found, act(here, step))
+        np.testing.assert_array_equal(found, [[step - 2.0], [step - 3.0]])
+
+
+@pytest.mark.parametrize("wrapper", [lambda env: ActDelayWrapper(env), lambda env: GaussianObsNoiseWrapper(env, 0.1)])
+def test_what_is_no_environment_is_not_wrapped(wrapper):
+    with pytest.raises(TypeError, match=r"env must be an environment .*got 'Pendulum-v1'"):
+        wrapper("Pendulum-v1")

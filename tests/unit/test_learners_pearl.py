@@ -29,6 +29,7 @@ from pearl_fakes import (
 
 from metaroll.errors import DataError, InvalidValueError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
+from metaroll.learners.foreign import as_runner
 from metaroll.learners.pearl import PEARL
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
@@ -240,7 +241,7 @@ def test_plain_torch_networks_serve_as_q_function():
 
 def filled(**changes: Any) -> PEARL:
     algo = make_pearl(**changes)
-    algo._collector.collect_initial(FakeRunner(1))
+    algo._collector.collect_initial(as_runner(FakeRunner(1)))
     return algo
 
 
@@ -353,7 +354,7 @@ def test_weights_that_the_last_step_broke_are_an_error(monkeypatch: pytest.Monke
 def test_initial_data_of_all_tasks_come_from_one_call_under_the_prior():
     """specs/meta.md 4.4"""
     algo, runner = make_pearl(num_initial_steps=8), FakeRunner(1)
-    algo._collector.collect_initial(runner)
+    algo._collector.collect_initial(as_runner(runner))
     assert runner.calls == [{"tasks": [0, 1, 2], "batch_size": 8, "num_rollouts": None, "contexts": [{}] * 3}]
     # 8 steps in episodes of 5: two episodes
     assert [algo._buffers.num_transitions(i) for i in range(3)] == [10, 10, 10]
@@ -363,7 +364,7 @@ def test_initial_data_of_all_tasks_come_from_one_call_under_the_prior():
 def test_a_visit_clears_the_context_and_keeps_the_transitions():
     """specs/meta.md 4.4"""
     algo, runner = filled(), FakeRunner(1)
-    algo._collector.collect_visits(runner, [1])
+    algo._collector.collect_visits(as_runner(runner), [1])
     # prior: 7 steps -> 2 episodes; extra: 6 steps -> 2 episodes, for the transitions only
     assert algo._buffers.num_transitions(1) == 10 + 10 + 10
     assert algo._buffers.num_context(1) == 10
@@ -373,7 +374,7 @@ def test_a_visit_clears_the_context_and_keeps_the_transitions():
 def test_finite_rate_begins_under_the_prior_and_infers_after_every_episode():
     """specs/meta.md 4.5"""
     algo, runner = filled(num_steps_posterior=11), FakeRunner(1)
-    algo._collector.collect_visits(runner, [0, 2])
+    algo._collector.collect_visits(as_runner(runner), [0, 2])
     prior, *rest = runner.calls
     assert prior["batch_size"] == 7 and prior["contexts"] == [{}, {}]
     # 11 steps: 3 episodes of 5; extra 6 steps: 2 episodes
@@ -392,7 +393,7 @@ def test_the_posterior_comes_from_the_tasks_own_context():
     seen: list[tuple[list[int], np.ndarray]] = []
     sample = algo._buffers.sample_context
     algo._buffers.sample_context = lambda tasks, *a: (seen.append((list(tasks), sample(tasks, *a))), seen[-1][1])[1]
-    algo._collector.collect_visits(runner, [2, 0])
+    algo._collector.collect_visits(as_runner(runner), [2, 0])
     [(tasks, context)] = seen
     assert tasks == [2, 0] and context.shape == (2, 4, CONTEXT_DIM)
     # rewards of task k lie in [k - 1, k + 1]
@@ -407,7 +408,7 @@ def test_update_post_train_counts_episodes():
     """specs/meta.md 4.5: episodes, not steps; no episode more than the steps ask for"""
     algo = filled(update_post_train=2, num_steps_posterior=24, num_extra_rl_steps_posterior=0)
     runner = FakeRunner(1)
-    algo._collector.collect_visits(runner, [0])
+    algo._collector.collect_visits(as_runner(runner), [0])
     # 5 episodes of 5 steps in rounds of 2 + 2 + 1
     assert [call["num_rollouts"] for call in runner.calls[1:]] == [2, 2, 1]
     assert [call["contexts"] == [{}] for call in runner.calls[1:]] == [True, False, False]
@@ -417,7 +418,7 @@ def test_short_episodes_do_not_shorten_a_round():
     """specs/meta.md 4.5: with episodes of 2 steps, 3 of them belong to each inference although 9 steps looked like 2"""
     algo = filled(update_post_train=3, num_steps_posterior=9, num_extra_rl_steps_posterior=0)
     runner = FakeRunner(1, lengths={0: 2})
-    algo._collector.collect_visits(runner, [0])
+    algo._collector.collect_visits(as_runner(runner), [0])
     posterior = runner.calls[1:]
     assert [call["num_rollouts"] for call in posterior] == [2, 1, 1, 1]  # 4, 6 steps | 8, 10 steps
     assert [call["contexts"] == [{}] for call in posterior] == [True, True, False, False]
@@ -427,7 +428,7 @@ def test_short_episodes_do_not_shorten_a_round():
 def test_tasks_that_are_done_leave_the_round():
     """specs/meta.md 4.5"""
     algo, runner = filled(num_extra_rl_steps_posterior=0, num_steps_posterior=8), FakeRunner(1, lengths={1: 2})
-    algo._collector.collect_visits(runner, [0, 1])
+    algo._collector.collect_visits(as_runner(runner), [0, 1])
     # task 0: 2 episodes of 5; task 1: 4 episodes of 2
     assert [call["tasks"] for call in runner.calls[1:]] == [[0, 1], [0, 1], [1], [1]]
 
@@ -435,7 +436,7 @@ def test_tasks_that_are_done_leave_the_round():
 def test_a_task_drawn_twice_is_visited_twice_in_order():
     """specs/meta.md 4.4: the second visit clears the context of the first"""
     algo, runner = filled(), FakeRunner(1)
-    algo._collector.collect_visits(runner, [2, 0, 2])
+    algo._collector.collect_visits(as_runner(runner), [2, 0, 2])
     assert [call["tasks"] for call in runner.calls] == [[2, 0], [2, 0], [2, 0], [2], [2], [2]]
     assert algo._buffers.num_context(2) == 10 and algo._buffers.num_context(0) == 10
     assert algo._buffers.num_transitions(2) == 10 + 2 * 20 and algo._buffers.num_transitions(0) == 10 + 20
@@ -702,7 +703,7 @@ def test_a_restored_state_does_not_keep_data_of_another_time():
     saved = algo.state_dict()
     algo.train(FakeRunner(1))
     algo.load_state_dict(saved)
-    assert not algo._buffers.filled
+    assert algo._buffers.empty_tasks == [0, 1, 2]
     runner = FakeRunner(2, start=1)
     algo.train(runner)
     assert runner.calls[0]["batch_size"] == 8
@@ -738,12 +739,12 @@ def test_pickling_drops_replay_data_and_resumes():
     """specs/meta.md 4.9"""
     algo = trained()
     again = pickle.loads(pickle.dumps(algo))
-    assert again._is_resuming and again._buffers.num_transitions(0) == 0
+    assert again._buffers.num_transitions(0) == 0
     assert equal(weights(algo), weights(again)) and same_tree(algo.state_dict(), again.state_dict())
     runner = FakeRunner(2, start=1)
     again.train(runner)
-    assert runner.calls[0]["batch_size"] == 8 and not again._is_resuming
-    assert algo._buffers.filled
+    assert runner.calls[0]["batch_size"] == 8
+    assert not algo._buffers.empty_tasks
 
 
 def test_foreign_state_is_refused():

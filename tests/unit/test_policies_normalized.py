@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+from metaroll.envs.sims.catalog import OneMassOscillatorEnv
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
-from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.single.replay import assert_worker_invariant
 from metaroll.seeding import torch_generator
@@ -158,3 +159,15 @@ def test_orthogonal_weights_have_the_gains_that_were_asked_for():
     torch.testing.assert_close(first.T @ first, 2.0 * torch.eye(3), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(second @ second.T, 2.0 * torch.eye(16), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(last @ last.T, 1e-4 * torch.eye(2), atol=1e-8, rtol=1e-4)
+
+
+def test_domain_parameters_reach_a_privileged_policy_inside():
+    spec = EnvSpec.from_env(OneMassOscillatorEnv())
+    generator = torch_generator(0)
+    inner = GaussianMLPPolicy(widened_spec(spec, 1), hidden_sizes=(4,), generator=generator)
+    privileged = NormalizedPolicy(inner, domain_params=["mass"], env_spec=spec)
+    around = NormalizedPolicy(privileged, normalize_observations=False, scale_actions=False)
+    assert around.info.takes_domain_params
+    plan = RolloutPlan(seed=(0, 0, 0), max_steps=4)
+    found = [RolloutEngine(OneMassOscillatorEnv, policy).run([plan])[0].actions for policy in (privileged, around)]
+    np.testing.assert_array_equal(*found)

@@ -16,7 +16,7 @@ from engine_envs import Drift, SetDrift, Trouble
 from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 
 from metaroll import RolloutEngine, SamplerPool
-from metaroll.data.rollouts import check_reduce
+from metaroll.data.rollouts import Rollouts, check_reduce
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine import collection as collection_module
@@ -241,6 +241,95 @@ def test_after_an_error_the_next_call_goes_on(num_workers: int, tmp_path: Path) 
         found += [rows(collection.advance(7)) for _ in range(2)]
     with RolloutEngine(Drift(end=0.0), policy) as engine, engine.open(long_plan, 9) as straight:
         assert found == [rows(straight.advance(7)) for _ in range(3)]
+
+
+def test_a_failure_that_repeats_says_so_and_how_to_go_on() -> None:
+    policy = policy_for(Drift())
+
+    def plan(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20, env_update=SetDrift(0.25 * (number == 1)))
+
+    for kind, option in (("raise", "on_error"), ("nan", "on_invalid")):
+        make = lambda kind=kind: Trouble(kind, 9, only_drift=0.25)  # noqa: E731
+        with RolloutEngine(make, policy) as engine, engine.open(plan, 3) as collection:
+            first = rows(collection.advance(7))
+            with pytest.raises(RolloutError) as failed:
+                collection.advance(7)
+            assert "The call before" not in str(failed.value)
+            for _ in range(2):
+                with pytest.raises(RolloutError, match=f"The call before failed .*{option}='drop'") as again:
+                    collection.advance(7)
+                assert str(again.value).startswith(str(failed.value))
+            state = collection.state_dict()
+        with RolloutEngine(make, policy, **{option: "drop"}) as engine, engine.open(plan, 3) as collection:  # type: ignore[arg-type]
+            collection.load_state_dict(state)
+            pieces = collection.advance(7)
+            assert first and [entry.plan.index for entry in collection.dropped] == [1]
+            assert {plan.index for plan in pieces.plans} >= {0, 2}
+
+
+def test_pieces_tell_the_time_since_their_rollout_began() -> None:
+    env, policy, plans = CASES["MuJoCo, memory"]
+    with RolloutEngine(env, policy, record_extras=True) as engine:
+        with engine.open(plans, 1) as collection:
+            calls = [collection.advance(3) for _ in range(3)]
+        whole = engine.run([plans(0)])[0]
+    assert [len(pieces) for pieces in calls] == [1, 1, 1] and len(whole) > 9
+    for call, pieces in enumerate(calls):
+        np.testing.assert_array_equal(pieces[0].time, whole.time[3 * call : 3 * call + 4])
+    together = Rollouts.joined(calls)
+    assert [piece.time[0] for piece in together.sorted_by(np.array([1, 2, 0]))] == [whole.time[i] for i in (6, 0, 3)]
+
+
+class Counting:
+    """Acts by how often it was asked in this rollout."""
+
+    def reset(self) -> None:
+        self.asked = 0
+
+    def get_action(self, obs: Any) -> tuple[Any, dict[str, Any]]:
+        self.asked += 1
+        return np.full(2, 0.01 * self.asked, np.float32), {}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_objects_that_remember_are_part_of_a_state_as_they_were(num_workers: int) -> None:
+    """Also where the collection goes on after its state was taken, or a rollout fails and the call is done again."""
+
+    def plan(number: int) -> RolloutPlan:
+        return RolloutPlan(index=number, seed=(1, 0, number), max_steps=20, env_update=SetDrift(0.25 * (number == 1)))
+
+    def make() -> Trouble:
+        return Trouble("raise", 9, only_drift=0.25)
+
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(SamplerPool(num_workers, transport="process")) if num_workers else None
+        engine = stack.enter_context(RolloutEngine(make, Counting(), pool=pool, on_error="drop"))
+        one, other = (stack.enter_context(engine.open(plan, 3)) for _ in range(2))
+        one.advance(7)
+        state = one.state_dict()
+        expected = rows(one.advance(7))
+        other.load_state_dict(state)
+        assert rows(other.advance(7)) == expected
+        whole = engine.run([plan(0), plan(2)])
+        pieces = other.advance(7)
+    for rollout, number in zip(whole, (0, 2), strict=True):
+        np.testing.assert_allclose(rollout.actions[:, 0], 0.01 * np.arange(1, 21), rtol=1e-6)
+        last = next(piece for p, piece in zip(pieces.plans, pieces, strict=True) if p.index == number)
+        np.testing.assert_array_equal(last.actions, rollout.actions[14:])
+
+
+def test_what_a_collection_shows_is_not_what_it_goes_on_from() -> None:
+    env, policy, plans = CASES["simulator"]
+    found: list[Any] = []
+    for scribble in (False, True):
+        with RolloutEngine(env, policy) as engine, engine.open(plans, 3) as one, engine.open(plans, 3) as other:
+            one.advance(4)
+            if scribble:
+                one.observations[...] = 77.0
+            other.load_state_dict(one.state_dict())
+            found.append(rows(other.advance(4)))
+    assert found[0] == found[1]
 
 
 # -- failures in live collections --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import torch
 
 from metaroll.envs.lookup.registry import get_family
 from metaroll.learners.pearl import PEARL
+from metaroll.learners.pearl_data import PEARLCollector
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.gaussian import TanhGaussianMLPPolicy
 from metaroll.policies.networks import QFunction
@@ -19,6 +20,8 @@ from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import PEARLWorker
 from metaroll.seeding import torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.training.run import runner as runner_module
+from metaroll.training.run import services
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.files import save_tree
 from metaroll.training.store.metrics_log import read_metrics
@@ -48,6 +51,7 @@ def make_runner(
     activation: str = "relu",
     family: str = "point-robot",
     options: Any = None,
+    callbacks: Any = (),
     **setup: Any,
 ) -> LocalRunner:
     train, test = get_family(family).split(3, 2, seed=0)
@@ -67,7 +71,7 @@ def make_runner(
         **(options or SMALL),
     )
     evaluator = {"n_exploration_traj": 2, "posterior_sampling": posterior_sampling}
-    runner = LocalRunner(run_dir=run_dir, seed=seed, evaluator=evaluator)
+    runner = LocalRunner(run_dir=run_dir, seed=seed, evaluator=evaluator, callbacks=callbacks)
     runner.setup(learner, train[0], **setup)
     return runner
 
@@ -93,6 +97,92 @@ def test_pearl_resumes_bit_for_bit(tmp_path: Path, epochs: int) -> None:
     assert one.keys() == two.keys()
     for name, value in one.items():
         assert value == two[name], name
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 2, 3])
+def test_a_run_that_is_stopped_in_its_warm_up_resumes_there_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    """Issue 13: so many of three tasks have their initial data when Ctrl-C comes; a snapshot after each."""
+    whole = make_runner(tmp_path / "whole")
+    whole.train(2)
+    monkeypatch.setattr(runner_module, "_SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr(runner_module, "_SNAPSHOT_SHARE", 0.0)
+    monkeypatch.setattr(services, "_next_size", lambda size, seconds: 1)
+    stopped = make_runner(tmp_path / "run")
+    stored: list[Any] = []
+    store = PEARLCollector._store
+
+    def interrupted(collector: PEARLCollector, tasks: Any, groups: Any, *, to_context: bool) -> list[int]:
+        if len(stored) == stop_after:
+            raise KeyboardInterrupt
+        stored.extend(tasks)
+        return store(collector, tasks, groups, to_context=to_context)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PEARLCollector, "_store", interrupted)
+        stopped.train(2)
+    resumed = make_runner(None, seed=8)
+    resumed.restore(tmp_path / "run")
+    assert resumed._source.algo._buffers.empty_tasks == list(range(stop_after, 3))
+    assert resumed.total_env_steps == 20 * stop_after
+    resumed.resume()
+    one, two = state_of(whole, tmp_path / "a"), state_of(resumed, tmp_path / "b")
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        assert value == two[name], name
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_what_is_collected_in_parts_is_what_one_call_gives(num_workers: int) -> None:
+    tasks = get_family("point-robot").split(5, 2, seed=0)[0]
+    with make_runner(None, n_workers=num_workers) as runner:
+        told = [{}] * 5
+        at_once = runner.obtain_samples(0, 30, env_update=tasks, contexts=told)
+    with make_runner(None, n_workers=num_workers) as runner:
+        parts = list(runner.obtain_in_parts(0, 30, tasks, contexts=told, missing=[0, 2, 4]))
+        assert runner.step_itr == 1 and runner.total_env_steps == 3 * 40
+    assert [list(positions) for positions, _ in parts] == [[0], [2, 4]] or len(parts) == 3
+    for positions, groups in parts:
+        for position, group in zip(positions, groups, strict=True):
+            assert len(group) == len(at_once[position]) == 2
+            for one, two in zip(group, at_once[position], strict=True):
+                assert np.array_equal(one.observations, two.observations)
+                assert np.array_equal(one.actions, two.actions)
+                assert one.rollout_info["plan"]["seed"] == two.rollout_info["plan"]["seed"]
+
+
+def test_timing_an_update_changes_nothing() -> None:
+    runner = make_runner(None)
+    learner = runner._source.algo
+    before = repr(learner.state_dict())
+    seconds = learner.update_seconds()
+    assert 0 < seconds < 60
+    assert repr(learner.state_dict()) == before
+    huge = make_runner(None, options={**SMALL, "batch_size": 10**8})
+    assert huge._source.algo.update_seconds() is None  # too much memory only to time it
+
+
+def test_a_run_is_the_same_whoever_listens_and_is_told_all_its_phases(tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+
+    class Listener:
+        def on_progress(self, runner: LocalRunner, phase: str, done: int, total: int) -> None:
+            heard.append((phase, done, total))
+
+    alone, told = make_runner(tmp_path / "alone"), make_runner(tmp_path / "told", callbacks=[Listener()])
+    alone.train(1)
+    told.train(1)
+    one, two = state_of(alone, tmp_path / "a"), state_of(told, tmp_path / "b")
+    assert all(value == two[name] for name, value in one.items())
+    phases = list(dict.fromkeys(phase for phase, _, _ in heard))
+    assert phases == ["warm-up", "sampling", "updates", "evaluation"]
+    # 3 tasks of 20 steps; two visits of 20 and 20; two updates; two tasks of two episodes and one.
+    totals = {"warm-up": 60, "sampling": 80, "updates": 2, "evaluation": 6}
+    for phase, total in totals.items():
+        news = [(done, of) for name, done, of in heard if name == phase]
+        assert news[0] == (0, total) and news[-1] == (total, total)
+        assert news == sorted(news)
 
 
 @pytest.mark.parametrize("posterior_sampling", [True, False])

@@ -55,6 +55,7 @@ class RolloutColumns:
         own: Fields that not all of the rollouts have, or not at every step, by rollout; ``None`` where there are none.
         plans: The plan of each, where rollouts come from plans.
         common: What stays constant in all of them, as ``infos``.
+        firsts: Steps that each rollout had taken before, ``(N,)``, where these are pieces; ``None``: they begin here.
     """
 
     fields: dict[str, Any]
@@ -66,6 +67,7 @@ class RolloutColumns:
     own: list[dict[str, Any]] | None = None
     plans: Sequence[RolloutPlan] | None = None
     common: dict[str, Any] = field(default_factory=dict)
+    firsts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -103,7 +105,8 @@ class RolloutColumns:
         fields = {name: fields[name] for name in (*_ORDER, *(fields.keys() - set(_ORDER))) if name in fields}
         dt = self.infos[number].get(TIME_STEP)
         if dt is not None:
-            fields["time"] = np.arange(end - begin + 1) * dt
+            before = 0 if self.firsts is None else int(self.firsts[number])
+            fields["time"] = np.arange(before, before + end - begin + 1) * dt
         done = np.zeros(end - begin, dtype=bool)
         done[-1] = self.complete[number]
         flags = {"terminated": self.terminated[steps], "truncated": self.truncated[steps], "done": done}
@@ -211,6 +214,16 @@ class Rollouts(Sequence[StepSequence]):
     def __repr__(self) -> str:
         return f"Rollouts({len(self)} rollouts, {int(self.bounds[-1])} steps)"
 
+    def __getattr__(self, name: str) -> Any:
+        """Only to say where a field is; as ever, there is no such attribute."""
+        message = f"{type(self).__name__!r} object has no attribute {name!r}"
+        known = {field for part in self.parts for field in part.fields} if "_spans" in vars(self) else set()
+        if name in known:
+            message += f"; rollouts.column({name!r}) has it for all steps, rollouts.each({name!r}) for each rollout"
+        elif name in vars(StepSequence) or name in ("done", "rollout_info", "states", "time"):
+            message += f"; a single one has: rollouts[0].{name}"
+        raise AttributeError(message, name=name, obj=self)
+
     @property
     def parts(self) -> list[RolloutColumns]:
         """The columns in which these rollouts lie, perhaps among others."""
@@ -286,7 +299,7 @@ class Rollouts(Sequence[StepSequence]):
         return self._cached("returns", lambda: np.add.reduceat(rewards, bounds[:-1]))
 
     def discounted_returns(self, gamma: float) -> np.ndarray:
-        """``discounted_return(gamma)`` of each rollout, bit for bit, ``(N,)``."""
+        """``discounted_return(gamma)`` of each rollout, bitwise identical to it, ``(N,)``."""
         return np.array([discounted_sum(rewards, gamma) for rewards in self.each("rewards")], dtype=np.float64)
 
     @property
@@ -434,7 +447,7 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
     offset = begins[numbers] - bounds[:-1] - np.arange(len(numbers))
     finals = np.repeat(offset, lengths + 1) + np.arange(bounds[-1] + len(numbers))
     fields = {name: _cut(whole.column(name), finals if name in WITH_FINAL else steps) for name in shared}
-    infos = [info for part in parts for info in part.infos]
+    infos, common = _infos_of(parts)
     plans = None if any(part.plans is None for part in parts) else whole.plans
     own: list[dict[str, Any]] = []
     for part in parts:
@@ -452,8 +465,17 @@ def _gathered(parts: Sequence[RolloutColumns], numbers: np.ndarray) -> RolloutCo
         [infos[number] for number in numbers],
         [own[number] for number in numbers] if any(own) else None,
         None if plans is None else [plans[number] for number in numbers],
-        {name: value for part in parts for name, value in part.common.items()},
+        common,
+        np.concatenate([np.zeros(len(p), dtype=np.int64) if p.firsts is None else p.firsts for p in parts])[numbers],
     )
+
+
+def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]], dict[str, Any]]:
+    """``infos`` of all rollouts, and what is common to them; rollouts get the entries in which their parts differ."""
+    entries = [{name: id(value) for name, value in part.common.items()} for part in parts]
+    if all(entry == entries[0] for entry in entries):
+        return [info for part in parts for info in part.infos], dict(parts[0].common)
+    return [{**info, **part.common} for part in parts for info in part.infos], {}
 
 
 def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:

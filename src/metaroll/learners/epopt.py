@@ -11,7 +11,7 @@ from metaroll.checks import check_number, check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.cvar import check_epsilon, full_set_metrics, worst_indices
-from metaroll.learners.on_policy_training import EpochLearner
+from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.ppo import PPO
 from metaroll.learners.snapshots import check_entries, fingerprint_of
 from metaroll.types import Runner
@@ -20,7 +20,7 @@ __all__ = ["EPOpt"]
 
 
 class EPOpt(EpochLearner):
-    """Maximizes the mean of the worst share of returns, their conditional value at risk, with PPO.
+    """Maximizes the mean of the worst epsilon-fraction of returns, their conditional value at risk, with PPO.
 
     Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch``
     rollouts, each under constants of its own: from the ``task_sampler`` of the learner (a ``DomainRandomizer``, say),
@@ -56,10 +56,10 @@ class EPOpt(EpochLearner):
         critic: The value function: of the rollouts that are learned from.
         env_spec: Spaces of the environment.
         discount: Discount factor of the learner.
-        max_path_length: Most steps of a rollout.
+        max_path_length: Maximum number of steps of a rollout.
         gradients: How the learner computes gradients.
         evaluate_every: Evaluate after every so many epochs; 0 means never.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class EPOpt(EpochLearner):
         """All rollouts of one epoch."""
         return self.learner.collect(runner, self._rollouts_per_epoch)
 
-    def update(self, rollouts: Sequence[StepSequence]) -> dict[str, float]:
-        """Improve the policy with the worst share ``epsilon`` of ``rollouts`` of the present policy.
+    def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
+        """Improve the policy with the worst fraction ``epsilon`` of ``rollouts`` of the present policy.
 
         Returns:
             What the learner tells of those, what there is to tell of all, and ``epsilon``.
@@ -113,7 +113,7 @@ class EPOpt(EpochLearner):
         returns = found.discounted_returns(self._return_discount)
         # With all of them in their own order, the first epochs are those of the learner alone.
         kept = found if epsilon == 1.0 else found.take(worst_indices(returns, epsilon))
-        metrics = self.learner.update(kept)
+        metrics = self.learner.update(kept, progress)
         self._num_epochs += 1
         full = full_set_metrics(found.discounted_returns(1.0), found.lengths)
         return {**metrics, **full, "epsilon": epsilon}
@@ -132,7 +132,7 @@ class EPOpt(EpochLearner):
         return {"learner": self.learner.state_dict(), "epochs": self._num_epochs}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit."""
+        """Restore ``state_dict``, bitwise identical."""
         check_entries("EPOpt", tree, ("learner", "epochs"))
         num_epochs = int(tree["epochs"])
         self.learner.load_state_dict(tree["learner"])  # all of it, or nothing

@@ -1,18 +1,18 @@
-"""Algorithms written elsewhere, for garage's API say, with the contract of our own: the one place that probes them."""
+"""Algorithms and runners written elsewhere, for garage's API say, with our contracts: the one place to probe them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast, final
 
 from metaroll.learners.base import AlgorithmInfo, MetaRLAlgorithm, RLAlgorithm
-from metaroll.types import EnvSpec
+from metaroll.types import Context, EnvSpec, EnvUpdate
 
 if TYPE_CHECKING:
     from metaroll.types import Runner
 
-__all__ = ["ForeignAlgorithm", "as_algorithm"]
+__all__ = ["ForeignAlgorithm", "ForeignRunner", "as_algorithm", "as_runner"]
 
 
 def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
@@ -127,3 +127,46 @@ class ForeignAlgorithm(MetaRLAlgorithm):
 
     def _can(self, name: str) -> bool:
         return callable(self._ask(name))
+
+
+def as_runner(runner: Any) -> Runner:
+    """``runner`` with the contract of ``Runner``: itself, or a view of one that lacks what came later."""
+    whole = all(callable(getattr(runner, name, None)) for name in ("progress", "obtain_in_parts"))
+    return cast("Runner", runner if whole else ForeignRunner(runner))
+
+
+@final
+class ForeignRunner:
+    """A view of a driver that knows epochs, rollouts, evaluation and log; it is told no progress unless it can.
+
+    Args:
+        runner: The driver.
+    """
+
+    def __init__(self, runner: Any) -> None:
+        self._runner = runner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_runner":  # a copy that is being made
+            raise AttributeError(name)
+        return getattr(self._runner, name)
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        tell = getattr(self._runner, "progress", None)
+        if callable(tell):
+            tell(phase, done, total)
+
+    def obtain_in_parts(
+        self,
+        itr: int,
+        batch_size: int,
+        env_updates: Sequence[EnvUpdate],
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        missing: Sequence[int] | None = None,
+    ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
+        """All that is missing in one part, by ``obtain_samples``."""
+        wanted = range(len(env_updates)) if missing is None else missing
+        told = None if contexts is None else [contexts[m] for m in wanted]
+        updates = [env_updates[m] for m in wanted]
+        yield wanted, self._runner.obtain_samples(itr, batch_size, env_update=updates, contexts=told)

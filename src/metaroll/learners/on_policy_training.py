@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,22 @@ from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.errors import InvalidValueError
 from metaroll.learners.base import RLAlgorithm
+from metaroll.learners.foreign import as_runner
 from metaroll.processing.on_policy import OnPolicyData
 from metaroll.types import EnvSpec, EnvUpdate, Runner
 
-__all__ = ["KNOWN_EPOCHS", "EpochLearner", "TrainingTasks", "episode_metrics", "horizon_of", "refuse_non_finite"]
+__all__ = [
+    "KNOWN_EPOCHS",
+    "EpochLearner",
+    "Progress",
+    "TrainingTasks",
+    "episode_metrics",
+    "horizon_of",
+    "refuse_non_finite",
+]
 
+Progress = Callable[[int, int], None]
+"""Called as ``progress(done, total)`` while something runs."""
 
 KNOWN_EPOCHS = 10
 """Moments that a given policy has count for so many epochs: so they stay in its own world, and follow in another."""
@@ -40,8 +52,13 @@ class EpochLearner(RLAlgorithm):
         """The rollouts of one epoch."""
 
     @abstractmethod
-    def update(self, rollouts: Any) -> Mapping[str, float]:
-        """Learn from them; numbers for the log, ``return`` among them."""
+    def update(self, rollouts: Any, progress: Progress | None = None) -> Mapping[str, float]:
+        """Learn from them; numbers for the log, ``return`` among them.
+
+        Args:
+            rollouts: What ``collect`` returned.
+            progress: Called as ``progress(done, total)``, in gradient steps, now and then.
+        """
 
     def train(self, runner: Runner) -> float | None:
         """Collect, update and evaluate, for each epoch of ``runner``, or until ``converged``.
@@ -51,10 +68,12 @@ class EpochLearner(RLAlgorithm):
         """
         average_return: float | None = None
         evaluated = False
+        runner = as_runner(runner)
+        progress = functools.partial(runner.progress, "updates")
         for epoch in runner.step_epochs():
             if self.converged:  # asked here, so that the epoch before has been saved
                 break
-            metrics = self.update(self.collect(runner))
+            metrics = self.update(self.collect(runner), progress)
             runner.log(metrics)
             if self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
                 average_return, evaluated = runner.evaluate(self, self.test_env_sampler), True
@@ -134,10 +153,10 @@ class TrainingTasks:
 
         Args:
             runner: Who collects.
-            num_tasks: How many to draw; where there is no source, rollouts are of the environment as it is.
-            num_steps: Least number of steps.
+            num_tasks: How many to draw; where there is no source, rollouts are of the nominal environment.
+            num_steps: Minimum number of steps.
             num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
-            actor: What acts in place of the policy of the learner.
+            actor: What acts instead of the policy of the learner.
         """
         if self._source is None:
             return Rollouts.of(runner.obtain_samples(runner.step_itr, num_steps, actor, num_rollouts=num_rollouts))

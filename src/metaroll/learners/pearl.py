@@ -12,7 +12,9 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import unknown_name
+from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.foreign import as_runner
 from metaroll.learners.pearl_config import (
     PEARLConfig,
     check_updates,
@@ -20,7 +22,14 @@ from metaroll.learners.pearl_config import (
     count_test_tasks,
     flat_box,
 )
-from metaroll.learners.pearl_data import PEARLCollector, RowLayout, TaskBuffers, check_memory, context_rows
+from metaroll.learners.pearl_data import (
+    PEARLCollector,
+    RowLayout,
+    TaskBuffers,
+    TransitionBatch,
+    check_memory,
+    context_rows,
+)
 from metaroll.learners.pearl_networks import (
     PEARLGenerators,
     PEARLNetworks,
@@ -29,7 +38,7 @@ from metaroll.learners.pearl_networks import (
     build_encoder,
     reinitialized_copy,
 )
-from metaroll.learners.pearl_update import METRICS, check_finite, mean_metrics, update_networks
+from metaroll.learners.pearl_update import METRICS, check_finite, gradient_step, mean_metrics, seconds_of_step
 from metaroll.learners.snapshots import check_entries, described, fingerprint_of
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.networks import MLPEncoder
@@ -82,16 +91,16 @@ class PEARL(MetaRLAlgorithm):
         embedding_batch_size: Context entries per task.
         embedding_mini_batch_size: Context entries read at a time; equals ``embedding_batch_size`` unless the encoder is
             recurrent.
-        max_path_length: Most steps of a rollout.
+        max_path_length: Maximum number of steps of a rollout.
         discount: Discount factor in [0, 1].
-        replay_buffer_size: Most transitions kept per task and buffer.
-        reward_scale: Factor of the rewards; takes the part of an inverse temperature.
+        replay_buffer_size: Maximum number of transitions kept per task and buffer.
+        reward_scale: Factor of the rewards; acts as an inverse temperature.
         update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
             collected under the prior.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        context_reward_key: Name of an env_info (``'sparse_reward'``) that takes the place of the reward in the context;
+        context_reward_key: Name of an env_info (``'sparse_reward'``) that replaces the reward in the context;
             actor and critic keep the reward.
-        env_spec: Spec of the environment as it is (not augmented); ``None`` builds ``env[0]()`` to read it.
+        env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
         evaluate_every: Meta-test after every so many epochs; 0 means never.
         device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
@@ -226,7 +235,6 @@ class PEARL(MetaRLAlgorithm):
         self._optimizers = PEARLOptimizers(self._networks, optimizer_class, self._config)
 
         self._random = PEARLGenerators(self.seed, self._device)
-        self._is_resuming = False
         self._make_buffers()
         self._reset_belief()
 
@@ -313,6 +321,16 @@ class PEARL(MetaRLAlgorithm):
                 self._infer(policy, context[None])
         return adapted
 
+    def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
+        """See ``MetaRLAlgorithm``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
+        beliefs = [policy] if other is None else [policy, other]
+        if not all(isinstance(one, ContextConditionedPolicy) and one.use_information_bottleneck for one in beliefs):
+            return None
+        with torch.no_grad():
+            if other is None:
+                return float(policy.compute_kl_div())
+            return float(gaussian_kl(policy.z_means, policy.z_vars, other.z_means, other.z_vars))
+
     def train(self, runner: Runner) -> float | None:
         """Obtain samples, train and evaluate, for each epoch of ``runner``.
 
@@ -320,16 +338,19 @@ class PEARL(MetaRLAlgorithm):
             Average return of the last meta-test after adaptation; ``None`` where there was none.
         """
         average_return: float | None = None
+        runner = as_runner(runner)
         for epoch in runner.step_epochs():
-            if self._is_resuming or not self._buffers.filled:
-                self._collector.collect_initial(runner)
-                self._is_resuming = False
+            self._collector.collect_initial(runner)  # which has nothing to do later on
             self._collector.collect_visits(runner, self._draw_tasks())
-            runner.log(self._train_networks())
+            runner.log(self._train_networks(runner))
             self._reset_belief()
             if self._evaluate_every and (epoch + 1) % self._evaluate_every == 0:
                 average_return = runner.evaluate(self, self.test_env_sampler)
         return average_return
+
+    def update_seconds(self) -> float | None:
+        """See ``RLAlgorithm``: on copies of the networks, with made-up data of the right shape."""
+        return seconds_of_step(self._networks, self._optimizers, self._layout, self._config, self._device)
 
     @property
     def discount(self) -> float:
@@ -338,7 +359,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def max_path_length(self) -> int:
-        """Most steps of a rollout."""
+        """Maximum number of steps of a rollout."""
         return int(self._config.max_path_length)
 
     @property
@@ -358,7 +379,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def memory_when_full(self) -> int:
-        """Most bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
+        """Maximum number of bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
         return self._memory_when_full
 
     def fingerprint(self) -> str:
@@ -379,7 +400,7 @@ class PEARL(MetaRLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit on the same kind of device.
+        """Restore ``state_dict``, bitwise identical on the same kind of device.
 
         Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
         are loaded too.
@@ -390,7 +411,6 @@ class PEARL(MetaRLAlgorithm):
         self._random.load_state_dict(tree["generators"])
         self.seed = self._random.seed
         self._num_gradient_steps = int(tree["counters"]["gradient_steps"])
-        self._is_resuming = True
         self._make_buffers()
         self._reset_belief()
 
@@ -401,7 +421,6 @@ class PEARL(MetaRLAlgorithm):
     def load_buffers_state_dict(self, tree: Mapping[str, Any]) -> None:
         """Restore ``buffers_state_dict``."""
         self._buffers.load_state_dict(tree)
-        self._is_resuming = False
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
@@ -411,7 +430,6 @@ class PEARL(MetaRLAlgorithm):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._is_resuming = True
         self._make_buffers()
 
     def _make_policy(self, encoder: nn.Module, inner_policy: nn.Module) -> Any:
@@ -468,40 +486,30 @@ class PEARL(MetaRLAlgorithm):
         count = self._config.num_tasks_sample
         return self._random.tasks.integers(len(self._updates), size=count).tolist()
 
-    def _train_networks(self) -> dict[str, float]:
+    def _train_networks(self, runner: Runner) -> dict[str, float]:
         """The gradient steps of one epoch; averages of their losses."""
         batches = self._config
         total = torch.zeros(len(METRICS), device=self._device)
-        for _ in range(batches.num_steps_per_epoch):
+        runner.progress("updates", 0, batches.num_steps_per_epoch)
+        for step in range(batches.num_steps_per_epoch):
             tasks = self._random.batches.integers(len(self._updates), size=batches.meta_batch_size).tolist()
             total += self._gradient_step(tasks)
+            runner.progress("updates", step + 1, batches.num_steps_per_epoch)
         self._num_gradient_steps += batches.num_steps_per_epoch
         means = mean_metrics(total, batches.num_steps_per_epoch)
         check_finite(self._networks, means, self._num_gradient_steps, self._config.reward_scale)
         return means
 
     def _gradient_step(self, tasks: Sequence[int]) -> torch.Tensor:
-        """Train all networks once on ``tasks`` (once per slice of the context for a recurrent encoder)."""
-        batches, encoder = self._config, self._networks.encoder
-        context = self._to_device(
-            self._buffers.sample_context(tasks, batches.embedding_batch_size, self._random.batches)
-        )
-        if hasattr(encoder, "reset"):
-            encoder.reset()
-        total = torch.zeros(len(METRICS), device=self._device)
-        for part in context.split(batches.embedding_mini_batch_size, dim=1):
-            rows = self._buffers.sample_transitions(tasks, batches.batch_size, self._random.batches)
-            total += update_networks(
-                self._networks,
-                self._optimizers,
-                self._layout.split(self._to_device(rows)),
-                part,
-                self._config,
-                self._random.noise,
-            )
-            if hasattr(encoder, "detach_hidden"):
-                encoder.detach_hidden()
-        return total / batches.num_context_slices
+        """Train all networks once on ``tasks``."""
+        batches, draws = self._config, self._random.batches
+        context = self._to_device(self._buffers.sample_context(tasks, batches.embedding_batch_size, draws))
+
+        def draw() -> TransitionBatch:
+            rows = self._buffers.sample_transitions(tasks, batches.batch_size, draws)
+            return self._layout.split(self._to_device(rows))
+
+        return gradient_step(self._networks, self._optimizers, context, draw, batches, self._random.noise)
 
     def _to_device(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(rows).to(self._device)

@@ -273,9 +273,10 @@ class TaskBuffers:
         self._contexts = [PathBuffer(capacity) for _ in range(num_tasks)]
 
     @property
-    def filled(self) -> bool:
-        """Whether every task has transitions and a context."""
-        return all(buffer.n_transitions_stored > 0 for buffer in (*self._transitions, *self._contexts))
+    def empty_tasks(self) -> list[int]:
+        """Tasks without transitions or without a context."""
+        pairs = zip(self._transitions, self._contexts, strict=True)
+        return [task for task, pair in enumerate(pairs) if not all(buffer.n_transitions_stored for buffer in pair)]
 
     @property
     def nbytes(self) -> int:
@@ -293,7 +294,7 @@ class TaskBuffers:
     def add(self, tasks: Sequence[int], groups: Sequence[Sequence[StepSequence]], *, to_context: bool) -> list[int]:
         """Store the rollouts of each of ``tasks``, and as context if asked; numbers of steps.
 
-        With the reward key of the buffers the context holds that env_info in place of the reward.
+        With the reward key of the buffers the context holds that env_info instead of the reward.
 
         Raises:
             DataError: A rollout holds NaN or Inf, or lacks the env_info; none is stored.
@@ -404,12 +405,23 @@ class PEARLCollector:
         self._posterior = posterior
 
     def collect_initial(self, runner: Runner) -> None:
-        """Data of every train task under the prior, before any training; one call for all tasks."""
-        self._collect_prior(runner, range(len(self._updates)), self._config.num_initial_steps)
+        """Data of every train task that has none, under the prior, before any training.
+
+        Each part is stored before the runner gives the next, so that a run that is stopped in between keeps it.
+        """
+        missing, each, count = self._buffers.empty_tasks, self._config.num_initial_steps, len(self._updates)
+        if not missing:
+            return
+        runner.progress("warm-up", (count - len(missing)) * each, count * each)
+        parts = runner.obtain_in_parts(runner.step_itr, each, self._updates, contexts=[_PRIOR] * count, missing=missing)
+        for tasks, groups in parts:
+            self._store(tasks, groups, to_context=True)
 
     def collect_visits(self, runner: Runner, tasks: Sequence[int]) -> None:
         """Visit ``tasks`` (indices, repetitions count): forget the context, collect prior, posterior and extra data."""
         config = self._config
+        visit = config.num_steps_prior + config.num_steps_posterior + config.num_extra_rl_steps_posterior
+        runner.progress("sampling", 0, len(tasks) * visit)
         for wave in waves_of(tasks):
             for task in wave:
                 self._buffers.clear_context(task)
@@ -465,6 +477,10 @@ class PEARLCollector:
             contexts=list(contexts),
             num_rollouts=num_rollouts,
         )
+        return self._store(tasks, groups, to_context=to_context)
+
+    def _store(self, tasks: Sequence[int], groups: Sequence[Sequence[Any]], *, to_context: bool) -> list[int]:
+        """Put the rollouts of each of ``tasks`` into its buffers; number of steps per task."""
         if len(groups) != len(tasks):
             raise ValueError(
                 f"the runner must return one list of rollouts per task, got {len(groups)} for {len(tasks)}"

@@ -8,8 +8,10 @@ B counts transitions of all tasks. All means are over all entries. The KL term i
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from metaroll.errors import InvalidValueError
 from metaroll.learners.pearl_config import PEARLConfig
-from metaroll.learners.pearl_data import TransitionBatch
+from metaroll.learners.pearl_data import RowLayout, TransitionBatch
 from metaroll.learners.pearl_networks import PEARLNetworks, PEARLOptimizers
 
 __all__ = [
@@ -26,9 +28,11 @@ __all__ = [
     "PolicyRegularizers",
     "check_finite",
     "critic_loss",
+    "gradient_step",
     "mean_metrics",
     "policy_loss",
     "q_target",
+    "seconds_of_step",
     "soft_update",
     "update_networks",
     "value_loss",
@@ -191,6 +195,65 @@ def update_networks(
                 log_prob.detach().mean(),
             ]
         )
+
+
+def gradient_step(
+    networks: PEARLNetworks,
+    optimizers: PEARLOptimizers,
+    context: Tensor,
+    draw: Callable[[], TransitionBatch],
+    config: PEARLConfig,
+    noise: torch.Generator,
+) -> Tensor:
+    """Train all networks once (once per slice of the context for a recurrent encoder); averages of ``METRICS``.
+
+    Args:
+        networks: What is trained.
+        optimizers: Their optimizers.
+        context: Context of each task, ``(X, N, context_dim)``.
+        draw: Gives transitions of the tasks, for each slice anew.
+        config: Weights and sizes.
+        noise: Draws latents and actions.
+    """
+    encoder = networks.encoder
+    if hasattr(encoder, "reset"):
+        encoder.reset()
+    total = torch.zeros(len(METRICS), device=context.device)
+    for part in context.split(config.embedding_mini_batch_size, dim=1):
+        total += update_networks(networks, optimizers, draw(), part, config, noise)
+        if hasattr(encoder, "detach_hidden"):
+            encoder.detach_hidden()
+    return total / config.num_context_slices
+
+
+_MOST_NUMBERS = 1 << 27
+"""Larger batches are not made up only to time a step (512 MiB)."""
+
+
+def seconds_of_step(
+    networks: PEARLNetworks, optimizers: PEARLOptimizers, layout: RowLayout, config: PEARLConfig, device: torch.device
+) -> float | None:
+    """Seconds of one ``gradient_step`` on copies of networks and optimizers, with made-up data of the right shape.
+
+    ``None`` where the data would be too large.
+    """
+    tasks = config.meta_batch_size
+    sizes = (tasks, config.embedding_batch_size, layout.context_width), (tasks, config.batch_size, layout.width)
+    if max(map(math.prod, sizes)) > _MOST_NUMBERS:
+        return None
+    networks, optimizers = copy.deepcopy((networks, optimizers))
+    noise = torch.Generator(device).manual_seed(0)
+    context, rows = (torch.randn(size, generator=noise, device=device) for size in sizes)
+    seconds: list[float] = []
+    for _ in range(_TIMED_STEPS):
+        started = time.perf_counter()
+        gradient_step(networks, optimizers, context, lambda: layout.split(rows), config, noise).sum().item()
+        seconds.append(time.perf_counter() - started)
+    return sum(seconds[1:]) / len(seconds[1:])
+
+
+_TIMED_STEPS = 3
+"""The first one is slower: threads and memory are new."""
 
 
 def _critic_step(

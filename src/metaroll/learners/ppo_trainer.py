@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -97,14 +97,23 @@ class Trainer(ABC):
 
 
 def run_passes(
-    trainer: Trainer, data: PPOData, learning_rate: float, generator: np.random.Generator
+    trainer: Trainer,
+    data: PPOData,
+    learning_rate: float,
+    generator: np.random.Generator,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, float]:
     """``num_passes`` over ``data``, fewer where the policy moves too far; averages over the minibatches."""
+    most = trainer.config.num_passes * -(-len(data.advantages) // trainer.config.batch_size)
+    if progress is not None:
+        progress(0, most)
     reports: list[StepReport] = []
     passes = 0
     for _ in range(trainer.config.num_passes):
         for minibatch in trainer.minibatches(data, generator):
             reports.append(trainer.train_minibatch(minibatch, learning_rate))
+            if progress is not None:
+                progress(min(len(reports), most), most)
             if reports[-1].grad_norm is None:
                 break
         else:

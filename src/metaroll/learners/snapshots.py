@@ -71,7 +71,7 @@ def _saved_value(value: Any) -> Any:
 
 
 def load_optimizer_tree(optimizer: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
-    """Restore ``optimizer_tree``, bit for bit; ``ValueError`` or ``KeyError`` if it does not fit."""
+    """Restore ``optimizer_tree``, bitwise identical; ``ValueError`` or ``KeyError`` if it does not fit."""
     current = optimizer.state_dict()
     saved_groups, own_groups = tree["groups"], current["param_groups"]
     if len(saved_groups) != len(own_groups):

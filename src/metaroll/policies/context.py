@@ -65,6 +65,8 @@ class ContextConditionedPolicy(Policy, FlatParameters, nn.Module):
         action_space: gymnasium.Space | None = None,
     ) -> None:
         super().__init__()
+        if not issubclass(type(policy), Policy):
+            raise TypeError(f"policy must be a Policy of metaroll, got {policy!r} of type {type(policy).__name__}")
         self.latent_dim = check_whole("latent_dim", latent_dim)
         self.use_information_bottleneck = bool(use_information_bottleneck)
         self.use_next_obs = bool(use_next_obs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -56,10 +56,10 @@ _FIELDS = {
 }
 _AT_A_TIME = 256
 """Plans whose fields are listed one after the other: these stay in the processor's cache."""
-_ARRAYS = ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "_told", "update_of", "set_of")
+_ARRAYS = ("indices", "seeds", "max_steps", "stop_on_done", "eval", "deterministic", "_flags", "update_of", "set_of")
 """Attributes of a table with an entry per plan."""
-_UNTOLD = -1
-"""``deterministic`` of plans that leave it open, in ``_told``."""
+_OPEN = -1
+"""``deterministic`` of plans that leave it open, in ``_flags``."""
 
 
 class PlanTable(Sequence[RolloutPlan]):
@@ -92,9 +92,9 @@ class PlanTable(Sequence[RolloutPlan]):
         self.seeds = _seed_table(columns["index"], columns["seed"])
         self.max_steps = _limits(columns["max_steps"])
         self.stop_on_done, self.eval = _flags(columns["stop_on_done"]), _flags(columns["eval"])
-        told = [_UNTOLD if flag is None else bool(flag) for flag in columns["deterministic"]]
-        self._told = np.array(told, dtype=np.int8)
-        self.deterministic = np.where(self._told == _UNTOLD, self.eval, self._told == 1)
+        flags = [_OPEN if flag is None else bool(flag) for flag in columns["deterministic"]]
+        self._flags = np.array(flags, dtype=np.int8)
+        self.deterministic = np.where(self._flags == _OPEN, self.eval, self._flags == 1)
         self.updates: list[EnvUpdate | None]
         self.parameter_sets: list[np.ndarray]
         self.updates, self.update_of = _distinct(columns["env_update"])
@@ -103,7 +103,7 @@ class PlanTable(Sequence[RolloutPlan]):
         self.init_states: list[np.ndarray | None] | None = _column(columns["init_state"])
         self._extras: list[Mapping[str, Any]] | None = columns["extras"] if any(columns["extras"]) else None
         self._can_make = self.seeds.dtype != object and math.inf not in columns["max_steps"]
-        """Whether columns tell all of each plan."""
+        """Whether plans can be made from the columns alone."""
         self._keys: np.ndarray | None = None
         self._env_seeds: np.ndarray | None = None
 
@@ -155,10 +155,34 @@ class PlanTable(Sequence[RolloutPlan]):
             part.init_states, part._plans = None, [None] * len(self)
         return part
 
-    def with_updates(self, updates: Sequence[EnvUpdate | None]) -> PlanTable:
-        """The same plans, with ``updates`` in place of those of ``self.updates``."""
+    @property
+    def extras(self) -> Sequence[Mapping[str, Any]]:
+        """``extras`` of each plan."""
+        return [{}] * len(self) if self._extras is None else self._extras
+
+    def map_updates(self, function: Callable[[EnvUpdate | None], Any]) -> list[Any]:
+        """``function`` of each of ``updates`` that a plan has; ``None`` in place of the others."""
+        used = set(self.update_of.tolist())
+        return [function(update) if number in used else None for number, update in enumerate(self.updates)]
+
+    def with_updates(
+        self,
+        updates: Sequence[EnvUpdate | None],
+        *,
+        update_of: np.ndarray | None = None,
+        extras: Sequence[Mapping[str, Any]] | None = None,
+    ) -> PlanTable:
+        """The same plans, their environments' seeds included, with other updates.
+
+        Args:
+            updates: In place of those of ``self.updates``.
+            update_of: Which of them each rollout has, ``(N,)``; ``None`` means as before.
+            extras: ``extras`` of each plan; ``None`` means as before.
+        """
         part = self.take(slice(None))
         part.updates, part._plans = list(updates), [None] * len(self)
+        part.update_of = self.update_of if update_of is None else update_of
+        part._extras = self._extras if extras is None else list(extras)
         return part
 
     def __len__(self) -> int:
@@ -184,7 +208,7 @@ class PlanTable(Sequence[RolloutPlan]):
         return {**self.__dict__, "_plans": [None] * len(self)} if self._can_make else self.__dict__
 
     def _made(self, row: int) -> RolloutPlan:
-        limit, told, number = int(self.max_steps[row]), int(self._told[row]), int(self.set_of[row])
+        limit, flag, number = int(self.max_steps[row]), int(self._flags[row]), int(self.set_of[row])
         return RolloutPlan(
             index=int(self.indices[row]),
             seed=tuple(self.seeds[row].tolist()),
@@ -194,7 +218,7 @@ class PlanTable(Sequence[RolloutPlan]):
             context=None if self.contexts is None else self.contexts[row],
             max_steps=None if limit == NO_LIMIT else limit,
             eval=bool(self.eval[row]),
-            deterministic=None if told == _UNTOLD else bool(told),
+            deterministic=None if flag == _OPEN else bool(flag),
             stop_on_done=bool(self.stop_on_done[row]),
             extras={} if self._extras is None else self._extras[row],
         )

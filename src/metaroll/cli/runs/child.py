@@ -17,7 +17,7 @@ __all__ = ["Child"]
 _GRACE_SECONDS = 30.0
 _MOST_LINES = 30
 _MOST_BYTES = 2**16
-_PROGRESS = "epoch "
+_PROGRESS = ("epoch ", "about ")
 
 
 class Child:
@@ -35,7 +35,6 @@ class Child:
     def __init__(self, arguments: Sequence[str], folder: Path, log: Path) -> None:
         self.folder = folder
         self.log = log
-        self.newest = ""
         folder.mkdir(parents=True, exist_ok=True)
         self._read_to = self._began_at = log.stat().st_size if log.exists() else 0
         # -P: modules are found as in this process, and not in the current folder first.
@@ -52,15 +51,13 @@ class Child:
         return self._process.poll()
 
     def progress(self) -> list[str]:
-        """Lines about finished epochs that are new since the last call."""
+        """Lines about epochs, begun or finished, that are new since the last call."""
         with open(self.log, "rb") as file:
             file.seek(self._read_to)
             text = file.read()
         text = text[: text.rfind(b"\n") + 1]
         self._read_to += len(text)
-        lines = [line for line in text.decode(errors="replace").splitlines() if line.startswith(_PROGRESS)]
-        self.newest = lines[-1] if lines else self.newest
-        return lines
+        return [line for line in text.decode(errors="replace").splitlines() if line.startswith(_PROGRESS)]
 
     def last_words(self) -> str:
         """What it said at its end, after its last epoch."""

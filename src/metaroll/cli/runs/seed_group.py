@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import shlex
@@ -12,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.text import Text
+from rich.console import Console
 
 from metaroll.cli.runs.child import Child
+from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
-from metaroll.training.display.consoles import escape, printable
+from metaroll.training.display.consoles import escape
 from metaroll.training.session.machine import processors
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, GROUP_FILE
@@ -130,7 +128,8 @@ def _carry_out(
 ) -> list[dict[str, Any]]:
     try:
         if group.jobs == 1:
-            for folder in todo:
+            for number, folder in enumerate(todo, 1):
+                console.print(f"run {number} of {len(todo)}: {escape(str(folder))}", soft_wrap=True)
                 _train_here(group, folder, changes, console)
         else:
             _train_in_processes(group, todo, changes, console)
@@ -179,21 +178,20 @@ def _begin(group: SeedGroup, folder: Path, changes: Mapping[str, Any]) -> Child:
 
 def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping[str, Any], console: Console) -> None:
     waiting, running, failed = list(todo), [], []
-    live = Live(console=console, transient=True) if console.is_terminal and not console.quiet else None
-    with live or contextlib.nullcontext():
+    with GroupDisplay(console, [folder.name for folder in todo]) as display:
         try:
             while waiting or running:
                 while waiting and len(running) < group.jobs:
                     running.append(_begin(group, waiting.pop(0), changes))
-                    console.print(f"training {escape(str(running[-1].folder))}", soft_wrap=True)
+                    display.begin(running[-1].folder.name, str(running[-1].folder))
                 time.sleep(_POLL_SECONDS)
                 ended = [child for child in running if child.returncode is not None]
-                _show_progress(running, console, live)
+                for child in running:
+                    display.read(child.folder.name, child.progress())
                 for child in ended:
                     running.remove(child)
                     child.close()
-                    end = f"[bold red]failed[/]: {escape(child.last_words())}" if child.returncode else "done"
-                    console.print(f"{escape(str(child.folder))} {end}", soft_wrap=True)
+                    display.end(child.folder.name, str(child.folder), child.last_words() if child.returncode else None)
                     failed += [str(child.folder)] if child.returncode else []
         finally:
             for child in running:
@@ -202,14 +200,3 @@ def _train_in_processes(group: SeedGroup, todo: Sequence[Path], changes: Mapping
                 child.close()
     if failed:
         raise SeedsFailedError(f"{len(failed)} of {len(group.seeds)} runs failed: {', '.join(failed)}")
-
-
-def _show_progress(running: Sequence[Child], console: Console, live: Live | None) -> None:
-    """Show the newest epoch of each run: one line per run in a terminal, one line per epoch elsewhere."""
-    new = [f"{child.folder.name}: {line}" for child in running for line in child.progress()]
-    if live is not None:
-        lines = [printable(f"{child.folder.name}: {child.newest or 'starting'}") for child in running]
-        live.update(Group(*(Text(line, overflow="ellipsis") for line in lines)))
-        return
-    for line in new:
-        console.print(escape(line), soft_wrap=True)

@@ -42,7 +42,7 @@ def check_slots(
 
     - ``form``: shapes and types of what ``reset`` and ``step`` return.
     - ``seed``: a plan without a seed is refused.
-    - ``determinism``: equal plans give equal rollouts, bit for bit.
+    - ``determinism``: equal plans give equal rollouts, bitwise identical.
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.
@@ -61,7 +61,14 @@ def check_slots(
         time_limit: Steps after which the environment itself ends an episode; by default
             ``env_spec.max_episode_length``.
         seed: For the actions, and for the default plans.
+
+    Raises:
+        ConformanceError: A rule is broken.
+        TypeError: ``make`` is no function, or makes no slots.
+        ValueError: There are fewer than two plans.
     """
+    if not callable(make):
+        raise TypeError(f"make must be a function from a number to Slots (lambda n: make_slots(env, n)), got {make!r}")
     plans = [RolloutPlan(i, (seed, 0, i)) for i in range(4)] if plans is None else list(plans)
     if len(plans) < 2:
         raise ValueError(f"plans must hold at least 2 plans, got {len(plans)}")
@@ -102,6 +109,8 @@ class _Kit:
 
     def __post_init__(self) -> None:
         slots = self.make(1)
+        if not isinstance(slots, Slots):
+            raise TypeError(f"make(1) must return Slots, got {slots!r} of type {type(slots).__name__}")
         self.spec = slots.env_spec
         slots.close()
         if self.time_limit is None:

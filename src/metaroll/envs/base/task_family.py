@@ -39,7 +39,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["TaskFamily", "register_family", "registered_families"]
 
-_NUM_TRAIN, _NUM_TEST, _TEST_SHARE = 80, 20, 0.2
+USUAL_TRAIN_TASKS, USUAL_TEST_TASKS, _TEST_SHARE = 80, 20, 0.2
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class TaskFamily:
         params: Any,
         *,
         name: str | None = None,
-        num_train_tasks: int = _NUM_TRAIN,
-        num_test_tasks: int = _NUM_TEST,
+        num_train_tasks: int = USUAL_TRAIN_TASKS,
+        num_test_tasks: int = USUAL_TEST_TASKS,
         horizon: int | None = None,
         test_share: float = _TEST_SHARE,
         description: str = "",
@@ -143,7 +143,7 @@ class TaskFamily:
         test_tasks: Sequence[Any] | None = None,
         description: str = "",
     ) -> TaskFamily:
-        """Tasks that the environment is told: by ``set_task(task)``, or by ``reset(options={"task": task})``.
+        """Tasks that are handed to the environment: by ``set_task(task)``, or by ``reset(options={"task": task})``.
 
         Args:
             make_env: Class or function that makes the environment, or an id.
@@ -385,7 +385,7 @@ def _sides(
     none is made one that the hash does not hold out.
     """
     held_out = None if test_tasks is None else tuple(check_test_tasks(source, test_tasks))
-    usual = _NUM_TRAIN, _NUM_TEST
+    usual = USUAL_TRAIN_TASKS, USUAL_TEST_TASKS
     if source.updates is not None:
         listed = [update.task for update in source.updates]
         all_train = len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)

@@ -27,6 +27,7 @@ from metaroll.envs.base.constructors import (
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
+from metaroll.envs.lookup.name_hints import refuse_misread
 from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
@@ -132,7 +133,7 @@ def name_given(env: Any, name: str | None = None) -> str:
         return found
     plain = str(env.name if isinstance(env, TaskFamily) else getattr(env, "__name__", type(env).__name__))
     plain = re.sub(r"\W+", "_", plain).strip("_").lstrip("0123456789") or "env"
-    value = env if isinstance(env, TaskFamily) else constructor_of(env)
+    value: Any = env if isinstance(env, TaskFamily) else constructor_of(env)
     if isinstance(value, SharedEnv):
         raise TypeError("env must make single environments, got a vector environment: give what makes one of them")
     # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
@@ -207,6 +208,8 @@ def get_family(name: str) -> TaskFamily:
         UnknownNameError: There is none; the message has the nearest names.
         ImportError: It needs a package that is not installed.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be text, such as 'cheetah-vel', got {name!r} of type {type(name).__name__}")
     known = _known_family(name)
     if known is not None:
         return known
@@ -214,6 +217,7 @@ def get_family(name: str) -> TaskFamily:
     if is_entry_point(name):
         value, family = _own_family(name)
         return family_of(value, name) if family is None else family
+    refuse_misread(name)
     raise unknown_name("task family", name, registered_families())
 
 
@@ -279,6 +283,7 @@ def _own_constructor(name: str) -> Any:
         return benchmark_family(name).env_constructor
     refuse_alike(name)
     if not is_entry_point(name):
+        refuse_misread(name)
         return None
     value, family = _own_family(name)
     return value if family is None else family.env_constructor

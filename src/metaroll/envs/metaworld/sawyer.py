@@ -3,7 +3,7 @@
 A step of Meta-World spends more time in Python than in MuJoCo: bodies and sites looked up by name, contacts wrapped one
 by one, arrays split and stacked. ``Sawyer`` goes before Meta-World's own class in the method resolution order, does
 the same arithmetic in the same order on views into MuJoCo's memory, and leaves rewards and the reading of objects to
-Meta-World. Trajectories are bit for bit Meta-World's.
+Meta-World. Trajectories are bitwise Meta-World's.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Sawyer:
             self.observation_space = self.sawyer_observation_space
 
     def get_task(self) -> MetaWorldTask | None:
-        """The task in force."""
+        """The current task."""
         return self._task
 
     def reset(

@@ -56,12 +56,13 @@ class MujocoEnvDefinition:
         reward: Returns rewards ``(E,)``, or rewards and infos, a dict of arrays ``(E, ...)``.
         observation: Returns observations ``(E, O)``; by default positions and velocities.
         termination: Returns bool ``(E,)``; by default episodes have no ending.
-        task: The task in force where none is set, as a dict of numbers and arrays, under names that MuJoCo has not;
+        task: The current task where none is set, as a dict of numbers and arrays, under names that MuJoCo has not;
             ``None``: there are no tasks.
             Distributions of tasks are given to ``TaskFamily.from_env(definition, tasks)``.
         max_steps: Horizon of an episode; ``None`` leaves it to plans.
         reset_noise: Episodes start within so much of the file's positions and velocities (uniform).
-        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``.
+        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``; ``None`` fits it to the
+            model.
 
     Raises:
         ValueError: The MJCF does not compile (file and line are named), or a function does not fit.
@@ -190,13 +191,13 @@ class _FunctionRules(Rules):
         count = len(step.actions)
         before = {name + _BEFORE: values for name, values in step.before.items()}
         given = {**step.task, **before, **step.now, "action": step.actions, "dt": step.constants["dt"]}
-        told = self._call("reward", given)
-        rewards, infos = told if isinstance(told, tuple) and len(told) == 2 else (told, {})
-        if isinstance(told, tuple) and not (len(told) == 2 and isinstance(infos, Mapping)):
-            kinds = ", ".join(type(part).__name__ for part in told)
+        result = self._call("reward", given)
+        rewards, infos = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
+        if isinstance(result, tuple) and not (len(result) == 2 and isinstance(infos, Mapping)):
+            kinds = ", ".join(type(part).__name__ for part in result)
             raise TypeError(
                 "reward must return an array of rewards, or a pair: that, and a dict of infos ({'distance': array}, "
-                f"say), got a tuple of {len(told)} ({kinds})"
+                f"say), got a tuple of {len(result)} ({kinds})"
             )
         rewards = _reals("reward", _checked("reward", rewards, (count,)))
         ended = self._call("termination", given) if "termination" in self._functions else np.zeros(count, dtype=bool)

@@ -66,7 +66,7 @@ def get_physics(model: Any, data: Any) -> np.ndarray:
 
 
 def set_physics(model: Any, data: Any, physics: np.ndarray) -> None:
-    """Go on from what ``get_physics`` has told."""
+    """Go on from what ``get_physics`` returned."""
     mujoco = load_mujoco()
     spec = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(model, data, physics, spec)

@@ -50,7 +50,7 @@ class MujocoState(NamedTuple):
 class MujocoSimulator(Simulator):
     """Simulations of one MuJoCo model, stepped in a few threads; all else is done on arrays.
 
-    Rollouts are those of the single environment, bit for bit. A simulation whose numbers are no longer finite (MuJoCo
+    Rollouts are those of the single environment, bitwise. A simulation whose numbers are no longer finite (MuJoCo
     then starts it again from the reference position) shows an observation of NaN, so that its rollout is refused.
 
     Args:
@@ -197,16 +197,16 @@ class MujocoSimulator(Simulator):
         while len(self._free) < len(starts):
             self._free.append(len(self._simulations))
             self._simulations.append(_Simulation(self.model, self.rules))
-        handles, views, told = [self._free.popleft() for _ in starts], [], []
+        handles, views, constants = [self._free.popleft() for _ in starts], [], []
         for handle, start, task in zip(handles, starts, tasks.tolist(), strict=True):
             simulation = self._simulations[handle]
             simulation.start(task, start[: self._init_qpos.size], start[self._init_qpos.size :])
             views.append(simulation.views)
-            told.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
+            constants.append({**self.rules.constants(simulation.model), "dt": self._seconds(simulation.model)})
         return MujocoState(
             np.array(handles, dtype=np.int64),
             {name: np.stack([view[name] for view in views]) for name in views[0]},
-            {name: np.stack([np.asarray(part[name]) for part in told]) for name in told[0]},
+            {name: np.stack([np.asarray(part[name]) for part in constants]) for name in constants[0]},
             np.zeros(len(handles), dtype=bool),
         )
 

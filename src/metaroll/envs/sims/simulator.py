@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from metaroll.envs.base.batched_env import BatchedEnv
 from metaroll.envs.base.simulator import NextState, Rows, Simulator, stacked
 from metaroll.envs.base.simulator_slots import SimulatorSlots
 from metaroll.envs.sims.config import SimConfig, checked_init
@@ -197,7 +198,10 @@ class SimSlots(SimulatorSlots):
     """
 
     def __init__(self, num_slots: int, setting: Any, *, dtype: str = "float64", name: str | None = None) -> None:
-        config = setting if isinstance(setting, SimConfig) else setting.config
+        simulator = setting.simulator if isinstance(setting, BatchedEnv) else None
+        config = simulator.config if isinstance(simulator, SimSimulator) else setting
+        if not isinstance(config, SimConfig):
+            raise TypeError(f"setting must be a simulated environment (QCartPoleSwingUpEnv(), say), got {setting!r}")
         super().__init__(num_slots, SimSimulator(config, dtype, type(setting).__name__ if name is None else name))
 
 

@@ -105,9 +105,9 @@ class VectorEnvSlots(Slots):
         if self.mode is AutoresetMode.SAME_STEP and ended.any():
             self._take_finals(infos, np.flatnonzero(ended), dicts)
         rewards = np.where(active, np.array(rewards, dtype=np.float64), 0.0)
-        told = [info if live else {} for info, live in zip(dicts, active, strict=True)]
+        own = [info if live else {} for info, live in zip(dicts, active, strict=True)]
         states = self.states() if self.record_states else None
-        return SlotStep(take_rows(self._last, slice(None)), rewards, terminated, truncated, told, states)
+        return SlotStep(take_rows(self._last, slice(None)), rewards, terminated, truncated, own, states)
 
     def states(self) -> list[np.ndarray | None] | None:
         """``state`` of each sub-environment of a ``SyncVectorEnv`` that tells it as numbers.

@@ -15,6 +15,7 @@ from metaroll.checks import check_whole, plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, Memory, box_of
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"]
@@ -126,17 +127,29 @@ class ActDelayWrapper(ChainWrapper):
         """Those inside, and ``act_delay``."""
         return {**(params or {}), "act_delay": int(memory["delays"][row])}
 
+    def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
+        """The delays."""
+        return memory["delays"][rows].tolist()
+
+    def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
+        """Go on with what is on its way; the rings of both sides get the length of the longer one."""
+        saved = dict(saved)
+        self._lengthen(memory, saved["ring"].shape[1])
+        self._lengthen(saved, memory["ring"].shape[1])
+        super().resume_rows(memory, rows, saved)
+
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans without ``act_delay``, which is noted in their extras."""
-        if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
-            return super().plans_in(plans)
-        return [
-            plan.with_(env_update=self.inner_update(plan.env_update), extras={**plan.extras, _DELAY: self._own(plan)})
-            for plan in plans
+        table = PlanTable.of(plans)
+        if not any(isinstance(update, DomainParamUpdate) for update in table.updates):
+            return super().plans_in(table)
+        delays = table.map_updates(self._own)
+        extras = [
+            {**own, _DELAY: delays[number]} for own, number in zip(table.extras, table.update_of.tolist(), strict=True)
         ]
+        return table.with_updates(table.map_updates(self.inner_update), extras=extras)
 
-    def _own(self, plan: RolloutPlan) -> int:
-        update = plan.env_update
+    def _own(self, update: EnvUpdate | None) -> int:
         return split_delay(update.task, self._delay)[0] if isinstance(update, DomainParamUpdate) else self._delay
 
     def _delay_of(self, plan: RolloutPlan) -> int:

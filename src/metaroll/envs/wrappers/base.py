@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -109,8 +109,8 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     remembers of each row, ``rows (k,)`` says which of them are meant; rows do not depend on one another.
     """
 
-    changes_actions = changes_observations = changes_steps = resets_inside = False
-    """What a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``; ``restarts``."""
+    changes_actions = changes_observations = changes_steps = resets_inside = changes_params = False
+    """What a class brings: ``rows_in``; ``rows_seen``; ``rows_out`` or ``restarts``; ``restarts``; ``row_params``."""
     tells_applied = True
     """Whether infos tell, as ``act_applied``, which actions reached the environment, unless that does so itself."""
 
@@ -119,6 +119,7 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         cls.changes_actions = cls.rows_in is not ChainWrapper.rows_in
         cls.changes_observations = cls.rows_seen is not ChainWrapper.rows_seen
         cls.resets_inside = cls.restarts is not ChainWrapper.restarts
+        cls.changes_params = cls.row_params is not ChainWrapper.row_params
         cls.changes_steps = cls.resets_inside or cls.rows_out is not ChainWrapper.rows_out
 
     def __init__(self, env: Any) -> None:
@@ -177,6 +178,21 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Domain parameters as they are counted here, of those inside."""
         return params
+
+    def row_kinds(self, memory: Memory, rows: np.ndarray) -> Sequence[Hashable] | None:
+        """What ``row_params`` takes from ``memory``, an entry for each of ``rows (k,)``; ``None``: not known."""
+        return None if self.changes_params else [None] * len(rows)
+
+    def resume_rows(self, memory: Memory, rows: np.ndarray, saved: Memory) -> None:
+        """Go on in ``rows (k,)``, which have been started with the same plans, from what was remembered elsewhere.
+
+        Args:
+            memory: Changed.
+            rows: Which.
+            saved: Name -> ``(k, ...)``.
+        """
+        for name, values in saved.items():
+            memory[name][rows] = values
 
     # -- one environment ----------------------------------------------------------------------------------------------
 
@@ -308,6 +324,11 @@ class WrappedSlots(SlotsProxy):
         """Domain parameters of the rollout in a slot, as they are counted outside."""
         return self._wrapper.row_params(self._slots.domain_param(slot), self._memory, slot)
 
+    def alike(self, slots: np.ndarray) -> Sequence[Hashable] | None:
+        """Slots are that are alike inside, and of which the wrapper remembers the same domain parameters."""
+        inside, own = self._slots.alike(slots), self._wrapper.row_kinds(self._memory, slots)
+        return None if inside is None or own is None else list(zip(inside, own, strict=True))
+
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
         """Start ``plans[i]`` in slot ``slots[i]``; first observations ``(len(slots), ...)``."""
         rows, table = np.asarray(list(slots), dtype=np.int64), PlanTable.of(plans)
@@ -372,8 +393,8 @@ class WrappedSlots(SlotsProxy):
         """Go on from ``running_state``."""
         inside = {name.removeprefix("inside/"): v for name, v in state.items() if name.startswith("inside/")}
         self._slots.resume(slots, inside)
-        for name, values in self._memory.items():
-            values[slots] = state[f"{_MEMORY}{name}"]
+        saved = {name: state[f"{_MEMORY}{name}"] for name in self._memory}
+        self._wrapper.resume_rows(self._memory, np.asarray(slots, dtype=np.int64), saved)
         if self._last is not None:
             self._last[slots] = state[_MEMORY]
 
@@ -392,10 +413,10 @@ class WrappedSlots(SlotsProxy):
                 observations = self._last.copy()
                 observations[rows] = out.observations
             self._last = np.array(observations)
-        told: Any = {**added, **inner.infos} if added else inner.infos  # type: ignore[dict-item]
+        infos: Any = {**added, **inner.infos} if added else inner.infos  # type: ignore[dict-item]
         states = self._slots.states() if inner.states is not None and self._restarted else inner.states
         self._restarted = False
-        return SlotStep(observations, rewards, terminated, truncated, told, states)
+        return SlotStep(observations, rewards, terminated, truncated, infos, states)
 
     _restarted = False
 
@@ -457,6 +478,7 @@ def spec_of(env: Any) -> EnvSpec:
 
 def box_of(env: Any, kind: str, wrapper: Any) -> Box:
     """The observation or action space (``kind``) inside a wrapper, which has to be a Box."""
+    check_wrapped(env)
     space = getattr(env, f"{kind}_space")
     if not isinstance(space, Box):
         raise TypeError(f"{type(wrapper).__name__} needs a Box {kind}_space, got {space}")

@@ -19,7 +19,7 @@ from metaroll.errors import ShapeError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer
-from metaroll.tasks.plan_table import plan_env_seeds
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvUpdate, RolloutPlan
 
@@ -81,7 +81,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
         set_domain_params(self, params)
 
     def set_domain_param(self, params: Mapping[str, float]) -> None:
-        """Set parameters now, in place of the draw of the next reset."""
+        """Set parameters now, instead of the draw of the next reset."""
         values = self._with_base(params)
         set_domain_params(self.env, values)
         self._chosen, self._given = values, dict(params) or None
@@ -154,11 +154,10 @@ class DomainRandWrapper(ChainWrapper, ABC):
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans with the domain parameters that are chosen for them."""
-        chosen = [self._choose(plan, seed) for plan, seed in zip(plans, plan_env_seeds(plans).tolist(), strict=True)]
-        return [
-            plan.with_(env_update=DomainParamUpdate(values) if values else None)
-            for plan, values in zip(plans, chosen, strict=True)
-        ]
+        table = PlanTable.of(plans)
+        chosen = [self._choose(plan, seed) for plan, seed in zip(table, table.env_seeds.tolist(), strict=True)]
+        updates = [DomainParamUpdate(values) if values else None for values in chosen]
+        return table.with_updates(updates, update_of=np.arange(len(table)))
 
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
@@ -171,6 +170,10 @@ class DomainRandWrapper(ChainWrapper, ABC):
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Those inside, and those that were chosen."""
         return {**memory["values"][row], **(params or {})}
+
+    def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
+        """Which values each row has: rows share a dict, or each has its own."""
+        return list(map(id, memory["values"][rows]))
 
     def _choose(self, plan: RolloutPlan, env_seed: int) -> dict[str, float]:
         update = plan.env_update

@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from metaroll.checks import plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, Memory
 from metaroll.errors import unknown_name
 from metaroll.tasks.domain_access import check_domain_params, domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvUpdate, RolloutPlan
 
 __all__ = ["DomainParamTransformWrapper"]
@@ -19,7 +22,7 @@ _SCALES = ("log", "sqrt")
 
 
 class DomainParamTransformWrapper(ChainWrapper):
-    """Some domain parameters are set and told as their logarithm or square root, which keeps them positive.
+    """Some domain parameters are set and reported as their logarithm or square root, which keeps them positive.
 
     All that is outside (randomizers, samplers, ``rollout_info["domain_param"]``) sees the transformed values.
 
@@ -41,7 +44,7 @@ class DomainParamTransformWrapper(ChainWrapper):
         self.forward(read_domain_params(env, list(scales)))  # a value that is not positive is found here
 
     def forward(self, params: Mapping[str, float]) -> dict[str, Any]:
-        """Values as they are told here, of those that the environment knows."""
+        """Values as they are reported here, of those that the environment knows."""
         return {name: self._forward(name, value) for name, value in params.items()}
 
     def inverse(self, params: Mapping[str, float]) -> dict[str, Any]:
@@ -50,9 +53,9 @@ class DomainParamTransformWrapper(ChainWrapper):
 
     @property
     def domain_param(self) -> dict[str, Any]:
-        """Those that the environment tells, transformed."""
-        told = domain_params_of(self.env)
-        return self.forward(read_domain_params(self.env, list(self.scales)) if told is None else told)
+        """Those that the environment reports, transformed."""
+        params = domain_params_of(self.env)
+        return self.forward(read_domain_params(self.env, list(self.scales)) if params is None else params)
 
     @domain_param.setter
     def domain_param(self, params: Mapping[str, float]) -> None:
@@ -83,13 +86,18 @@ class DomainParamTransformWrapper(ChainWrapper):
 
     def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
         """Plans with values that the environment knows."""
-        if not any(isinstance(plan.env_update, DomainParamUpdate) for plan in plans):
-            return plans
-        return [plan.with_(env_update=self._inner_update(plan.env_update)) for plan in plans]
+        table = PlanTable.of(plans)
+        if not any(isinstance(update, DomainParamUpdate) for update in table.updates):
+            return table
+        return table.with_updates(table.map_updates(self._inner_update))
 
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Those inside, transformed."""
         return None if params is None else self.forward(params)
+
+    def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[None]:
+        """Nothing is remembered."""
+        return [None] * len(rows)
 
     def _forward(self, name: str, value: Any) -> Any:
         scale = self.scales.get(name)

@@ -17,7 +17,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.data_format import cat_to_format, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
-from metaroll.errors import ReplayError, RolloutError, ShapeError
+from metaroll.errors import InvalidValueError, ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine.live_shard import LiveShard, ShardResult, ShardWork
 from metaroll.rollouts.engine.shard_record import LONGEST_LOG, SAVED, ShardRecord
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
@@ -77,6 +77,8 @@ class Collection:
         self._advance, self._name, self._settings = advance, name, dict(settings)
         self._close, self._closed, self._resumable = close, False, resumable
         self._made_for = made_for
+        self._failed = ""
+        """Message of the failure of the last call, if it failed."""
         edges = [*range(0, self.num_slots, shard_size), self.num_slots]
         self._shards = [
             ShardRecord(i, a, b - a, num_slots, plan_of, resumable)
@@ -94,13 +96,18 @@ class Collection:
     def observations(self) -> Any:
         """What all slots showed last, ``(E, ...)`` (dicts or tuples of such for structured spaces).
 
+        With ``RolloutEngine.open`` it is a copy.
+
         Raises:
             ValueError: No step has been taken, and no rollout was started.
         """
         found = [shard.last.observations for shard in self._shards]
         if any(part is None for part in found):
             raise ValueError("no rollout has begun, so there are no observations; call advance (or start) first")
-        return found[0] if len(found) == 1 else cat_to_format(found, "numpy")
+        if len(found) > 1:
+            return cat_to_format(found, "numpy")
+        # What a shard is built from again must not change.
+        return map_leaves(lambda leaf, path: leaf.copy(), found[0]) if self._resumable else found[0]
 
     @property
     def active(self) -> np.ndarray:
@@ -140,13 +147,21 @@ class Collection:
             RuntimeError: The collection has been closed, or its engine has got another environment or kind of policy.
             ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
             RolloutError: An environment or the policy raised. What was returned by earlier calls stays; the next call
-                goes on from there.
+                goes on from there, so that a rollout that always fails there fails again.
         """
         self._check_open()
         steps = check_whole("steps", steps)
         if actions is not None:
             map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
-        return self._call(steps, parameters, actions, [])
+        try:
+            pieces = self._call(steps, parameters, actions, [])
+        except RolloutError as error:
+            before, self._failed = self._failed, str(error)
+            if before == self._failed and self._resumable:
+                error.args = (f"{error}\n{self._hint(error)}",)
+            raise
+        self._failed = ""
+        return pieces
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
         """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``collect_here`` only)."""
@@ -204,6 +219,17 @@ class Collection:
                 raise ValueError(f"state must be of a collection with {name} {value!r}, got {before[name]!r}")
 
     # -- calls -------------------------------------------------------------------------------------------------------
+
+    def _hint(self, error: RolloutError) -> str:
+        """What to do about a failure that repeats."""
+        text = "The call before failed in the same way: a call goes on from where the last one that succeeded ended."
+        option = "on_invalid" if isinstance(error, InvalidValueError) else "on_error"
+        if isinstance(error, ReplayError) or self._settings.get(option) == "drop":
+            return text
+        return (
+            f"{text} To go on without this rollout, load state_dict() into a collection of an engine with "
+            f"{option}='drop'."
+        )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -152,8 +152,8 @@ def run_block(simulator: Simulator, policy: Any, rows: DeviceRows, num_steps: in
         store.write("rewards", step, found.rewards.to(torch.float64))
         store.write("terminated", step, terminated)
         store.write("truncated", step, truncated | (at_limit & ~terminated))
-        for group, told in (("policy_infos", infos), ("env_infos", found.infos)) if settings.record_infos else ():
-            for name, value in told.items():
+        for group, values in (("policy_infos", infos), ("env_infos", found.infos)) if settings.record_infos else ():
+            for name, value in values.items():
                 store.write(f"{group}/{name}", step, value)
         counts = counts + alive
         alive = alive & ~over

@@ -283,6 +283,8 @@ class RolloutEngine:
         deterministic: bool = False,
         eval: bool = False,
         parameters: np.ndarray | None = None,
+        only: Sequence[int] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Rollouts]:
         """Whole rollouts for each of M variations: ``num_rollouts``, or the fewest with at least ``min_steps`` steps.
 
@@ -291,16 +293,19 @@ class RolloutEngine:
         result does not depend on the number of workers.
 
         Args:
-            updates: The variations; ``None`` stands for the environment as it is.
+            updates: The variations; ``None`` stands for the nominal environment.
             seed, sub_seed: First parts of all seeds.
             max_steps: Truncate rollouts after so many steps.
-            min_steps: Least number of steps of each variation.
+            min_steps: Minimum number of steps of each variation.
             num_rollouts: Number of rollouts of each variation.
-            contexts: What the policy is told in each variation.
+            contexts: What the policy has access to in each variation.
             deterministic, eval: As in ``RolloutPlan``.
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
                 gives what a call with each row would give its variation (to the last bit where the policy has
                 ``info.parameter_blocks``); ``None`` means the policy's present ones.
+            only: Positions of the variations to run; the result holds these alone, with the bits that they have among
+                all. ``None`` means all.
+            progress: As in ``run``.
 
         Raises:
             ShapeError: ``parameters`` have another shape.
@@ -332,11 +337,15 @@ class RolloutEngine:
         ]
 
         def run(numbers: Iterable[int]) -> Rollouts:
-            return self.run([bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers], shared)
+            plans = [bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers]
+            return self.run(plans, shared, progress=progress)
 
+        wanted = range(count) if only is None else only
         if num_rollouts is None:
-            return self._run_until(run, count, min_steps or 1, max_steps)
-        return _groups(run(range(num_rollouts * count)), count)
+            groups = self._run_until(run, count, min_steps or 1, max_steps, wanted)
+        else:
+            groups = _groups(run(sorted(j * count + m for m in wanted for j in range(num_rollouts))), count)
+        return groups if only is None else [groups[m] for m in only]
 
     def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -427,12 +436,18 @@ class RolloutEngine:
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _run_until(
-        self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, max_steps: int | None
+        self,
+        run: Callable[[Iterable[int]], Rollouts],
+        count: int,
+        need: int,
+        max_steps: int | None,
+        wanted: Sequence[int],
     ) -> list[Rollouts]:
-        """Shortest prefixes of all variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
+        """Shortest prefixes of variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
         done, found = Rollouts(), [Rollouts()] * count
-        started = [0] * count
-        more = [1 if max_steps is None else int(-(-need // max_steps))] * count
+        started, more = [0] * count, [0] * count
+        for m in wanted:
+            more[m] = 1 if max_steps is None else int(-(-need // max_steps))
         while any(more):
             numbers = [j * count + m for m in range(count) for j in range(started[m], started[m] + more[m])]
             try:
@@ -443,12 +458,13 @@ class RolloutEngine:
             done = done + rollouts
             found = [known + new for known, new in zip(found, _groups(rollouts, count), strict=True)]
             started = [old + new for old, new in zip(started, more, strict=True)]
-            for m in range(count):
+            for m in wanted:
                 if not len(found[m]) and started[m] >= _MOST_DROPPED:
                     last = [entry for entry in self.dropped if entry.plan.index % count == m][-1]
                     raise all_dropped(f"all {started[m]} rollouts of variation {m}", "Leave the variation out", last)
-            sizes = [known.lengths.tolist() for known in found]
-            more = [still_missing(each, tried, None, need) for each, tried in zip(sizes, started, strict=True)]
+            more = [0] * count
+            for m in wanted:
+                more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
 
     def _pieces(self, plans: PlanTable) -> list[np.ndarray]:

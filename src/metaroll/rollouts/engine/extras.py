@@ -33,8 +33,8 @@ def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec) -> None:
     them as they are, and clip them themselves; those of a Box of integers are rounded and clipped before), and choices
     as the environment counts them (``actions`` count from 0, whatever the space starts with).
     """
-    told = columns.fields.get("env_infos", {}).get(_APPLIED)
-    applied = _as_applied(columns.fields["actions"], env_spec.action_space) if told is None else told.copy()
+    reported = columns.fields.get("env_infos", {}).get(_APPLIED)
+    applied = _as_applied(columns.fields["actions"], env_spec.action_space) if reported is None else reported.copy()
     columns.fields["actions_applied"] = applied
     for own in columns.own or ():
         if _APPLIED in own.get("env_infos", {}):
@@ -56,8 +56,8 @@ def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) 
 
 def _noted(envs: Slots, slot: int, plans: PlanTable, row: int, with_time: bool) -> dict[str, Any]:
     note: dict[str, Any] = {"env_name": envs.name_of(slot)}
-    told = plans.has_extras or isinstance(plans.updates[int(plans.update_of[row])], DomainParamUpdate)
-    params = slot_domain_params(envs, slot, plans[row]) if told else envs.domain_param(slot)
+    in_plan = plans.has_extras or isinstance(plans.updates[int(plans.update_of[row])], DomainParamUpdate)
+    params = slot_domain_params(envs, slot, plans[row]) if in_plan else envs.domain_param(slot)
     if params is not None:
         note["domain_param"] = params
     provenance = envs.provenance(slot)

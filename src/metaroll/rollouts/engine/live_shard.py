@@ -220,8 +220,8 @@ class LiveShard:
 
     def _failed(self, error: RolloutError) -> int | None:
         """Number of the rollout that has failed, if it is one that may be left out."""
-        plans, told = self._plans, isinstance(error, InvalidValueError | ReplayError)
-        if not self._drops or plans is None or told or len(error.suspects) > 1:
+        plans, stays = self._plans, isinstance(error, InvalidValueError | ReplayError)
+        if not self._drops or plans is None or stays or len(error.suspects) > 1:
             return None
         position = self._loop.position_of(error.plan)
         return None if position is None else int(plans.numbers(np.array(position)))

@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from metaroll.data.data_format import iterate_leaves, map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.data.space_batches import take_rows
 from metaroll.envs.base.slot_proxies import slot_domain_params
 from metaroll.errors import ShapeError
@@ -92,8 +92,8 @@ class PolicyRows:
         ``step (k,)`` says it for each; such rollouts have begun in the past. ``positions (k,)`` are their places in
         what ``draw_ahead`` was told.
         """
-        told: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
-        contexts = [context or None for context in told]
+        given: Sequence[Context | None] = [None] * len(plans) if plans.contexts is None else plans.contexts
+        contexts = [context or None for context in given]
         params = None
         if self._info.takes_domain_params:
             params = [slot_domain_params(envs, slot, plan) for slot, plan in zip(slots.tolist(), plans, strict=True)]
@@ -163,11 +163,11 @@ class PolicyRows:
 
     def state(self) -> PolicyState:
         """What the policy remembers of each slot, name -> ``(E, ...)`` (copies)."""
-        return {name: value.copy() for name, value in self._state.items()}
+        return {name: own_copy(value) for name, value in self._state.items()}  # objects remember in place
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """What the policy remembers of each slot from now on, name -> ``(E, ...)``."""
-        self._state = {name: np.array(value) for name, value in state.items()}
+        self._state = {name: own_copy(np.asarray(value)) for name, value in state.items()}
 
     def remembered(self, name: str) -> np.ndarray | None:
         """One entry of the state ``(E, ...)``, if the policy has it (never written into, so it may be kept)."""

@@ -315,7 +315,8 @@ class Recorder:
         terminated, truncated = fields.pop("terminated"), fields.pop("truncated")
         rest = [own.get(i, {}) for i in range(len(positions))] if own else None
         self._prune(set(running))
-        return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest)
+        firsts = first if first.any() else None
+        return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest, firsts=firsts)
 
     def _column(
         self, name: str, places: Sequence[_Place | None], bounds: np.ndarray, final: bool
@@ -362,17 +363,17 @@ class Recorder:
     ) -> None:
         """Infos that came as dicts, and states of lists of environments."""
         for i, position in enumerate(positions.tolist()) if self._dicts or self._states else ():
-            told = self._dicts.pop(position, None)
-            if told is not None:
+            known = self._dicts.pop(position, None)
+            if known is not None:
                 dicts: list[Mapping[str, Any]] = [{}] * int(lengths[i])
-                for age, info in told:
+                for age, info in known:
                     dicts[age - int(first[i])] = info
                 own[i].setdefault("env_infos", {}).update(stack_infos(dicts))
             states = self._states.pop(position, None)
             if states is not None:
-                known = [state for state in states if state is not None]
-                if len(known) == len(states) and len({state.shape for state in known}) == 1:
-                    own[i]["states"] = np.stack(known)
+                arrays = [state for state in states if state is not None]
+                if len(arrays) == len(states) and len({state.shape for state in arrays}) == 1:
+                    own[i]["states"] = np.stack(arrays)
                 self._states[position] = states[-1:]  # where it goes on
 
     def _prune(self, running: set[int]) -> None:
@@ -398,7 +399,7 @@ class Recorder:
 
 
 def with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:
-    """A copy of ``batch`` (``None``: zeros) with ``rows`` in place of those of ``slots``."""
+    """A copy of ``batch`` (``None``: zeros) with ``rows`` instead of those of ``slots``."""
     if batch is None:
         batch = map_leaves(lambda leaf, path: np.zeros((num_slots, *leaf.shape[1:]), leaf.dtype), rows)
     leaves = dict(iterate_leaves(rows))

@@ -28,6 +28,8 @@ class LocalSampler:
     """
 
     def __init__(self, worker_factory: WorkerFactory, agents: Any, envs: Any) -> None:
+        if not isinstance(worker_factory, WorkerFactory):
+            raise TypeError(f"worker_factory must be a WorkerFactory, got {worker_factory!r}")
         self._factory = worker_factory
         self._workers: list[Worker] = [worker_factory(i) for i in range(worker_factory.n_workers)]
         agents = worker_factory.prepare_worker_messages(agents)
@@ -49,7 +51,7 @@ class LocalSampler:
 
         Args:
             itr: Number of the iteration (for logs only).
-            num_samples: Least number of steps.
+            num_samples: Minimum number of steps.
             agent_update: See ``DefaultWorker.update_agent``; a list holds one per worker.
             env_update: See ``DefaultWorker.update_env``; a list holds one per worker.
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError
 from metaroll.rollouts.collecting import collect_at_least
-from metaroll.rollouts.failures import DroppedRollout, describe_plan
+from metaroll.rollouts.failures import all_dropped
 from metaroll.rollouts.samplers.domains import given_params, given_states
 from metaroll.rollouts.samplers.sampler import LAST_SEED, EngineSampler, SamplerBase, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
@@ -34,8 +33,8 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         env: As for ``RolloutEngine``; an instance is copied, and never stepped itself.
         policy: As for ``RolloutEngine``; may explore.
         num_workers: Number of workers; one works in this process.
-        min_rollouts: Least number of rollouts of a call.
-        min_steps: Least number of steps of a call.
+        min_rollouts: Minimum number of rollouts of a call.
+        min_steps: Minimum number of steps of a call.
         show_progress_bar: Show a bar (tqdm) on the standard output.
         seed: Seed of all randomness; ``None`` draws fresh entropy for each call, which the rollouts record. Default:
             the seed that was given to ``metaroll.set_seed`` last.
@@ -107,7 +106,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
 
         Args:
             init_states: Initial states ``(S,)``; ``None`` leaves them to the environment.
-            domain_params: Dicts of domain parameters; ``None`` leaves the environment as it is.
+            domain_params: Dicts of domain parameters; ``None`` leaves the nominal environment.
             eval: False if the rollouts are for training. True means the mean action, and torch modules in evaluation
                 mode.
 
@@ -147,7 +146,6 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
 
     def _collect(self, plan: Callable[[int], RolloutPlan], num_variations: int) -> list[StepSequence]:
         """Run plans 0, 1, 2, ... until there is enough."""
-        dropped = len(self._engine.dropped)
         with self._progress() as progress:
             return collect_at_least(
                 lambda number, count: self._run([plan(number + i) for i in range(count)], progress=progress),
@@ -155,7 +153,9 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
                 self._first_round(num_variations),
                 min_count=self.min_rollouts,
                 min_size=self.min_steps,
-                nothing=lambda started: _all_dropped(self._engine.dropped[dropped:], started),
+                nothing=lambda started: all_dropped(
+                    f"all {started} rollouts", "Change the policy", self._engine.dropped[-1]
+                ),
             )
 
     def _first_round(self, num_variations: int) -> int:
@@ -181,13 +181,3 @@ def _advance(bar: tqdm[Any], count: int) -> None:
     if bar.total is not None and bar.n + count > bar.total:
         bar.total = bar.n + count  # more than the least number
     bar.update(count)
-
-
-def _all_dropped(dropped: Sequence[DroppedRollout], started: int) -> InvalidValueError:
-    last = dropped[-1]
-    return InvalidValueError(
-        f"all {started} rollouts were dropped, the last since its {last.what} was not finite at step {last.step}: "
-        f"{describe_plan(last.plan)}. Repair the environment or the policy",
-        last.plan,
-        last.step,
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
@@ -47,7 +47,7 @@ class ParameterSample(NamedTuple):
 
 
 class ParameterSamplingResult(Sequence[ParameterSample]):
-    """Samples in the order of the parameter sets.
+    """Samples in the order of the parameter vectors.
 
     An integer index gives a ``ParameterSample``, a slice another result. The properties are computed once; they do not
     follow later changes to rollouts.
@@ -79,7 +79,7 @@ class ParameterSamplingResult(Sequence[ParameterSample]):
 
     @cached_property
     def parameters(self) -> torch.Tensor:
-        """All parameter sets, shape ``(n, P)``."""
+        """All parameter vectors, shape ``(n, P)``."""
         if not self._samples:
             return torch.empty((0, 0))
         return torch.stack([sample.params for sample in self._samples])
@@ -183,6 +183,7 @@ class ParameterExplorationSampler(EngineSampler):
         *,
         eval: bool = False,
         number: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> ParameterSamplingResult:
         """Roll out each set of parameters in all pairs of domains and initial states.
 
@@ -192,6 +193,7 @@ class ParameterExplorationSampler(EngineSampler):
                 first; ``None`` draws them.
             eval: True means the mean action, and torch modules in evaluation mode (dropout off).
             number: Number of the call, of which all is drawn; ``None`` means the one after the last.
+            progress: As for ``RolloutEngine.run``.
 
         Returns:
             One sample per set, in the order of ``param_sets``.
@@ -213,7 +215,7 @@ class ParameterExplorationSampler(EngineSampler):
             )
         self._count = self._count + 1 if number is None else check_whole("number", number, low=0)
         with self._acting(eval):
-            rollouts = self._run(self._plans(sets, states, eval))
+            rollouts = self._run(self._plans(sets, states, eval), progress=progress)
         return ParameterSamplingResult(
             ParameterSample(params, list(rollouts[k * each : (k + 1) * each])) for k, params in enumerate(sets)
         )

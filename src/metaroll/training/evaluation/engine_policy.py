@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,10 +57,16 @@ def use_policy(engine: Any, policy: Any) -> np.ndarray | None:
     return None if key is None else policy.acting_parameters()
 
 
-def run_with_policies(engine: Any, policies: Sequence[Any], plans: Sequence[Sequence[RolloutPlan]]) -> list[Rollouts]:
+def run_with_policies(
+    engine: Any,
+    policies: Sequence[Any],
+    plans: Sequence[Sequence[RolloutPlan]],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Rollouts]:
     """Rollouts of ``plans[i]`` under ``policies[i]``; policies of one build share one run of the engine.
 
-    Plans are numbered here, and get their policy's parameters where these differ.
+    Plans are numbered here, and get their policy's parameters where these differ. ``progress`` is that of
+    ``RolloutEngine.run``.
     """
     groups: dict[Hashable, list[int]] = {}
     for i, policy in enumerate(policies):
@@ -78,7 +84,7 @@ def run_with_policies(engine: Any, policies: Sequence[Any], plans: Sequence[Sequ
             plan.with_(parameters=parameters) for i, parameters in zip(members, own, strict=True) for plan in plans[i]
         ]
         batch = [plan.with_(index=index) for index, plan in enumerate(batch)]
-        rollouts = engine.run(batch, shared)
+        rollouts = engine.run(batch, shared, progress=progress)
         if len(rollouts) != len(batch):
             raise ValueError("all rollouts are needed here, none may be dropped: use an engine with on_invalid='raise'")
         ends = itertools.accumulate((len(plans[i]) for i in members), initial=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, final
 
@@ -27,7 +27,7 @@ from metaroll.training.evaluation.evaluation_result import Cell, EvaluationResul
 from metaroll.training.store.files import is_tree
 from metaroll.types import Context, EnvUpdate, RolloutPlan
 
-__all__ = ["Evaluator", "PolicyEvaluator"]
+__all__ = ["Evaluator", "PolicyEvaluator", "counted"]
 
 _EPISODES_PER_REPETITION = 1 << 16  # seeds of one repetition never meet those of the next
 
@@ -43,7 +43,7 @@ class Evaluator(ABC):
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         seed: Seed of all episodes.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
 
@@ -69,7 +69,7 @@ class Evaluator(ABC):
     _engine: RolloutEngine | None = field(default=None, init=False)
 
     _needs_tasks: ClassVar[bool]
-    """Whether there must be held-out tasks; otherwise the environment as it is will do."""
+    """Whether there must be held-out tasks; otherwise the nominal environment is enough."""
 
     def __post_init__(self) -> None:
         if self.n_test_tasks is not None:
@@ -78,7 +78,12 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate(
-        self, algo: Any, *, engine: RolloutEngine | None = None, keep_rollouts: bool = False
+        self,
+        algo: Any,
+        *,
+        engine: RolloutEngine | None = None,
+        keep_rollouts: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> EvaluationResult | PolicyEvaluation:
         """Run all episodes with ``algo``, which is left as it was.
 
@@ -86,6 +91,7 @@ class Evaluator(ABC):
             algo: The algorithm.
             engine: Engine to use (its policy may be exchanged); ``None`` means one of the evaluator's own.
             keep_rollouts: Keep all steps in the result.
+            progress: Called as ``progress(done, total)``, in episodes, while they run.
         """
 
     @abstractmethod
@@ -117,7 +123,7 @@ class Evaluator(ABC):
         return other
 
     def prepare(self, algo: Any) -> list[EnvUpdate]:
-        """The test tasks, drawn now if that has not happened yet; empty for the environment as it is.
+        """The test tasks, drawn now if that has not happened yet; empty for the nominal environment.
 
         Raises:
             TaskOverlapError: A test task is among ``algo.train_tasks``.
@@ -132,7 +138,7 @@ class Evaluator(ABC):
         return updates
 
     def draw(self) -> list[EnvUpdate]:
-        """The test tasks, drawn now if that has not happened yet; empty for the environment as it is."""
+        """The test tasks, drawn now if that has not happened yet; empty for the nominal environment."""
         sampler = self.test_task_sampler
         if sampler is None:
             if not self._needs_tasks:
@@ -205,6 +211,7 @@ class Evaluator(ABC):
         *,
         contexts: Sequence[Context | None] | None = None,
         deterministic: bool | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         """Run ``episodes`` of all cells, a policy each, and append them to ``history``."""
         if engine is None:
@@ -230,7 +237,7 @@ class Evaluator(ABC):
             ]
             for cell, context in enumerate(told)
         ]
-        new = run_with_policies(engine, policies, plans)
+        new = run_with_policies(engine, policies, plans, progress)
         history[:] = [before + rollouts for before, rollouts in zip(history, new, strict=True)]
 
     def _returns(self, history: Sequence[Rollouts]) -> np.ndarray:
@@ -261,13 +268,13 @@ class PolicyEvaluator(Evaluator):
 
     Args:
         env: Environment to use where no engine is given: as for ``RolloutEngine``.
-        test_task_sampler: Sampler of held-out variations, drawn once; ``None`` means the environment as it is.
+        test_task_sampler: Sampler of held-out variations, drawn once; ``None`` means the nominal environment.
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
         num_episodes: Episodes per task.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         prefix: First part of the names of metrics.
         seed: Seed of all episodes.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
     """
@@ -283,7 +290,12 @@ class PolicyEvaluator(Evaluator):
         check_whole("num_episodes", self.num_episodes)
 
     def evaluate(
-        self, algo: Any, *, engine: RolloutEngine | None = None, keep_rollouts: bool = False
+        self,
+        algo: Any,
+        *,
+        engine: RolloutEngine | None = None,
+        keep_rollouts: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> PolicyEvaluation:
         """Run all episodes with ``algo.policy``, which is left as it was.
 
@@ -291,12 +303,14 @@ class PolicyEvaluator(Evaluator):
             algo: Has ``policy``, and ``max_path_length`` unless that was given.
             engine: Engine to use; ``None`` means one of the evaluator's own, in ``env``.
             keep_rollouts: Keep all steps in the result.
+            progress: Called as ``progress(done, total)``, in episodes, while they run.
         """
         algo = as_algorithm(algo)
         tasks = [update.task for update in self.prepare(algo)] or [None]
         limit = self._step_limit(algo)
         history = [Rollouts()] * len(tasks)
-        self._run_round(engine, [algo.policy] * len(tasks), history, range(self.num_episodes), limit)
+        count = counted(progress, len(tasks) * self.num_episodes)
+        self._run_round(engine, [algo.policy] * len(tasks), history, range(self.num_episodes), limit, progress=count)
         self._num_evaluations += 1
         return PolicyEvaluation(
             returns=self._returns(history)[:, 0],
@@ -313,6 +327,21 @@ class PolicyEvaluator(Evaluator):
         if self.env is None:
             raise ValueError("env is missing: pass it to the PolicyEvaluator, or an engine to evaluate")
         return RolloutEngine(self.env, policy)
+
+
+def counted(progress: Callable[[int, int], None] | None, total: int) -> Callable[[int, int], None] | None:
+    """What an engine calls with the numbers of new rollouts and steps, so that ``progress`` hears of all episodes."""
+    if progress is None:
+        return None
+    tell, done = progress, 0
+    tell(0, total)
+
+    def add(rollouts: int, steps: int) -> None:
+        nonlocal done
+        done += rollouts
+        tell(done, total)
+
+    return add
 
 
 def _refuse_overlap(train_tasks: Sequence[Any] | None, updates: Sequence[EnvUpdate]) -> None:

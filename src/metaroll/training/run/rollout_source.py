@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -45,6 +45,10 @@ class SampleRequest:
     contexts: Sequence[Context | None] | None = None
     deterministic: bool = False
     parameters: np.ndarray | None = None
+    only: Sequence[int] | None = None
+    """Positions of the updates that are wanted now; ``None`` means all."""
+    progress: Callable[[int, int], None] | None = None
+    """Called with the numbers of rollouts and steps that are new."""
 
     def __post_init__(self) -> None:
         if (self.batch_size is None) == (self.num_rollouts is None):
@@ -80,7 +84,7 @@ class SamplerChoice:
     Attributes:
         in_process: Whether the engine stands for a sampler without workers of its own.
         deterministic: Whether the engine stands for workers that act without noise.
-        max_path_length: Most steps of a rollout, where that was given.
+        max_path_length: Maximum number of steps of a rollout, where that was given.
     """
 
     def __init__(
@@ -123,7 +127,7 @@ class SamplerChoice:
         return self.sampler_cls(factory, agent, env, **self._sampler_args)
 
     def limit_of(self, algo: RLAlgorithm) -> float | None:
-        """Most steps of a rollout; infinity for no limit, ``None`` where nobody says."""
+        """Maximum number of steps of a rollout; infinity for no limit, ``None`` where nobody says."""
         return algo.max_path_length if self.max_path_length is None else self.max_path_length
 
     def max_steps_of(self, algo: RLAlgorithm) -> int | None:
@@ -138,7 +142,7 @@ class RolloutSource:
     Args:
         algo: Its ``exploration_policy``, else ``policy``, acts.
         env: Instance, id, constructor or ``EnvUpdate``.
-        choice: Sampler to use in place of the engine.
+        choice: Sampler to use instead of the engine.
         num_workers: Number of workers.
         transport: See ``SamplerPool``.
         engine_args: Further arguments of the training engine.
@@ -215,6 +219,8 @@ class RolloutSource:
             contexts=contexts,
             deterministic=request.deterministic or self._choice.deterministic,
             parameters=parameters if given is None else given,
+            only=request.only,
+            progress=request.progress,
         )
 
     def advance(
@@ -287,6 +293,7 @@ class RolloutSource:
         num_domains: int,
         num_init_states_per_domain: int,
         deterministic: bool,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Sequence[Any]]:
         """The rollouts of each set of parameters; everything is drawn from ``(seed, counter)``."""
         if self._choice.sampler_cls is not None:
@@ -297,7 +304,7 @@ class RolloutSource:
         if explorer is None or (explorer.num_init_states_per_domain, explorer.num_domains) != numbers:
             explorer = self._new_explorer(numbers)
         explorer.seed = seed  # that of a restored run may be another one
-        result = explorer.sample(param_sets, eval=deterministic, number=counter)
+        result = explorer.sample(param_sets, eval=deterministic, number=counter, progress=progress)
         return [Rollouts.of(sample.rollouts) for sample in result]
 
     def _new_explorer(self, numbers: tuple[int, int]) -> ParameterExplorationSampler:
@@ -360,6 +367,6 @@ class RolloutSource:
             agent_update = give() if callable(give) else None
         batches = (
             self._sampler.obtain_samples(request.itr, request.batch_size, agent_update, update)
-            for update in request.updates
+            for update in (request.updates if request.only is None else [request.updates[m] for m in request.only])
         )
         return [batch.to_rollouts() if isinstance(batch, TrajectoryBatch) else list(batch) for batch in batches]

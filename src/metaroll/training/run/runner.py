@@ -37,11 +37,15 @@ from metaroll.training.store.snapshots import Snapshot, SnapshotConfig, load_sna
 
 __all__ = ["LocalRunner", "TrainArgs"]
 
+_SNAPSHOT_SECONDS = 10.0
+_SNAPSHOT_SHARE = 30.0
+"""Between snapshots within an epoch (of a warm-up): at least so many seconds, and times what the last one took."""
+
 
 class LocalRunner(RunnerServices):
     """Drives one algorithm on this machine.
 
-    A run is reproduced bit for bit by its ``seed``, and one that was killed at any moment is continued by ``setup``
+    A run is reproduced bitwise by its ``seed``, and one that was killed at any moment is continued by ``setup``
     (with the same arguments), ``restore`` and ``resume`` as if it had never stopped (CPU).
 
     Args:
@@ -54,8 +58,11 @@ class LocalRunner(RunnerServices):
         evaluator: A ``MetaEvaluator`` (or arguments for one), or a ``PolicyEvaluator``; ``None`` means what suits the
             algorithm.
         exist_ok: Overwrite the run in ``run_dir``.
-        callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)`` and
-            ``on_train_end(runner)``.
+        callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
+            ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, which is told ten times a second
+            at most how far the ``"warm-up"``, ``"sampling"`` (both in environment steps, or in rollouts where the
+            algorithm asks for a number of these), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes) of the
+            epoch is. A ``TrainingDisplay`` is one.
         config: Kept in snapshots and ``config.yaml``.
         engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``,
             ``on_invalid``, ``on_error``).
@@ -94,6 +101,8 @@ class LocalRunner(RunnerServices):
         self._loggers = tuple(loggers)
         self._restored: tuple[Snapshot, Path] | None = None
         self._seconds = 0.0
+        self._epoch_started = self._saved_at = time.perf_counter()
+        self._saving_seconds = 0.0
 
     # -- the life of a run ---------------------------------------------------------------------------------------------
 
@@ -117,7 +126,7 @@ class LocalRunner(RunnerServices):
             sampler_args: Further arguments of that class; ``max_path_length`` replaces that of the algorithm.
             n_workers: Replaces ``num_workers``.
             worker_class: garage worker class; ``DefaultWorker`` and ``PEARLWorker`` run on the engine. With others, and
-                with samplers of others, a resumed run is not bit for bit the same.
+                with samplers of others, a resumed run is not bitwise identical.
             worker_args: Further arguments of the workers.
         """
         algo = as_algorithm(algo, trains=True)
@@ -226,6 +235,7 @@ class LocalRunner(RunnerServices):
         if snapshotter is None or not snapshotter.wants(epoch):
             self._store.metrics.flush()
             return None
+        self._saved_at = time.perf_counter()
         state = {
             "seed": self._seed,
             "step_itr": self._step_itr,
@@ -266,9 +276,15 @@ class LocalRunner(RunnerServices):
             raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
         for epoch in range(self._args.start_epoch, self._args.n_epochs):
             self._log.start(epoch)
-            started, steps = time.perf_counter(), self._total_env_steps
+            self._progress.forget()
+            self._epoch_started, steps = time.perf_counter(), self._total_env_steps
             yield epoch
-            self._end_epoch(epoch, time.perf_counter() - started, self._total_env_steps - steps)
+            self._end_epoch(epoch, time.perf_counter() - self._epoch_started, self._total_env_steps - steps)
+
+    @property
+    def n_epochs(self) -> int:
+        """Number of epochs that ``train`` or ``resume`` was asked for; 0 before."""
+        return 0 if self._args is None else self._args.n_epochs
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
@@ -300,6 +316,16 @@ class LocalRunner(RunnerServices):
             plot_learning_curve(self.run_dir)
         self._notify("on_train_end")
         return result
+
+    def _save_within_epoch(self) -> None:
+        now = time.perf_counter()
+        if now - self._saved_at < max(_SNAPSHOT_SECONDS, _SNAPSHOT_SHARE * self._saving_seconds):
+            return
+        before, self._seconds = self._seconds, self._seconds + now - self._epoch_started
+        self.save(self._log.epoch)
+        self._seconds = before
+        self._saved_at = time.perf_counter()
+        self._saving_seconds = self._saved_at - now
 
     def _end_epoch(self, epoch: int, seconds: float, steps: int) -> None:
         self._seconds += seconds

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from metaroll.learners.foreign import as_algorithm
 from metaroll.tasks.task_sampler import TaskSampler
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import Evaluator
+from metaroll.training.run.progress import PhaseProgress
 from metaroll.training.run.rollout_source import RolloutSource, SampleRequest
 from metaroll.training.run.run_state import TrainArgs
 from metaroll.training.store.metrics_log import MetricsLog, scalar
@@ -68,7 +72,7 @@ class RunnerServices(ABC):
         store: The run folder.
         seed: Seed of all rollouts.
         evaluator: Does ``evaluate``.
-        callbacks: Told about evaluations.
+        callbacks: Told about progress and evaluations.
     """
 
     def __init__(self, store: RunStore, seed: int, evaluator: Evaluator, callbacks: Sequence[Any]) -> None:
@@ -84,6 +88,7 @@ class RunnerServices(ABC):
         self._step_itr = 0
         self._total_env_steps = 0
         self._log = EpochLog()
+        self._progress = PhaseProgress()
         self._last_paths: Sequence[Any] = []
         self._last_evaluation: EvaluationResult | PolicyEvaluation | None = None
 
@@ -146,8 +151,9 @@ class RunnerServices(ABC):
         if batch_size is None and num_rollouts is None and self._args is not None:
             batch_size = self._args.batch_size
         several = isinstance(env_update, Sequence)
+        updates = list(env_update) if isinstance(env_update, Sequence) else [env_update]
         request = SampleRequest(
-            updates=list(env_update) if isinstance(env_update, Sequence) else [env_update],
+            updates=updates,
             seed=self._seed,
             counter=self._step_itr,
             itr=itr,
@@ -157,11 +163,54 @@ class RunnerServices(ABC):
             contexts=contexts,
             deterministic=deterministic,
             parameters=parameters,
+            progress=self._count_rollouts(
+                None if batch_size is None else len(updates) * batch_size, len(updates) * (num_rollouts or 0)
+            ),
         )
         groups = source.obtain(request)
         result = groups if several else groups[0]
         self._count(groups, result)
         return result
+
+    def obtain_in_parts(
+        self,
+        itr: int,
+        batch_size: int,
+        env_updates: Sequence[EnvUpdate],
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        missing: Sequence[int] | None = None,
+    ) -> Iterator[tuple[Sequence[int], Sequence[Sequence[Any]]]]:
+        """What one call of ``obtain_samples`` would give, some variations at a time; see ``Runner``.
+
+        Parts take a few seconds each. Between them a snapshot is saved if the last is old.
+        """
+        source = self._require_setup("obtain_in_parts")
+        left = list(range(len(env_updates)) if missing is None else missing)
+        progress = self._count_rollouts(len(left) * batch_size, 0)
+        size = max(1, math.ceil(len(left) / _PARTS_AT_FIRST))
+        kept: list[Sequence[Any]] = []
+        while left:
+            part, left = left[:size], left[size:]
+            started = time.perf_counter()
+            request = SampleRequest(
+                updates=env_updates,
+                seed=self._seed,
+                counter=self._step_itr,
+                itr=itr,
+                batch_size=batch_size,
+                contexts=contexts,
+                only=part,
+                progress=progress,
+            )
+            groups = source.obtain(request)
+            kept = [*kept, *groups] if self._args is not None and self._args.store_paths else kept
+            self._count_steps(groups, kept)
+            # Only time depends on how many run together.
+            size = _next_size(size, time.perf_counter() - started)
+            yield part, groups
+            self._step_itr += not left  # the last part ends the call
+            self._save_within_epoch()
 
     def advance(
         self,
@@ -206,7 +255,7 @@ class RunnerServices(ABC):
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
     ) -> list[Sequence[Any]]:
-        """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists; see ``Runner``.
+        """Whole rollouts of the algorithm's policy with each of n parameter vectors: n lists; see ``Runner``.
 
         Domains come from what randomizes the environment that was set up (see ``ParameterExplorationSampler``).
         """
@@ -218,6 +267,7 @@ class RunnerServices(ABC):
             num_domains=num_domains,
             num_init_states_per_domain=num_init_states_per_domain,
             deterministic=deterministic,
+            progress=self._count_rollouts(None, len(param_sets) * num_domains * num_init_states_per_domain),
         )
         self._count(groups, groups)
         return groups
@@ -226,7 +276,7 @@ class RunnerServices(ABC):
         """Evaluate ``algo`` on held-out tasks; the result is in ``last_evaluation``.
 
         An algorithm that adapts gets a meta-test, and its mean return after adaptation is returned; of others the mean
-        return of the policy, in the environment as it is where there are no tasks.
+        return of the policy, in the nominal environment where there are no tasks.
 
         Args:
             algo: The algorithm.
@@ -241,7 +291,8 @@ class RunnerServices(ABC):
         elsewhere = task_sampler is not evaluator.test_task_sampler and not self._has_own_sampler
         if task_sampler is not None and elsewhere:
             evaluator = evaluator.for_sampler(task_sampler)
-        result = evaluator.evaluate(algo, engine=source.evaluation_engine)
+        progress = functools.partial(self.progress, "evaluation")
+        result = evaluator.evaluate(algo, engine=source.evaluation_engine, progress=progress)
         self._last_evaluation = result
         self._log.add_evaluation(self._store.metrics, self._total_env_steps, result)
         self._notify("on_evaluation", result)
@@ -251,17 +302,43 @@ class RunnerServices(ABC):
         """Write numbers to the run's metrics, in the phase ``train`` (or that of names ``<phase>/<metric>``)."""
         self._log.add(self._store.metrics, self._total_env_steps, metrics)
 
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """Say how far the work is; see ``Runner``. Callbacks hear of it ten times a second at most."""
+        if self._progress.say(phase, done, total):
+            self._tell_progress()
+
     def get_env_copy(self) -> Any:
         """A copy of the environment, as a worker would get it (of an id, constructor or update: one that it makes)."""
         self._require_setup("get_env_copy")
         return cloudpickle.loads(cloudpickle.dumps(EnvSource.of(self._env))).make()
 
+    def _tell_progress(self) -> None:
+        news = self._progress
+        self._notify("on_progress", news.phase, news.done, news.total)
+
+    def _count_rollouts(self, total_steps: int | None, total_rollouts: int) -> Callable[[int, int], None]:
+        """What an engine is to call with the numbers of new rollouts and steps; see ``PhaseProgress``."""
+        if self._progress.expect_rollouts(total_steps, total_rollouts):
+            self._tell_progress()
+        return self._add_rollouts
+
+    def _add_rollouts(self, rollouts: int, steps: int) -> None:
+        if self._progress.add(rollouts, steps):
+            self._tell_progress()
+
     def _count(self, groups: Sequence[Sequence[Any]], result: Sequence[Any]) -> None:
         """Take note of a call that sampled ``groups`` and returns ``result``."""
         self._step_itr += 1
+        self._count_steps(groups, result)
+
+    def _count_steps(self, groups: Sequence[Sequence[Any]], result: Sequence[Any]) -> None:
         self._total_env_steps += sum(_length(rollout) for group in groups for rollout in group)
         if self._args is not None and self._args.store_paths:
             self._last_paths = result
+
+    @abstractmethod
+    def _save_within_epoch(self) -> None:
+        """Save a snapshot if the last is old; what the algorithm has stored so far is all that it needs to go on."""
 
     def _require_setup(self, what: str) -> RolloutSource:
         if self._source is None:
@@ -274,9 +351,18 @@ class RunnerServices(ABC):
 
     def _notify(self, event: str, *args: Any) -> None:
         for callback in self._callbacks:
-            method = getattr(callback, event, None)  # objects of the user, with any of the three
+            method = getattr(callback, event, None)  # objects of the user, with any of the four
             if method is not None:
                 method(self, *args)
+
+
+_PARTS_AT_FIRST = 16
+_PART_SECONDS = 5.0
+
+
+def _next_size(size: int, seconds: float) -> int:
+    """How many variations to run together, when ``size`` of them took so many seconds."""
+    return max(1, round(size * min(4.0, max(0.25, _PART_SECONDS / max(seconds, 1e-6)))))
 
 
 def _length(rollout: Any) -> int:

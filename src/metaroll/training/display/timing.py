@@ -1,0 +1,291 @@
+"""How long a run takes: what is left of its phase, its epoch and all of it, from what it has done so far."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["PhaseState", "RunAmounts", "RunTiming", "about", "duration", "seconds_of"]
+
+_EPOCHS_REMEMBERED = 10
+_LEAST_SECONDS = 1.0
+"""A rate that was measured for a shorter time says little."""
+_LEAST_TOLD = 0.5
+"""Phases that take fewer seconds are not worth a word."""
+_DAY = 86400
+_BIG_UNITS = ((365.25 * _DAY, "year"), (_DAY, "day"), (3600, "hour"), (60, "minute"))
+
+
+def duration(seconds: float) -> str:
+    """``m:ss`` or ``h:mm:ss``; from two days on ``9 d 2 h``."""
+    whole = max(0, round(seconds))
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    if hours >= 48:
+        return f"{hours // 24} d {hours % 24} h"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def seconds_of(text: str) -> float:
+    """What ``duration`` has written."""
+    if match := re.fullmatch(r"(\d+) d (\d+) h", text):
+        return int(match[1]) * float(_DAY) + int(match[2]) * 3600.0
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60.0 * seconds + int(part)
+    return seconds
+
+
+def about(seconds: float) -> str:
+    """In words, ``about 9 days``; below ten of a unit with one decimal where that is not zero."""
+    for size, name in _BIG_UNITS:
+        if seconds >= 1.5 * size or name == "minute":
+            count = seconds / size
+            text = f"{count:.1f}".removesuffix(".0") if count < 10 and name != "minute" else f"{count:,.0f}"
+            return f"about {text} {name}{'' if text == '1' else 's'}"
+    raise AssertionError("minutes are the last")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunAmounts:
+    """What a run will do, as far as its options tell.
+
+    Attributes:
+        initial_steps: Environment steps of the warm-up.
+        epoch_steps: Environment steps of each epoch.
+        epoch_updates: Gradient steps of each epoch.
+        evaluation_steps: Environment steps of an evaluation, at most.
+        evaluate_every: Epochs between evaluations; 0 means that there are none.
+    """
+
+    initial_steps: int
+    epoch_steps: int
+    epoch_updates: int
+    evaluation_steps: int
+    evaluate_every: int
+
+
+@dataclass
+class PhaseState:
+    """The present phase: what it is called, how far it is, and since when.
+
+    ``told`` is the time of the news about ``done``; ``first`` is what was done when the phase began.
+    """
+
+    name: str
+    done: int
+    total: int
+    began: float
+    told: float
+    first: int
+
+    def left(self, now: float, expected: float | None) -> float | None:
+        """Seconds until it is done: by its own speed, before that is known as ``expected`` says."""
+        new, spent = self.done - self.first, self.told - self.began
+        if self.done >= self.total:
+            return 0.0
+        if new > 0 and (spent >= _LEAST_SECONDS or expected is None):
+            return max(0.0, spent * (self.total - self.done) / new - (now - self.told))
+        return None if expected is None else max(0.0, expected - (now - self.began))
+
+
+@dataclass
+class _Mean:
+    """Seconds that the last epochs took for something."""
+
+    values: deque[float] = field(default_factory=lambda: deque(maxlen=_EPOCHS_REMEMBERED))
+
+    @property
+    def value(self) -> float | None:
+        return sum(self.values) / len(self.values) if self.values else None
+
+
+class RunTiming:
+    """Listens to a run's phases, and says how long things take.
+
+    Args:
+        num_epochs: Epochs of the whole run.
+        amounts: What it does; ``None`` means that the first epoch has to tell.
+        clock: Seconds since some moment.
+
+    Attributes:
+        phase: The present phase; ``None`` between phases.
+        epoch: Number of finished epochs.
+        update_seconds: Seconds of a gradient step as timed beforehand.
+    """
+
+    def __init__(
+        self, num_epochs: int, amounts: RunAmounts | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.num_epochs, self.amounts, self.epoch = num_epochs, amounts, 0
+        self.phase: PhaseState | None = None
+        self.update_seconds: float | None = None
+        self._clock = clock
+        self._epoch_began = clock()
+        self._spent: dict[str, float] = {}
+        self._means: dict[str, _Mean] = {}
+        self._others = _Mean()
+        self._num_seen = self._num_evaluations = 0
+        self._steps, self._step_time = 0.0, 0.0
+
+    def start(self, epoch: int) -> None:
+        """The run goes on after so many epochs, now."""
+        self.epoch, self._epoch_began, self.phase, self._spent = epoch, self._clock(), None, {}
+
+    def progress(self, name: str, done: int, total: int) -> None:
+        """News from the run, see ``Runner.progress``."""
+        now, phase = self._clock(), self.phase
+        if phase is None or phase.name != name or done < phase.done:
+            self._leave_phase(now)
+            self.phase = PhaseState(name, done, total, now, now, done)
+        else:
+            phase.done, phase.total, phase.told = done, total, now
+
+    def end_epoch(self) -> float:
+        """An epoch is over; its seconds."""
+        now = self._clock()
+        self._leave_phase(now)
+        seconds = max(now - self._epoch_began, 1e-9)
+        known = sum(self._spent.values())
+        self._spent.pop("warm-up", None)
+        self._num_evaluations += "evaluation" in self._spent
+        for name, spent in self._spent.items():
+            self._means.setdefault(name, _Mean()).values.append(spent)
+        if self._num_seen == 1:
+            self._others.values.clear()  # the first epoch starts workers and makes environments
+        self._others.values.append(max(0.0, seconds - known))
+        self.epoch, self._epoch_began, self._spent = self.epoch + 1, now, {}
+        self._num_seen += 1
+        return seconds
+
+    # -- what is expected ----------------------------------------------------------------------------------------------
+
+    def phase_left(self) -> float | None:
+        """Seconds until the present phase is done."""
+        return None if self.phase is None else self.phase.left(self._clock(), self._expected(self.phase.name))
+
+    def epoch_left(self) -> float | None:
+        """Seconds until the present epoch is done; ``None`` where that is not known yet."""
+        typical = self.expected_phases()
+        if typical is None:
+            return None
+        now = self._clock()
+        if self.phase is None:
+            begun = now - self._epoch_began - self._spent.get("warm-up", 0.0)
+            return max(0.0, sum(typical.values()) - typical["evaluation"] + self._next_evaluation() - begun)
+        left = self.phase.left(now, self._expected(self.phase.name)) or 0.0
+        order = list(typical)
+        after = order[order.index(self.phase.name) + 1 :] if self.phase.name in order else order
+        later = sum(typical[name] for name in after if name not in ("evaluation", *self._spent))
+        return left + later + (0.0 if self.phase.name == "evaluation" else self._next_evaluation())
+
+    def run_left(self) -> float | None:
+        """Seconds until the run is done; ``None`` where that is not known yet."""
+        this, typical = self.epoch_left(), self.expected_phases()
+        if this is None or typical is None or self.epoch >= self.num_epochs:
+            return None if self.epoch < self.num_epochs else 0.0
+        later = max(0, self.num_epochs - self.epoch - 1)
+        if self.amounts is None:
+            return this + later * sum(typical.values())
+        without = sum(seconds for name, seconds in typical.items() if name != "evaluation")
+        return this + later * without + self._evaluations_from(self.epoch + 1) * (self._expected("evaluation") or 0.0)
+
+    def expected_phases(self) -> Mapping[str, float] | None:
+        """Seconds of each phase in a typical epoch, a share of an evaluation among them; ``None`` if not known yet."""
+        known = {name: self._expected(name) for name in ("sampling", "updates")}
+        if not self._num_seen:
+            if self.amounts is None or None in known.values():
+                return None
+            evaluation = self._expected("evaluation")
+            if evaluation is None and self.amounts.evaluate_every:
+                return None
+        found = {name: seconds or 0.0 for name, seconds in known.items()}
+        found |= {name: mean.value or 0.0 for name, mean in self._means.items() if name not in (*found, "evaluation")}
+        found["other"] = self._others.value or 0.0
+        found["evaluation"] = self._evaluation_share()
+        return found
+
+    def in_words(self) -> str | None:
+        """How long the run takes on this machine from now on, by phase; ``None`` where that is not known yet."""
+        typical, total = self.expected_phases(), self.run_left()
+        if typical is None or total is None:
+            return None
+        parts = []
+        warm_up = self.phase_left() if self.phase is not None and self.phase.name == "warm-up" else None
+        if warm_up is not None and warm_up >= _LEAST_TOLD:
+            parts.append(f"warm-up {duration(warm_up)}")
+        epochs = self.num_epochs - self.epoch
+        each = [f"{name} {duration(typical[name])}" for name in ("sampling", "updates") if typical[name] >= _LEAST_TOLD]
+        parts.append(f"{epochs:,} epochs" + (f" of {' and '.join(each)}" if each else ""))
+        one, count = self._expected("evaluation"), self._evaluations_from(self.epoch)
+        if one is not None and count and one >= _LEAST_TOLD:
+            parts.append(f"{count:,} evaluation{'s' if count > 1 else ''} of {duration(one)}")
+        return f"{about(total)} on this machine: {', '.join(parts)}"
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _leave_phase(self, now: float) -> None:
+        phase, self.phase = self.phase, None
+        if phase is None:
+            return
+        self._spent[phase.name] = self._spent.get(phase.name, 0.0) + now - phase.began
+        steps = self._steps_of(phase)
+        if steps:
+            self._steps, self._step_time = self._steps + steps, self._step_time + now - phase.began
+
+    def _steps_of(self, phase: PhaseState) -> float:
+        """Environment steps so far of a phase that may count in another unit."""
+        if self.amounts is None or phase.total <= 0:
+            return 0.0
+        amount = {"warm-up": self.amounts.initial_steps, "sampling": self.amounts.epoch_steps}.get(phase.name, 0)
+        return amount * (phase.done - phase.first) / phase.total
+
+    def _step_seconds(self) -> float | None:
+        """Seconds of an environment step of training, so far."""
+        steps, seconds, phase = self._steps, self._step_time, self.phase
+        enough = bool(steps)
+        if phase is not None and (new := self._steps_of(phase)):
+            steps, seconds = steps + new, seconds + phase.told - phase.began
+            enough = enough or seconds >= _LEAST_SECONDS
+        return seconds / steps if enough else None
+
+    def _expected(self, name: str) -> float | None:
+        """Seconds of a phase: as in the last epochs, else its amount at the speed so far."""
+        mean = self._means[name].value if name in self._means else None
+        if mean is None and name in self._spent:
+            mean = self._spent[name]
+        amounts, steps = self.amounts, self._step_seconds()
+        if mean is not None or amounts is None:
+            return mean
+        if name == "updates":
+            if not amounts.epoch_updates:
+                return 0.0
+            one, phase = self.update_seconds, self.phase
+            if phase is not None and phase.name == name and phase.told - phase.began >= _LEAST_SECONDS:
+                one = (phase.told - phase.began) / max(1, phase.done - phase.first)
+            return None if one is None else one * amounts.epoch_updates
+        amount = {"sampling": amounts.epoch_steps, "evaluation": amounts.evaluation_steps}.get(name)
+        return None if steps is None or amount is None else steps * amount
+
+    def _evaluations_from(self, epoch: int) -> int:
+        """How many evaluations there are after so many epochs, where that is known."""
+        every = 0 if self.amounts is None else self.amounts.evaluate_every
+        return max(0, self.num_epochs // every - epoch // every) if every else 0
+
+    def _evaluation_share(self) -> float:
+        """Seconds of evaluations in an epoch, on average."""
+        seconds = self._expected("evaluation") or 0.0
+        if self.amounts is not None:
+            return seconds / self.amounts.evaluate_every if self.amounts.evaluate_every else 0.0
+        return seconds * self._num_evaluations / self._num_seen if self._num_seen else 0.0
+
+    def _next_evaluation(self) -> float:
+        """Seconds of the evaluation in the present epoch."""
+        if "evaluation" in self._spent:
+            return 0.0
+        every = None if self.amounts is None else self.amounts.evaluate_every
+        if every is None:
+            return self._evaluation_share()
+        return self._expected("evaluation") or 0.0 if every and (self.epoch + 1) % every == 0 else 0.0
