@@ -52,7 +52,7 @@ def test_commands_name_benchmarks_that_exist_and_options_that_there_are(tmp_path
             assert "num_workers must be at most" in capsys.readouterr().err
         else:
             assert main(arguments) == 2
-            assert "is no run" in capsys.readouterr().err or "no such folder" in capsys.readouterr().err
+            assert "is not a metaroll run directory" in capsys.readouterr().err
 
 
 def test_names_of_the_page_are_those_of_the_families():

@@ -118,8 +118,8 @@ class Sawyer:
         self._task: MetaWorldTask | None = None
         self._ready = False
         camera = _CAMERA if maker.render_mode == "rgb_array" else None
-        arguments: dict[str, Any] = {"reward_function_version": maker.reward_version, "camera_name": camera}
-        super().__init__(**arguments, **{"render_mode": maker.render_mode})
+        settings = {"reward_function_version": maker.reward_version, "render_mode": maker.render_mode}
+        super().__init__(**settings, camera_name=camera)  # pyright: ignore[reportCallIssue]
         self.seeded_rand_vec = True  # should somebody unfreeze the goal: draw from np_random, not from NumPy's own
         self.max_path_length = maker.horizon
         self.spec = GymnasiumSpec(id=f"Meta-World/{maker.env_name}", max_episode_steps=maker.horizon)
