@@ -303,8 +303,7 @@ class RolloutEngine:
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
                 gives what a call with each row would give its variation (to the last bit where the policy has
                 ``info.parameter_blocks``); ``None`` means the policy's present ones.
-            only: Positions of the variations to run; the result holds these alone, with the bits that they have among
-                all. ``None`` means all.
+            only: Positions of the variations to run, which have the bits that they have among all; ``None`` means all.
             progress: As in ``run``.
 
         Raises:
@@ -462,7 +461,6 @@ class RolloutEngine:
                 if not len(found[m]) and started[m] >= _MOST_DROPPED:
                     last = [entry for entry in self.dropped if entry.plan.index % count == m][-1]
                     raise all_dropped(f"all {started[m]} rollouts of variation {m}", "Leave the variation out", last)
-            more = [0] * count
             for m in wanted:
                 more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
