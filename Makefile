@@ -66,6 +66,7 @@ lint: .venv/.setup-dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python tools/architecture.py --check
+	$(BIN)/python tools/stubs.py --check
 
 format: .venv/.setup-dev
 	$(BIN)/ruff format

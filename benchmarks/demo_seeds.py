@@ -35,7 +35,7 @@ KEYS = (
 )
 
 
-# Fewer tasks, data and gradient steps, in place of what the demo has decided.
+# Fewer tasks, data and gradient steps, instead of what the demo has decided.
 QUICK = {
     "epochs": 1,
     "hidden_sizes": (16,),

@@ -1,4 +1,4 @@
-"""EPOpt against PPO under random constants: CartPole and Pendulum of Packer et al. 2018 (arXiv:1810.12282).
+"""EPOpt against PPO under randomized domain parameters: CartPole and Pendulum of Packer et al. 2018 (arXiv:1810.12282).
 
     python benchmarks/epopt.py                                                   # both problems, five seeds each
     python benchmarks/epopt.py --env Pendulum --algorithm epopt --seeds 3        # a part, appended to the results

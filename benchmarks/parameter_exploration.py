@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py
     OMP_NUM_THREADS=1 python benchmarks/parameter_exploration.py --policies linear --repeats 7
 
-Ours are whole calls of ``ParameterExplorationSampler.sample`` with one worker: 256 parameter sets x 4 drawn domains x 2
+Ours are whole calls of ``ParameterExplorationSampler.sample`` with one worker: 256 parameters x 4 drawn domains x 2
 initial states, up to the recorded ``StepSequence`` objects. ``peer=loop`` steps the same formulas one rollout at a time
 with plain Python floats and only adds up rewards. It acts with a linear policy in plain floats, with a 64x64 tanh
 network as three NumPy products on one row, or (``64x64-module``) with the same torch module as ours on one row. Windows

@@ -6,7 +6,7 @@
 Both are whole calls of ``RolloutEngine.run`` with the same plans, 2 workers and 16 slots, up to the recorded
 ``StepSequence`` objects in the parent; Ray runs on this machine alone. Everything is warmed up; then short windows of
 the two alternate, and which one begins. A ratio is that of two neighboring windows, reported is the median over the
-repetitions with its range. The rollouts of both are compared bit for bit.
+repetitions with its range. The rollouts of both are compared bitwise.
 """
 
 from __future__ import annotations

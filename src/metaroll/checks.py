@@ -56,7 +56,7 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, a
 
 
 def check_unit_interval(name: str, value: Any) -> float:
-    """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda); arrays of one entry will do.
+    """``value`` as a float, if it lies in [0, 1] (a discount factor or a GAE lambda); arrays of one entry also work.
 
     Raises:
         TypeError: It is no number.

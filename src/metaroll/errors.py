@@ -12,6 +12,7 @@ __all__ = [
     "DataError",
     "InvalidValueError",
     "MetarollError",
+    "MissingPackageError",
     "NotPicklableError",
     "NotSetupError",
     "RecordingError",
@@ -28,6 +29,9 @@ __all__ = [
     "blame_input",
     "unknown_name",
 ]
+
+
+_MOST_LISTED = 40
 
 
 class MetarollError(Exception):
@@ -47,6 +51,10 @@ class DataError(MetarollError, KeyError):
 
 class UnknownNameError(MetarollError, ValueError):
     """A name (algorithm, environment, option) is not known; the message lists the nearest ones."""
+
+
+class MissingPackageError(MetarollError, ImportError):
+    """An environment is known, and a package that it needs is missing."""
 
 
 class TaskOverlapError(MetarollError, ValueError):
@@ -178,4 +186,6 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
-    return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {', '.join(known)}")
+    # A long list would hide what is meant, if that is known.
+    listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)
+    return UnknownNameError(f"unknown {what} {name!r}{hint} Known: {listed}")

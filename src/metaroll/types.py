@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Context = Mapping[str, np.ndarray]
-"""What a policy is told about its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
+"""What a policy has access to of its task: name -> array of one row, e.g. ``{"z": (latent_dim,)}``."""
 
 PolicyState = dict[str, np.ndarray]
 """What a policy remembers: name -> array ``(N, ...)`` with one row per slot."""
@@ -182,13 +182,13 @@ class RolloutPlan:
         env_update: Variation of the environment; ``None`` means the environment as it was given.
         init_state: Initial state handed to the environment's reset, shape ``(state_dim,)``.
         parameters: Flat policy parameters ``(P,)``; ``None`` means those that the engine was told last.
-        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
             itself (``Policy.plan_context``), which is written here when the plan runs; an empty one tells nothing.
         max_steps: Truncate after this many steps.
         eval: Evaluation mode: randomization of environments is off unless asked for.
         deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
         stop_on_done: End at the environment's own ending.
-        extras: Notes of who made the plan: ``name`` is what errors call the rollout, in place of its index and seed;
+        extras: Notes of who made the plan: ``name`` is what errors call the rollout, instead of its index and seed;
             ``domain_param`` are domain parameters that have been set in the environment already.
     """
 
@@ -473,7 +473,7 @@ class Policy(ABC):
         raise TypeError(f"{type(self).__name__} acts in NumPy only: it has no act_on_torch")
 
     def with_actions_taken(self, state: PolicyState, actions: Any) -> PolicyState:
-        """The state rows after ``act``, had ``actions`` been taken in place of those that it chose.
+        """The state rows after ``act``, had ``actions`` been taken instead of those that it chose.
 
         Args:
             state: State rows that ``act`` returned, name -> ``(N, ...)``.
@@ -567,9 +567,9 @@ class Runner(Protocol):
                 given generator). Each new rollout gets one, drawn from the run's seed and its number. The same in all
                 calls of a run.
             parameters: Flat policy parameters ``(P,)``; ``None`` means those that the algorithm's policy has now.
-            actions: Actions ``(num_slots, ...)`` for all of these steps, in place of those of the policy, which is not
+            actions: Actions ``(num_slots, ...)`` for all of these steps, instead of those of the policy, which is not
                 asked (what it remembers stands still).
-            deterministic: Act without noise; the same in all calls of a run.
+            deterministic: Act by the deterministic policy; the same in all calls of a run.
         """
         ...
 

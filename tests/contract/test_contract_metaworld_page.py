@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from metaroll import get_family
+from metaroll.cli.main import main
+from metaroll.envs.metaworld.families import BENCHMARKS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metaworld.md").read_text(encoding="utf-8")
 TOLD = """
@@ -32,6 +37,31 @@ def blocks() -> list[str]:
     found = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     assert len(found) == 2
     return found
+
+
+def test_commands_name_benchmarks_that_exist_and_options_that_there_are(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (values,) = re.findall(r"```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
+    Path("ml1.yaml").write_text(values, encoding="utf-8")
+    (commands,) = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
+    for command in commands.splitlines():
+        program, *arguments = shlex.split(command)
+        assert program == "metaroll"
+        if arguments[0] == "train":  # refused for the number of workers alone, after all else has been looked at
+            assert main([*arguments, "--num-workers", "100000"]) == 2
+            assert "num_workers must be at most" in capsys.readouterr().err
+        else:
+            assert main(arguments) == 2
+            assert "is no run" in capsys.readouterr().err or "no such folder" in capsys.readouterr().err
+
+
+def test_names_of_the_page_are_those_of_the_families():
+    named = set(re.findall(r"`((?:metaworld:)?M[LT]\d+(?:-ENV)?)`", PAGE.partition("## In Python")[0]))
+    listed = {name.replace("reach-v3", "ENV") for name in BENCHMARKS}
+    assert {name if ":" in name else f"metaworld:{name}" for name in named} == listed
+    for name in BENCHMARKS:
+        family = get_family(name)
+        assert re.search(rf"\b{family.num_train_tasks}\b", PAGE) and re.search(rf"\b{family.num_test_tasks}\b", PAGE)
 
 
 def test_the_block_of_python_runs_and_draws_two_tasks_of_each_class(tmp_path):

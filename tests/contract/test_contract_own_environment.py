@@ -23,7 +23,7 @@ def test_the_blocks_of_python_run(folder):
     assert run_python(folder, "-c", BLOCKS[1]).splitlines() == ["Reach 40 10 20", "Pendulum-v1 40 10 200"]
     out = run_python(folder, "-c", BLOCKS[2])
     assert "none has moved: True" in out
-    assert "80 training and 20 held-out tasks, none in both; the nearest training task is" in out
+    assert "80 training and 20 held-out tasks, disjoint; the nearest training task is" in out
     gravity = "print(moon().unwrapped.model.opt.gravity[2])"
     assert run_python(folder, "-c", f"{BLOCKS[3]}\n{gravity}").split() == ["-1.62"]
     trials, returns = run_python(folder, "-c", BLOCKS[4]).splitlines()

@@ -38,11 +38,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(built)
 
 
-def test_wheel_holds_every_module_the_types_marker_and_the_license(wheel: zipfile.ZipFile) -> None:
+def test_wheel_holds_every_module_the_types_and_the_license(wheel: zipfile.ZipFile) -> None:
     shipped = set(wheel.namelist())
     sources = {f"metaroll/{p.relative_to(ROOT / 'src' / 'metaroll')}" for p in (ROOT / "src").rglob("*.py")}
     assert sources <= shipped
-    assert "metaroll/py.typed" in shipped
+    assert {"metaroll/py.typed", "metaroll/__init__.pyi"} <= shipped
     assert any(name.endswith("licenses/LICENSE") for name in shipped)
     assert {name.split("/")[0] for name in shipped} == {"metaroll", f"metaroll-{metaroll.__version__}.dist-info"}
 

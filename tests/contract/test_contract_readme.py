@@ -38,7 +38,7 @@ def test_the_lines_of_python_work_however_they_are_run(number: int, how: str, tm
     )
     assert result.returncode == 0, result.stderr
     assert EXPECTED[number] in result.stdout
-    assert "bit for bit the same: True" in result.stdout
+    assert "bitwise identical: True" in result.stdout
 
 
 def test_linked_files_exist() -> None:

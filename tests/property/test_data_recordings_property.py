@@ -1,4 +1,4 @@
-"""Saving then loading gives the same rollout, bit for bit, for every dtype and nesting (design.md 5)."""
+"""Saving then loading gives the same rollout, bitwise identical, for every dtype and nesting (design.md 5)."""
 
 from __future__ import annotations
 

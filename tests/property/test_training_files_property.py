@@ -1,4 +1,4 @@
-"""State trees of any shape come back bit for bit; any changed or missing byte of the arrays is noticed."""
+"""State trees of any shape come back bitwise; any changed or missing byte of the arrays is noticed."""
 
 from __future__ import annotations
 

@@ -52,10 +52,7 @@ def test_json_is_all_there_is(capsys):
         (["point-robt"], "did you mean 'point-robot'"),
         (["no_such_file:Env"], "no module 'no_such_file'"),
         (["HalfCheetah-v5"], "one environment of Gymnasium, without tasks to look at."),
-        (
-            ["ML10"],
-            "ML10 is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md shows",
-        ),
+        (["ML10"], "unknown environment 'ML10'; did you mean 'metaworld:ML10'?"),
         (["task_envs:ToldByReset"], "has no sample_tasks(num_tasks): add it"),
         (["task_envs:no_license"], "RuntimeError: no license"),
         (["point-robot", "--num-steps", "0"], "--num-steps must be at least 1, got 0"),

@@ -13,6 +13,7 @@ from test_cli_sessions import TINY
 
 from metaroll.cli.main import main
 from metaroll.functional.robust_statistics import interval_of_iqm
+from metaroll.training.display.numbers import short_number
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
 from metaroll.training.session import sessions
 from metaroll.training.store.files import read_json
@@ -71,7 +72,7 @@ def test_groups_are_found_and_compared(runs, capsys):
     assert (pair["paired"], pair["difference"], pair["improvement"]) == (True, 1.0, 1.0)
     assert main(["compare", "runs", "--pairing", "unpaired"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "(not paired) difference +1.0 [" in shown
+    assert "(not paired) difference +1.00 [" in shown
     assert "with fewer than 5 seeds" in shown
 
 
@@ -280,5 +281,11 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     assert "all episodes have the same length, so Meta-World's rule" in shown
     assert "which is biased" not in shown
     assert "got worse by adapting" in shown
-    assert f"adaptation gain {values['gain']:+.1f}" in shown
-    assert "change over the episodes" not in shown
+    assert f"adaptation gain (paired) {short_number(values['gain'], sign='+')}" in shown
+    assert "first-to-last-episode difference" not in shown
+    verdict = values["verdict"]
+    assert [verdict[name] for name in ("gain", "gain_ci_low")] == [values[name] for name in ("gain", "gain_ci_low")]
+    assert verdict["n_failing"] == sum(row["worse"] for row in values["per_task"])
+    assert {"own_data_gain", "oracle_room", "posterior_divergence", "task_divergence"} <= verdict.keys()
+    assert verdict["text"] in " ".join(shown.replace("│", " ").split())
+    assert values["per_task"][0]["task"] in shown

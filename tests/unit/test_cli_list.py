@@ -83,7 +83,7 @@ def listed(capsys, *arguments: str) -> dict[str, Any]:
 def test_everything_is_listed_without_a_name(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = listed(capsys)
-    assert list(found) == ["algos", "envs", "presets", "policies", "runs"]
+    assert list(found) == ["algos", "envs", "presets", "sizes", "policies", "runs"]
     assert [entry["name"] for entry in found["algos"]] == list(ALGORITHM_NAMES)
     assert [entry["name"] for entry in found["envs"]] == family_names()
     assert found["runs"] == []
@@ -131,10 +131,25 @@ def test_policies_are_the_public_classes_that_act(capsys):
 def test_tables_show_the_same(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path / "runs" / "mine", 2)
-    assert main(["list"]) == 0
-    out = capsys.readouterr().out
-    for text in ("pearl", "PEARL", "cheetah-vel", "80 + 20", "TanhGaussianMLPPolicy", "runs/mine", "2/5", "-2.0"):
+    out = ""
+    for topic in ("algos", "envs", "policies", "sizes", "runs"):
+        assert main(["list", topic]) == 0
+        out += capsys.readouterr().out
+    for text in ("pearl", "PEARL", "cheetah-vel", "80 + 20", "TanhGaussianMLPPolicy", "runs/mine", "2/5", "-2.00"):
         assert text in out
+
+
+def test_without_a_name_ones_own_runs_come_first_and_the_rest_is_short(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    make_run(tmp_path / "runs" / "mine", 2)
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("runs/mine" in line for line in lines[:6])
+    assert len(lines) < 40
+    text = "\n".join(lines)
+    assert "cheetah-vel" in text and "hill-climbing" in text and "small, medium, paper" in text
+    assert "metaroll list algos|envs|presets|sizes|policies|runs" in text
 
 
 # --------------------------------------------------------------------------------------------------------------- runs

@@ -68,12 +68,12 @@ def test_every_command_has_help(capsys, command):
         (["demo", "--seed", "one"], "--seed must be a whole number, got 'one'"),
         (["demo", "one"], "unexpected argument 'one'"),
         (["resume"], "the folder of the run is missing"),
-        (["resume", "no/such/run"], "no/such/run is no run of metaroll"),
-        (["evaluate", "no/such/run"], "no/such/run is no run of metaroll"),
+        (["resume", "no/such/run"], "no/such/run is not a metaroll run directory"),
+        (["evaluate", "no/such/run"], "no/such/run is not a metaroll run directory"),
         # the folder may stand before, between and behind the options
-        (["resume", "--epochs", "3", "no/such/run"], "no/such/run is no run of metaroll"),
-        (["resume", "--epochs=3", "no/such/run", "--quiet"], "no/such/run is no run of metaroll"),
-        (["evaluate", "--json", "no/such/run", "--num_tasks", "3"], "no/such/run is no run of metaroll"),
+        (["resume", "--epochs", "3", "no/such/run"], "no/such/run is not a metaroll run directory"),
+        (["resume", "--epochs=3", "no/such/run", "--quiet"], "no/such/run is not a metaroll run directory"),
+        (["evaluate", "--json", "no/such/run", "--num_tasks", "3"], "no/such/run is not a metaroll run directory"),
         (["resume", "--epochs", "3"], "the folder of the run is missing"),
         (["resume", "--epochs", "3", "one", "two"], "unexpected argument 'two'"),
         (["resume", "--epoch", "3", "one"], "unknown option --epoch; did you mean --epochs or"),
@@ -99,7 +99,13 @@ def test_the_traceback_is_shown_when_asked_for(capsys):
     assert "error: unknown command" in err
 
 
-def test_an_internal_error_keeps_its_traceback_and_has_status_1(capsys, monkeypatch):
+@pytest.fixture
+def nobody(monkeypatch):
+    """No line of a traceback is the user's; those of this module are."""
+    monkeypatch.setattr(command_line, "frames_of_user", lambda error: [])
+
+
+def test_an_internal_error_keeps_its_traceback_and_has_status_1(capsys, monkeypatch, nobody):
     monkeypatch.setattr(command_line, "_dispatch", lambda arguments: {}["no such key"])
     status, _, err = run(capsys, "demo")
     assert status == 1
@@ -107,7 +113,15 @@ def test_an_internal_error_keeps_its_traceback_and_has_status_1(capsys, monkeypa
     assert "internal error" in err
 
 
-def test_markup_in_a_message_is_shown_as_it_is(capsys, monkeypatch):
+def test_an_error_in_a_file_of_the_user_is_not_internal_and_names_its_lines(capsys, monkeypatch):
+    monkeypatch.setattr(command_line, "_dispatch", lambda arguments: {}["no such key"])
+    status, _, err = run(capsys, "demo")
+    assert status == 1
+    assert "Traceback" not in err
+    assert err.startswith("error: KeyError: 'no such key' in ") and "test_cli_main.py, line " in err
+
+
+def test_markup_in_a_message_is_shown_as_it_is(capsys, monkeypatch, nobody):
     def fail(arguments):
         raise MetarollError("must lie in [red], got [/x]")
 
@@ -145,7 +159,7 @@ def test_sigterm_ends_a_run_as_ctrl_c_does(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("error", "status"), [(OSError(28, "No space left on device"), 1), (MetarollError("no"), 2)])
-def test_a_failure_in_a_run_is_one_line_and_the_command_that_continues_it(capsys, monkeypatch, error, status):
+def test_a_failure_in_a_run_is_one_line_and_the_command_that_continues_it(capsys, monkeypatch, nobody, error, status):
     error.resume_command = "metaroll resume r"
     monkeypatch.setattr(command_line, "_dispatch", lambda arguments: (_ for _ in ()).throw(error))
     assert run(capsys, "demo") == (

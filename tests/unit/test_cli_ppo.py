@@ -62,7 +62,7 @@ def test_lines_show_the_return_in_training_and_that_of_evaluations(tmp_path, cap
     text = " ".join((shown.out + shown.err).split())
     assert "epoch 1/1" in text
     assert ", evaluation " in text
-    assert "2 episodes without noise" in text
+    assert "2 episodes, deterministic policy" in text
     assert (tmp_path / "run" / "learning_curve.png").is_file()
 
 

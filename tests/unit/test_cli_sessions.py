@@ -141,7 +141,11 @@ def test_the_demo_reports_floor_oracle_and_score_and_overwrites_its_own_run(plac
     (place / "runs" / "demo" / "notes.txt").write_text("mine")
     status, out, err = run(capsys, "demo", "--seed", "1")
     assert (status, err) == (0, "")
-    assert "change over the episodes" in out and "gain" not in out
+    verdict = summary["verdict"]
+    assert verdict["text"] in " ".join(out.replace("│", " ").split())
+    assert verdict["oracle_share"] == pytest.approx(summary["normalized_score"])  # from the floor to the oracle
+    assert verdict["posterior_divergence"] > 0 and verdict["task_divergence"] >= 0
+    assert all(row["task"].startswith("goal=(") for row in summary["per_task"])
     assert "adaptation_curve.png" in out
     assert (place / "runs" / "demo" / "notes.txt").exists()
     again = json.loads((place / "runs" / "demo" / "summary.json").read_text())
@@ -295,7 +299,8 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     first = json.loads(run(capsys, "evaluate", "whole", "--from-epoch", "1", "--json")[1])
     assert first["epoch"] == 1
     shown = run(capsys, "evaluate", "whole", "--from-epoch", "0")[1]
-    assert "before training" in shown and "untrained" in shown and "what it learned" not in shown
+    assert shown.startswith("this agent is untrained: the run has not finished its first epoch")
+    assert "before training" in shown and "untrained" in shown and "summary" not in shown
     (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
     status, _, err = run(capsys, "evaluate", "whole")
     assert (status, "--from-epoch 1 on the command line; there are: 0, 1, 2" in err) == (2, True)
@@ -422,7 +427,8 @@ def test_a_single_task_has_no_interval_and_the_json_no_nan(place, capsys):
     train(capsys, "--epochs", "1", "--out", "r", "--quiet")
     status, out, err = run(capsys, "evaluate", "r", "--num-tasks", "1", "--json")
     assert status == 0
-    assert "on 1 held-out task (too few for an interval)" in err
+    shown = " ".join(err.replace("│", " ").split())
+    assert "on 1 held-out task (too few for an interval)" in shown and "no verdict: gain" in shown
     assert json.loads(out, parse_constant=pytest.fail)["gain_ci_low"] is None
 
 

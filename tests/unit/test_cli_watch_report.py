@@ -51,21 +51,19 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return status, captured.out, " ".join(captured.err.split())
 
 
-def test_watch_shows_before_and_after_beside_one_another(runs, capsys, tmp_path):
+def test_watch_shows_no_adaptation_beside_adaptation(runs, capsys, tmp_path):
     before = {path.name for path in (runs / "pearl").iterdir()}
     video = tmp_path / "new" / "a.gif"
     status, out, _ = run(capsys, "watch", str(runs / "pearl"), "--out", str(video), "--num-tasks", "2", "--json")
     assert status == 0
     found = json.loads(out)
     assert found["file"] == str(video) and found["epoch"] == 1
-    assert [panel["title"] for panel in found["panels"]] == [
-        "task 0: before adaptation",
-        "task 0: after 2 episodes",
-        "task 1: before adaptation",
-        "task 1: after 2 episodes",
-    ]
+    assert [panel["title"] for panel in found["panels"]] == ["no adaptation", "adapted to 2 episodes"] * 2
+    tasks = [panel["task"] for panel in found["panels"]]
+    assert tasks[0] == tasks[1] and tasks[2] == tasks[3]
+    assert tasks[0].startswith("task 0: goal=(") and tasks[2].startswith("task 1: goal=(")
     with Image.open(video) as picture:
-        assert picture.width == 2 * 240 + 10 and picture.height == 2 * (240 + 46)
+        assert picture.width == 2 * 240 + 10 and picture.height == 2 * (26 + 46 + 240)
     assert {path.name for path in (runs / "pearl").iterdir()} == before
 
 
@@ -74,7 +72,7 @@ def test_what_is_shown_is_what_the_evaluation_measures(runs, capsys, tmp_path):
     shown = [panel["return"] for panel in json.loads(out)["panels"]]
     assert run(capsys, "evaluate", str(runs / "pearl"), "--repetitions", "1", "--quiet")[0] == 0
     task = json.loads((runs / "pearl" / "evaluation.json").read_text())["per_task"][0]
-    assert shown == pytest.approx([task["return_before"], task["return_after"]], abs=1e-6)
+    assert shown == pytest.approx([task["no_adaptation"], task["return_after"]], abs=1e-6)
 
 
 def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
@@ -87,7 +85,7 @@ def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
     ("arguments", "message"),
     [
         (["watch"], "the folder of the run is missing"),
-        (["watch", "nowhere"], "nowhere is no run of metaroll"),
+        (["watch", "nowhere"], "nowhere is not a metaroll run directory"),
         (["watch", "{runs}/pearl", "--out", "a.avi"], "--out must end in .mp4 or .gif, got 'a.avi'"),
         (
             ["watch", "{runs}/pearl", "--first-task", "4"],
@@ -114,7 +112,7 @@ def test_a_policy_that_does_not_adapt_is_watched_alone(runs, capsys):
         (["watch", "{runs}/pearl", "--fps", "0"], "fps must be from 0.1 to 240"),
         (["watch", "{runs}/blind"], "bandit-5 cannot be drawn"),
         (["report"], "the folder of the run is missing"),
-        (["report", "nowhere"], "nowhere is no run of metaroll"),
+        (["report", "nowhere"], "nowhere is not a metaroll run directory"),
         (["report", "{runs}/pearl", "--out", "a.pdf"], "--out must end in .html or .htm, got 'a.pdf'"),
     ],
 )
@@ -138,6 +136,8 @@ def test_report_has_pictures_and_numbers(runs, capsys):
         "Learning to adapt to new tasks",
         "Adapting to a new task",
         "1 of 1 (finished)",
+        'class="verdict',
+        "task 0: goal=(",
     ):
         assert said in text
 

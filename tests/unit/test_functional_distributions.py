@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from metaroll.functional.distributions import (
+    gaussian_kl,
     gaussian_kl_to_standard,
     gaussian_log_prob,
     product_of_gaussians,
@@ -57,3 +58,13 @@ def test_tanh_log_prob_stays_exact_where_tanh_rounds_to_one():
     assert log_prob.item() == pytest.approx(-0.5 * math.log(2 * math.pi) - 2 * math.log(2.0) + 60.0)
     log_prob.backward()
     assert u.grad is not None and u.grad.item() == pytest.approx(2.0)  # d/du of 2 u
+
+
+def test_divergence_of_two_gaussians_by_hand():
+    # KL(N(1, 4) || N(0, 2)) = 1/2 (4/2 + 1/2 - 1 - ln 2), twice.
+    mean, var = torch.ones(2), torch.full((2,), 4.0)
+    expected = 2 * 0.5 * (2.0 + 0.5 - 1.0 - math.log(2.0))
+    assert gaussian_kl(mean, var, torch.zeros(2), torch.full((2,), 2.0)).item() == pytest.approx(expected)
+    assert gaussian_kl(mean, var, mean, var).item() == 0.0
+    standard = gaussian_kl_to_standard(mean, var).item()
+    assert gaussian_kl(mean, var, torch.zeros(2), torch.ones(2)).item() == pytest.approx(standard)

@@ -761,6 +761,8 @@ def test_foreign_state_is_refused():
 def test_fingerprint_tells_configurations_apart():
     one = make_pearl().fingerprint()
     assert one == make_pearl(seed=7).fingerprint()
+    # A configuration file brings numbers back as floats.
+    assert make_pearl(reward_scale=2).fingerprint() == make_pearl(reward_scale=2.0).fingerprint() != one
     assert one.startswith("PEARL-")
     changes: list[dict[str, Any]] = [
         {"discount": 0.5},

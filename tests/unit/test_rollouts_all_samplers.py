@@ -158,7 +158,7 @@ def workers_alive():
 
 @pytest.fixture(autouse=True)
 def no_process_is_left_behind():
-    """In place of that of conftest.py: workers that were killed are replaced by others, and Ray has its own ways."""
+    """Instead of that of conftest.py: workers that were killed are replaced by others, and Ray has its own ways."""
     yield
     assert eventually(lambda: len(workers_alive()) <= MOST_WORKERS), "this test left workers behind"
 

@@ -1,4 +1,4 @@
-"""specs/sampling.md 2: the worst share of rollouts, and the sampler that keeps them."""
+"""specs/sampling.md 2: the worst epsilon-fraction of rollouts, and the sampler that keeps them."""
 
 from __future__ import annotations
 

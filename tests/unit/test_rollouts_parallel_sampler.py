@@ -115,7 +115,7 @@ def test_states_and_parameters_reach_the_same_rollouts_with_any_number_of_worker
 
 @pytest.mark.parametrize("eval", [False, True])
 def test_rollout_i_of_the_first_call_equals_rollout(eval, pools):
-    """specs/sampling.md 8.1 (e), 11: rollout(..., seed, sub_seed=0, sub_sub_seed=i) is item i, bit for bit."""
+    """specs/sampling.md 8.1 (e), 11: rollout(..., seed, sub_seed=0, sub_sub_seed=i) is item i, bitwise identical."""
     for policy in (gaussian(), Explorer(push), push):
         with quiet(ending, policy, 2, pool=pools[2], min_rollouts=3) as sampler:
             first, second = sampler.sample(eval=eval), sampler.sample(eval=eval)

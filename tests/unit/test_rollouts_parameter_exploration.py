@@ -200,7 +200,7 @@ def test_noise_is_common_to_all_sets_on_request():
 
 
 def test_a_rollout_is_that_of_the_policy_with_these_parameters():
-    """specs/sampling.md 12.3, 0.4: bit for bit what rollout() gives, whatever shares the batch."""
+    """specs/sampling.md 12.3, 0.4: bitwise what rollout() gives, whatever shares the batch."""
     for env in (Started, PendulumEnv):
         policy = gaussian(env)
         sets = sets_of(policy, 5)

@@ -71,7 +71,7 @@ def eventually(condition, seconds=10.0):
 
 @pytest.fixture(autouse=True)
 def no_process_is_left_behind():
-    """In place of that of conftest.py: the nodes live as long as the cluster, workers of stopped pools do not."""
+    """Instead of that of conftest.py: the nodes live as long as the cluster, workers of stopped pools do not."""
     before = len(workers_alive())
     yield
     assert eventually(lambda: len(workers_alive()) <= before), "this test left workers behind"

@@ -224,7 +224,7 @@ def test_an_error_is_told_once():
 
     report = look(BreaksLate)
     assert report.failed == ["reset(seed)"]
-    assert report["telling apart"].value == "fails as 'reset(seed)' does"
+    assert report["distinguishable"].value == "fails as 'reset(seed)' does"
 
 
 def test_numbers_that_are_none_are_one_failure():
@@ -258,7 +258,7 @@ def test_any_space_will_do():
 
     report = look(Nested)
     assert (report.failed, report.warned) == ([], [])
-    assert report["telling apart"].numbers["accuracy"] > 0.9
+    assert report["distinguishable"].numbers["accuracy"] > 0.9
 
 
 def test_half_a_leak_is_a_warning():
@@ -295,9 +295,9 @@ def test_tasks_that_are_hard_to_tell_apart_are_a_warning():
     """Places far away: rewards differ by a constant, which a model of one task learns; nearly equal places do not."""
     far = look(TaskFamily.from_params(Line, {"place": (5, 50)}, horizon=50))
     near = look(TaskFamily.from_params(Line, {"place": (0.5, 0.5 + 1e-9)}, horizon=50))
-    assert far["telling apart"].numbers["accuracy"] == 1.0
-    assert near["telling apart"].status == "warn"
-    assert near["telling apart"].numbers["accuracy"] < 0.75
+    assert far["distinguishable"].numbers["accuracy"] == 1.0
+    assert near["distinguishable"].status == "warn"
+    assert near["distinguishable"].numbers["accuracy"] < 0.75
 
 
 def test_size_of_rewards():

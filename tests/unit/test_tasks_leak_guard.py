@@ -16,7 +16,7 @@ def test_distances_by_hand():
     assert (report.num_train, report.num_test, report.overlaps, report.near) == (4, 1, (), ())
     assert report.nearest == report.median == pytest.approx(1 / np.sqrt(4.64))
     assert report.median_in_training == pytest.approx(2 / np.sqrt(4.64))
-    assert "4 training and 1 held-out tasks, none in both; the nearest training task is 0.46 standard" in str(report)
+    assert "4 training and 1 held-out tasks, disjoint; the nearest training task is 0.46 standard" in str(report)
 
 
 def test_equal_tasks_are_refused_or_warned_of():
@@ -54,7 +54,7 @@ def test_empty_lists_and_nan_are_refused():
 def test_tasks_without_numbers_have_no_distance():
     report = check_split(["open-door", "reach"], ["push"])
     assert np.isnan(report.median)
-    assert str(report) == "2 training and 1 held-out tasks, none in both"
+    assert str(report) == "2 training and 1 held-out tasks, disjoint"
 
 
 def test_a_hashed_split_is_fair():

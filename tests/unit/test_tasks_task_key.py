@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from metaroll.tasks.split_sampler import check_test_share, task_side
-from metaroll.tasks.task_key import task_key, task_numbers
+from metaroll.tasks.task_key import task_key, task_numbers, task_text
 
 Goal = namedtuple("Goal", ["name", "data"])
 
@@ -98,3 +98,29 @@ def test_numbers_of_a_task_have_names():
     assert task_numbers(task) == {"goal[0]": 0.0, "goal[1]": 1.0, "body.mass": 2.0, "place.x": 3.0, "place.y": 4.0}
     assert task_numbers(0.5) == {"task": 0.5}
     assert task_numbers("reach") == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "text"),
+    [
+        ({"velocity": 1.4213}, "velocity=1.42"),
+        ({"goal": np.array([0.3123, 0.95], dtype=np.float32)}, "goal=(0.312, 0.95)"),
+        ({"goal": torch.tensor([-0.0, 1.0])}, "goal=(0, 1)"),
+        ({"pole_mass": 0.12734, "gravity": 9.81}, "pole_mass=0.127, gravity=9.81"),
+        ({"count": 12345, "big": 12345.6}, "count=12345, big=1.23e+04"),
+        ({name: 1.0 for name in "abcdef"}, "a=1, b=1, c=1, d=1, ... (2 more)"),
+        ({"mass": np.ones(7)}, "mass=(1, 1, 1, 1, ... 7 values)"),
+        ({"body": {"x": 1.0}, "none": None}, "body=(x=1), none=none"),
+        (Place(0.5, 2.0), "x=0.5, y=2"),
+        (Goal("reach", 3), "(reach, 3)"),
+        ("HopperEnv", "HopperEnv"),
+        (np.float64(1.25), "1.25"),
+        ((0.1, 0.2), "(0.1, 0.2)"),
+        (When(2026, 11, 22), "2026-11-22"),
+        (None, ""),
+        ({}, "{}"),
+        (Place, "Place"),
+    ],
+)
+def test_what_a_reader_is_told_of_a_task(task, text):
+    assert task_text(task) == text

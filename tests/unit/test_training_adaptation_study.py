@@ -12,7 +12,8 @@ from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_upda
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.training.display.results import short_number, success_values, with_interval
+from metaroll.training.display.numbers import short_number, with_interval
+from metaroll.training.display.results import success_values
 from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 
@@ -160,12 +161,12 @@ def test_episodes_of_one_length_have_no_first_to_finish() -> None:
 
 
 def test_small_numbers_are_not_shown_as_zero() -> None:
-    assert with_interval(-0.003, (-0.004, 0.001), sign="+") == "-0.0030 [-0.0040, 0.0010]"
+    assert with_interval(-0.003, (-0.004, 0.001), sign="+") == "-0.00300 [-0.00400, 0.00100]"
     assert with_interval(0.1, (-0.03, 0.2)) == "0.100 [-0.030, 0.200]"
     assert with_interval(12.34, (-0.02, 13.5)) == "12.3 [0.0, 13.5]"  # small beside the others
-    assert with_interval(0.0, (0.0, 0.0316), 2) == "0.00 [0.00, 0.03]"
+    assert with_interval(0.0, (0.0, 0.0316), 2) == "0.0000 [0.0000, 0.0316]"
     assert [short_number(value, sign="+") for value in (-0.003, 0.0, -1e-12, 0.049, 0.05, -2.5)] == [
-        *("-0.0030", "+0.0", "+0.0", "+0.049", "+0.1", "-2.5")
+        *("-0.00300", "+0.0", "+0.0", "+0.0490", "+0.0500", "-2.50")
     ]
 
 

@@ -1,4 +1,4 @@
-"""Files are whole or not there, trees come back bit for bit, and damage is an error with a hint."""
+"""Files are whole or not there, trees come back bitwise, and damage is an error with a hint."""
 
 from __future__ import annotations
 

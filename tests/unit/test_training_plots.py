@@ -61,7 +61,7 @@ def test_a_short_run_of_a_policy_shows_its_final_evaluation(tmp_path: Path, monk
     log.flush()
     plot_learning_curve(tmp_path, final=PolicyEvaluation(np.array([[1.0, 3.0]]), [None], ["as it is"]))
     plot_learning_curve(tmp_path)
-    (bars,) = (found for found in kept[0].containers if found.get_label() == "policy without noise")
+    (bars,) = (found for found in kept[0].containers if found.get_label() == "deterministic policy")
     assert bars.lines[0].get_xydata().tolist() == [[600.0, 2.0]]
     assert [axes.get_title("left") for axes in kept] == ["Return while learning"] * 2
 

@@ -14,7 +14,17 @@ import yaml
 
 from metaroll.training.evaluation.robustness import RobustnessMap
 from metaroll.training.figures import svg as svg_module
-from metaroll.training.figures.charts import Chart, Curve, Field
+from metaroll.training.figures.charts import (
+    Chart,
+    Curve,
+    Field,
+    LineStyle,
+    axis_label,
+    distinct_text,
+    line_styles,
+    tasks_chart,
+    tick_texts,
+)
 from metaroll.training.figures.svg import legend, number_text, svg
 from metaroll.training.report.report import write_report
 from metaroll.training.report.report_facts import newest_evaluation
@@ -88,7 +98,7 @@ def test_a_run_that_is_training_has_a_page_from_its_metrics_alone(tmp_path):
     assert "pearl on point-robot" in page.text and "3 of 10 (running)" in page.text
     # The newest evaluation: -5 after adaptation, with its interval.
     assert "return after adaptation -5 [-6, -4]" in page.text
-    assert "task 0 -9 -3 6" in page.text and "change over the episodes 4 [3, 5]" in page.text
+    assert "task 0 -9 -3 6" in page.text and "first-to-last-episode difference 4 [3, 5]" in page.text
     assert "<task> & 1 -9 -11 -2" in page.text  # escaped in the file, as it is on the page
     assert page.count("figure") == 3  # learning curve, adaptation curve, kl
 
@@ -123,11 +133,42 @@ def test_the_newest_evaluation_is_shown_with_its_study(tmp_path):
     )
     page = page_of(tmp_path)
     assert "return after adaptation -3.5" in page.text and "success 25 %" in page.text
-    assert "no adaptation" in page.text and "told the task (oracle)" in page.text
+    assert "no adaptation" in page.text and "oracle (has access to the task)" in page.text
     assert "task 0 -9 -3 -7 4 no" in page.text  # against no adaptation, not the first episode
-    assert "gain by adaptation 5 [4, 6]" in page.text
+    assert "adaptation gain (paired) 5 [4, 6]" in page.text
+    assert "no adaptation" in page.text and page.text.index("adaptation gain") < page.text.index("return after adapt")
     write_json(tmp_path / "summary.json", {**common, "return_after": -2.25, "epochs": 4})
     assert "return after adaptation -2.25" in page_of(tmp_path).text  # trained on after that evaluation
+
+
+def test_the_page_begins_with_the_verdict_and_tasks_have_their_values(tmp_path):
+    write_pearl(tmp_path)
+    verdict = {"text": "adapts: +5 [4, 6]; fails on <1> task", "adapts": True, "gain": 5.0, "gain_ci_low": 4.0}
+    verdict |= {"gain_ci_high": 6.0, "oracle_share": 0.723, "oracle_share_ci_low": 0.6, "oracle_share_ci_high": 0.81}
+    rows = [
+        {
+            "name": f"task {i}",
+            "task": f"velocity={i}.5",
+            "return_before": -9.0,
+            "return_after": -3.0 - i,
+            "gain": 2.0 - i,
+        }
+        for i in range(3)
+    ]
+    values = {"return_before": -9.0, "return_after": -4.0, "epoch": 3, "verdict": verdict}
+    write_json(tmp_path / "evaluation.json", {**values, "normalized_score": 0.4, "per_task": rows})
+    page = page_of(tmp_path)
+    assert ("p", {"class": "verdict adapts"}) in page.tags
+    sentence = page.text.index("adapts: +5 [4, 6]; fails on <1> task")
+    assert sentence < page.text.index("adaptation gain (paired) 5 [4, 6]") < page.text.index("return after adaptation")
+    assert "of the way to the oracle 72.3 % [60 %, 81 %]" in page.text and "score between" not in page.text
+    assert "task 1: velocity=1.5 -9 -4" in page.text
+    assert "Return in each held-out task" in page.text and "velocity=2.5, adapted: -5" in page.text  # to point at
+    del values["verdict"]
+    write_json(tmp_path / "evaluation.json", {**values, "normalized_score": 0.4, "per_task": rows})
+    page = page_of(tmp_path)
+    assert not any(name == "verdict" for _, a in page.tags for name in (a.get("class") or "").split())
+    assert "score between floor and oracle 0.4" in page.text
 
 
 def test_an_evaluation_that_training_has_overtaken_is_not_shown_as_the_newest(tmp_path):
@@ -238,8 +279,92 @@ def test_a_legend_stands_where_there_is_something_to_tell_apart():
 
 
 @pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([7500.2, 7500.4, 7500.6], ["7500.2", "7500.4", "7500.6"]),
+        ([0.0, 20_000.0, 40_000.0], ["0", "20k", "40k"]),
+        ([10_000.0, 10_020.0, 10_040.0], ["10.00k", "10.02k", "10.04k"]),
+        ([10_000.0, 10_000.5, 10_001.0], ["10000.0", "10000.5", "10001.0"]),
+        ([0.0, 500_000.0, 1_000_000.0], ["0", "0.5M", "1.0M"]),
+        ([-0.004, -0.002, 0.0], ["-0.004", "-0.002", "0"]),
+        ([0.0, 1.0, 2.0], ["0", "1", "2"]),
+        ([0.0, 1e-9, 2e-9], ["0", "1e-09", "2e-09"]),
+        ([3.0], ["3"]),
+        ([], []),
+    ],
+)
+def test_ticks_tell_each_number_from_the_next(values, texts):
+    assert tick_texts(values) == texts
+
+
+def test_reference_lines_look_the_same_in_every_chart():
+    oracle, mismatched = "oracle (has access to the task)", "mismatched context (another task's data)"
+    alone, among = line_styles([oracle]), line_styles(["a", "no adaptation", oracle, mismatched, "b"])
+    assert alone[oracle] == among[oracle]
+    assert len(set(among.values())) == 5 and len({style.color for style in among.values()}) == 4
+    # Those of an agent that does not adapt lie on one another: dots of one stand in the gaps of the other.
+    one, two = among["no adaptation"], among[mismatched]
+    assert sum(one.dashes) == sum(two.dashes) == 18
+
+    def is_drawn(style: LineStyle, place: int) -> bool:
+        ends = np.cumsum(style.dashes)
+        return int(np.searchsorted(ends, (place + style.start) % ends[-1], side="right")) % 2 == 0
+
+    both = [is_drawn(one, place) and is_drawn(two, place) for place in range(18)]
+    assert not any(both) and sum(is_drawn(two, place) for place in range(18)) == 4
+
+
+def test_axes_have_labels_and_known_units():
+    page = Page(svg(chart_of(Curve("", np.arange(3.0), np.arange(3.0)))))
+    assert {"x", "y"} <= set(page.words)
+    assert any("rotate(-90" in str(a.get("transform")) for t, a in page.tags if t == "text")
+    assert [axis_label(name) for name in ("pole_mass", "gravity_const", "body_mass:torso", "my_mass")] == [
+        *("pole_mass (kg)", "gravity_const (m/s²)", "body_mass:torso (kg)", "my_mass")
+    ]
+    grid = {"pole_mass": np.array([0.1, 0.2]), "pole_length": np.array([1.0, 2.0])}
+    values = np.arange(4.0).reshape(2, 2)
+    field = Page(svg(Field("f", "", "return", grid, values, values, values, "95 %"))).text
+    assert "pole_mass (kg)" in field and "pole_length (m)" in field
+
+
+def test_values_that_differ_look_different():
+    near = distinct_text(np.array([7500.21, 7500.49]), number_text)
+    assert (near(7500.21), near(7500.49), near(math.nan)) == ("7500.21", "7500.49", "n/a")
+    assert distinct_text(np.array([7000.0, 7500.0]), number_text)(7500.2) == "7500"
+    for values in ([3.0, 3.0], [], [0.0, 0.0], [math.nan]):
+        assert distinct_text(values, number_text) is number_text
+
+
+def test_tasks_of_one_number_stand_over_it_and_others_by_rank():
+    rows = [{"task": f"mass={m}", "return_after": m, "gain": -m, "no_adaptation": 2 * m} for m in (3.0, 1.0, 2.0)]
+    chart = tasks_chart({"per_task": rows})
+    assert chart is not None and chart.x_label == "mass"
+    assert [curve.label for curve in chart.curves] == ["no adaptation", "adapted"]
+    assert [curve.x.tolist() for curve in chart.curves] == [[1.0, 2.0, 3.0]] * 2
+    assert chart.curves[1].y.tolist() == [1.0, 2.0, 3.0] and chart.curves[1].names == [
+        "mass=1.0",
+        "mass=2.0",
+        "mass=3.0",
+    ]
+    goals = [{**row, "task": f"goal=({row['return_after']}, 0)"} for row in rows]
+    ranked = tasks_chart({"per_task": goals})
+    assert ranked is not None and ranked.curves[1].y.tolist() == [3.0, 2.0, 1.0]  # from the least to the most gain
+    assert ranked.curves[1].x.tolist() == [1.0, 2.0, 3.0]
+    assert tasks_chart({"per_task": rows[:1]}) is None and tasks_chart({}) is None
+
+
+@pytest.mark.parametrize(
     ("value", "text"),
-    [(0.0, "0"), (-1.25, "-1.25"), (1234.5678, "1235"), (120000.0, "120k"), (2.5e6, "2.5M"), (math.nan, "n/a")],
+    [
+        (0.0, "0"),
+        (-16.953, "-17"),
+        (12345.0, "12.3k"),
+        (-1.25, "-1.25"),
+        (1234.5678, "1235"),
+        (120000.0, "120k"),
+        (2.5e6, "2.5M"),
+        (math.nan, "n/a"),
+    ],
 )
 def test_numbers_in_few_characters(value, text):
     assert number_text(value) == text

@@ -41,7 +41,7 @@ def make_runner(run_dir: Path | None, learner: GoalLearner | None = None, **argu
 
 
 def state_of(runner: LocalRunner) -> dict[str, Any]:
-    """All that must be equal bit for bit, as text and numbers."""
+    """All that must be equal bitwise, as text and numbers."""
     learner = runner._source.algo
     rows = [] if runner.run_dir is None else [r for r in read_metrics(runner.run_dir) if r["phase"] != "time"]
     return {

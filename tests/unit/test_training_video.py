@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import imageio_ffmpeg
@@ -12,8 +14,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from metaroll.envs.point.point_robot import PointRobotEnv, go_to
+from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.single.video import Film
-from metaroll.training.figures.video import Panel, default_kind, moments, write_video
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.training.evaluation.adaptation_study import study_adaptation
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.figures import video
+from metaroll.training.figures.video import Panel, default_kind, moments, record_video, write_video
 
 HEAD = 46  # pixels of the title above a picture
 GAP = 10
@@ -101,3 +111,61 @@ def test_the_default_kind_is_one_that_can_be_written(monkeypatch):
     assert default_kind() == "mp4"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert default_kind() == "gif"
+
+
+def test_a_row_has_a_heading_and_present_values(tmp_path):
+    speeds = np.linspace(0.0, 1.0, 4)
+    told = [
+        dataclasses.replace(panel(gray, 4), heading="task 3: velocity=1.42", values={"x_velocity": speeds})
+        for gray in (60, 200)
+    ]
+    frames = mp4_frames(write_video(tmp_path / "a.mp4", [told]), 2 * 120 + GAP, 80 + HEAD + 26 + 18)
+    assert abs(int(frames[0][-40, 60, 0]) - 60) < 12
+    top = frames[4][:26].min(axis=(1, 2))
+    assert top.min() < 120  # the heading is written
+    present = frames[4][26 + HEAD - 4 : 26 + HEAD + 18, :100]
+    assert present.min() < 180 and frames[0][26 + HEAD - 2 : 26 + HEAD + 18, :100].min() > 180  # nothing at the start
+
+
+def _towards(x: float, y: float) -> ScriptedPolicy:
+    return ScriptedPolicy(lambda obs, contexts: go_to(np.full_like(obs, (x, y)), obs))
+
+
+class Fixed(MetaRLAlgorithm):
+    """Goes to the origin, and after adaptation elsewhere."""
+
+    max_path_length = 5
+
+    def train(self, runner: Any) -> None:
+        """Nothing to train."""
+
+    def get_exploration_policy(self) -> ScriptedPolicy:
+        return _towards(0.0, 0.0)
+
+    def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> ScriptedPolicy:
+        return _towards(-1.0, 0.0)
+
+
+def test_both_panels_are_the_same_episode():
+    updates = [SetTaskUpdate(PointRobotEnv, {"goal": np.array(goal)}) for goal in ((0.5, 0.5), (-1.0, 0.2))]
+    sampler = FixedTaskSampler(updates)
+    evaluator = MetaEvaluator(test_task_sampler=sampler, n_exploration_traj=2, n_test_rollouts=2, repetitions=2)
+    (row,) = record_video(Fixed(), evaluator, PointRobotEnv, tasks=[1])
+    assert [(panel.heading, panel.title) for panel in row] == [
+        ("task 1: goal=(-1, 0.2)", "no adaptation"),
+        ("task 1: goal=(-1, 0.2)", "adapted to 2 episodes"),
+    ]
+    np.testing.assert_array_equal(row[0].film.frames[0], row[1].film.frames[0])  # the same first state
+    study = study_adaptation(evaluator, Fixed())
+    assert row[0].rewards.sum() == pytest.approx(study.baselines["no adaptation"][1, 0, 0])
+    assert row[1].rewards.sum() == pytest.approx(study.result.returns[1, 0, 2])
+
+
+def test_what_the_environment_tells_of_a_task_is_shown():
+    infos = {"x_velocity": np.arange(5.0), "mass": np.ones(5), "y_position": np.zeros(5), "pose": np.zeros((5, 2))}
+    told = SimpleNamespace(env_infos=infos, data_names=("env_infos",))
+    assert list(video._present_values(told, {"velocity": 2.0})) == ["x_velocity"]
+    assert list(video._present_values(told, {"mass": 1.0, "pose": 1.0})) == ["mass"]
+    assert list(video._present_values(told, {"goal": (1.0, 2.0)})) == ["y_position"]
+    assert video._present_values(told, "HopperEnv") == {}
+    assert video._present_values(SimpleNamespace(data_names=()), {"velocity": 1.0}) == {}

@@ -225,8 +225,8 @@ def extra_check(extra: str) -> Check:
     name, needed = f"extra {extra}", _requirements()[extra]
     problems = [problem for requirement in needed if (problem := _problem(requirement))]
     if problems:
-        use = f" ({_USE_OF_EXTRA[extra]})" if extra in _USE_OF_EXTRA else ""
-        return _finding(name, f"{'; '.join(problems)}{use}", f"pip install 'metaroll[{extra}]'")
+        use = f": {_USE_OF_EXTRA[extra]}" if extra in _USE_OF_EXTRA else ""
+        return Check(name, "skip", f"optional{use} ({'; '.join(problems)})", f"pip install 'metaroll[{extra}]'")
     return _finding(name, ", ".join(f"{r.name} {metadata.version(r.name)}" for r in needed))
 
 
@@ -377,7 +377,7 @@ def picture_finding(name: str, answers: dict[str, dict[str, Any]], chosen: str |
     """
     env_id = PICTURES[name]
     if not answers:
-        return _finding(name, "MuJoCo is not installed", "pip install 'metaroll[mujoco]'")
+        return Check(name, "skip", "optional: MuJoCo is not installed", "pip install 'metaroll[mujoco]'")
     answer = answers["given"]
     setting = f", {MUJOCO_GL}={chosen}" if chosen and name == _MUJOCO else ""
     problem = picture_problem(answer)

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from metaroll.cli.own_frames import frames_of_user, innermost
 from metaroll.errors import MetarollError, unknown_name
 from metaroll.training.display.consoles import HelpShown, escape, make_console
 
@@ -21,7 +22,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "demo": ("commands.train:demo", "watch an agent adapt to tasks that it never saw (some minutes)"),
     "train ALGO ENV": ("commands.train:train", "train an algorithm in a family of tasks"),
-    "resume RUN": ("commands.train:resume", "continue a run where it stopped, bit for bit"),
+    "resume RUN": ("commands.train:resume", "continue a run where it stopped, bitwise identical"),
     "evaluate RUN": ("commands.train:evaluate", "adapt the newest snapshot of a run to held-out tasks"),
     "watch RUN": ("commands.watch:watch", "a video of held-out tasks: before and after adaptation, side by side"),
     "report RUN": (
@@ -109,13 +110,17 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         hint = f"; continue with: {escape(resume)}" if resume else ""
         errors.print(f"[yellow]{what}[/]{hint}", soft_wrap=True)
         return _TERMINATED if isinstance(error, _Terminated) else _INTERRUPTED
-    internal = not isinstance(error, MetarollError | OSError)
+    own = frames_of_user(error)
+    internal = not (isinstance(error, MetarollError | OSError) or (own and own[-1] == innermost(error)))
     if wants_traceback or internal:
         traceback.print_exception(error)
     if internal:
         errors.print("[bold red]internal error:[/] please report it with the traceback above", soft_wrap=True)
     else:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        what = str(error) if isinstance(error, MetarollError | OSError) else f"{type(error).__name__}: {error}"
+        errors.print(f"[bold red]error:[/] {escape(what)}", soft_wrap=True)
+    for frame in own:
+        errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
     if resume:
         errors.print(f"what was saved is kept; continue with: {escape(resume)}", soft_wrap=True)
     return 2 if isinstance(error, MetarollError) else 1
@@ -174,7 +179,7 @@ def _print_help() -> None:
     console.print(table)
     console.print("\nalgorithms, and environments with tuned values")
     for algo in ALGORITHM_NAMES:
-        named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system will do"
+        named = ", ".join(preset_names(algo)) or "none yet; any Gymnasium id or simulated system works"
         console.print(f"  [bold cyan]{algo:{widest}}[/]   {named}")
     console.print(
         "\nfirst steps\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import errno
 import io
 import random
@@ -19,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
+from metaroll.cli.other_names import near_options
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import MISSING, Option
 from metaroll.training.display.consoles import HelpShown, make_console
@@ -55,7 +55,7 @@ def take_positionals(
 
     Args:
         arguments: What the user typed.
-        count: Most arguments to take.
+        count: Maximum number of arguments to take.
         valued_flags: Flags that a value follows, which tell options from arguments behind them; ``None`` (they are not
             known yet) takes only what stands before all options.
     """
@@ -116,17 +116,16 @@ def parse(kind: type[T], arguments: Sequence[str], prog: str, description: str) 
     except SystemExit as leaving:
         if leaving.code in (0, None):
             raise HelpShown from None
-        message = _in_plain_words(_first_sentence(output.getvalue()), arguments)
+        message = _in_plain_words(_first_sentence(output.getvalue()), arguments, _choices_of(kind))
         raise UsageError(f"{message}; see {prog} --help") from None
     finally:
         random.setstate(random_state)  # the parser draws from Python's global generator while it runs under pytest
     if unknown:
         first = unknown[0].split("=")[0]
         if first.startswith("-"):
-            # Without the dashes, which would make all short names look alike.
-            known = {flag.lstrip("-"): flag for flag in [*flags_of(kind), "--help"]}
-            near = difflib.get_close_matches(first.lstrip("-"), sorted(known), n=3, cutoff=0.55)
-            hint = f"; did you mean {' or '.join(known[n] for n in near)}? See" if near else "; see"
+            value = " ".join(unknown[0].split("=", 1)[1:] or unknown[1:2])
+            near = near_options(first, value, [*flags_of(kind), "--help"])
+            hint = f"; {near} See" if near.endswith(("?", ")")) else f"; {near}; see" if near else "; see"
             raise UnknownNameError(f"unknown option {first}{hint} {prog} --help")
         raise UsageError(f"unexpected argument {first!r}; see {prog} --help")
     return parsed
@@ -137,21 +136,38 @@ _NO_NUMBER = re.compile(
     r"(?P<kind>invalid literal for int\(\)|could not convert string to float).*: (?P<text>.*)"
 )
 
+_NO_NUMBERS = re.compile(r"Error parsing (?P<flag>--\S+): Could not find valid parse for arguments: \[(?P<texts>.*)\]")
+_NO_VALUE = re.compile(r"Missing value for argument '(?P<flag>--[\w-]+).*")
+
 _NO_CHOICE = re.compile(
     r"invalid choice '(?P<text>.*)' for argument '(?P<flags>\S+)'\. Expected one of \((?P<choices>.*)\)"
 )
 
 
-def _in_plain_words(sentence: str, arguments: Sequence[str]) -> str:
-    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices."""
+def _in_plain_words(sentence: str, arguments: Sequence[str], choices: Mapping[str, Sequence[Any]]) -> str:
+    """The parser's sentence, as the user would say it: of a text that is no number, or none of the choices.
+
+    Args:
+        sentence: What the parser says.
+        arguments: What the user typed.
+        choices: Flag -> the values that it takes, where there are few.
+    """
     match = _NO_CHOICE.fullmatch(sentence)
     if match is not None:
         flags = match["flags"].split("/")
         typed = [argument.split("=")[0].replace("_", "-") for argument in arguments]
         flag = next((flag for flag in flags if flag in typed), flags[0])
-        choices = sorted(choice.strip(" '") for choice in match["choices"].split(","))
-        known = ", ".join(choice for choice in choices if choice not in ("", "None"))
+        listed = sorted(choice.strip(" '") for choice in match["choices"].split(","))
+        known = ", ".join(choice for choice in listed if choice not in ("", "None"))
         return f"{flag} must be one of {known}, got {match['text']!r}"
+    match = _NO_VALUE.fullmatch(sentence)
+    if match is not None:
+        known = ", ".join(str(choice) for choice in choices.get(match["flag"], ()))
+        return f"{match['flag']} needs a value" + (f", one of {known}" if known else "") + ", got none"
+    match = _NO_NUMBERS.fullmatch(sentence)
+    if match is not None:
+        flag, numbers = match["flag"], match["texts"].replace("'", "").replace(",", " ")
+        return f"{flag} takes numbers with spaces between them, as in {flag} 64 64, got {','.join(numbers.split())!r}"
     match = _NO_NUMBER.fullmatch(sentence)
     if match is None:
         return sentence
@@ -213,7 +229,7 @@ def parse_command(
         usage: How the command is typed, as ``metaroll watch RUN [options]``.
         about: Text above the options, below the usage.
         missing: What to say where nothing is named; empty for commands that need no name.
-        most: Most names, which stand before, between or behind the options.
+        most: Maximum number of names, which stand before, between or behind the options.
     """
     names, rest = take_positionals(arguments, most, flags_of(kind, valued_only=True))
     if missing and not names and not asks_for_help(rest):
@@ -253,6 +269,19 @@ def flags_of(kind: Any, valued_only: bool = False) -> list[str]:
     return flags
 
 
+def _choices_of(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """Flag -> the values that it takes, of those of a dataclass of options that take one of a few."""
+    hints = typing.get_type_hints(kind)
+    found: dict[str, tuple[Any, ...]] = {}
+    for field in dataclasses.fields(kind):
+        inner = hints[field.name]
+        if dataclasses.is_dataclass(inner):
+            found |= _choices_of(inner)
+        elif members := [m for m in (inner, *typing.get_args(inner)) if typing.get_origin(m) is typing.Literal]:
+            found["--" + field.name.replace("_", "-")] = typing.get_args(members[0])
+    return found
+
+
 def flags_for(option: Option) -> set[str]:
     """All that a user may type to set the option."""
     return {option.flag, option.flag.replace("--", "--no-", 1), *_ALIASES.get(option.name, [])}
@@ -262,7 +291,9 @@ def options_class(name: str, options: Iterable[Option], values: Mapping[str, Any
     """A dataclass with one field per option for the command-line parser, with ``values`` as defaults."""
     fields: list[tuple[str, Any, Any]] = []
     for option in options:
-        metavar = option.kind.__name__.upper() if option.optional and not option.many else None
+        metavar = None
+        if option.optional and not option.many:
+            metavar = "{" + ",".join(option.choices) + "}" if option.choices else option.kind.__name__.upper()
         annotated = Annotated[
             option.annotation,
             tyro.conf.arg(help=option.help or None, metavar=metavar, aliases=_ALIASES.get(option.name)),

@@ -16,7 +16,7 @@ __all__ = ["first_difference", "rollouts_equal", "trees_equal"]
 
 
 def trees_equal(a: Any, b: Any) -> bool:
-    """Whether nested data (dicts, tuples, lists, arrays, anything else by ``==``) agrees, arrays bit for bit.
+    """Whether nested data (dicts, tuples, lists, arrays, anything else by ``==``) agrees, arrays bitwise.
 
     Arrays must agree in dtype and shape; NaN equals a NaN of the same bits, and 0.0 differs from -0.0. Named tuples
     agree in type if their names and fields do.
@@ -79,7 +79,7 @@ def first_difference(a: StepStorage, b: StepStorage, compare_info: bool = True) 
 
 
 def rollouts_equal(a: StepStorage, b: StepStorage, compare_info: bool = True) -> bool:
-    """Whether two rollouts agree bit for bit: names and order of fields, dtypes, values, ends, and ``rollout_info``."""
+    """Whether two rollouts agree bitwise: names and order of fields, dtypes, values, ends, and ``rollout_info``."""
     return first_difference(a, b, compare_info) is None
 
 

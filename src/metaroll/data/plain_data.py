@@ -1,6 +1,6 @@
 """The one encoder of trees: nested data as JSON and back, for recordings and snapshots; nothing is unpickled.
 
-Numbers, text, arrays, tensors, tuples, spaces and the like come back bit for bit. What JSON lacks is written as
+Numbers, text, arrays, tensors, tuples, spaces and the like come back bitwise. What JSON lacks is written as
 ``{"$": kind, ...}``. Arrays are part of the JSON, or go to a file of their own. Enum members come back as their values,
 dataclasses as dicts.
 """
@@ -100,7 +100,7 @@ def encode(value: Any, where: str, arrays: dict[str, np.ndarray] | None = None) 
     Args:
         value: Numbers, text, ``None``, arrays, tensors, spaces, and lists, tuples, sets and dicts of such.
         where: What errors call it.
-        arrays: Takes arrays of bools, integers and floats in place of the JSON, by their path (``where/key/0``). Then
+        arrays: Takes arrays of bools, integers and floats instead of the JSON, by their path (``where/key/0``). Then
             data that would come back as something else (Enum members, dataclasses) is refused.
 
     Raises:

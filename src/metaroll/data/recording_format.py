@@ -31,7 +31,7 @@ def to_recording(rollout: StepSequence) -> tuple[dict[str, Any], dict[str, np.nd
 
     Returns:
         The header, and arrays by name. ``fields`` of the header are the trees of the fields, with a list of one dict
-        (``name``, ``dtype``, ``item_shape``, ``entries``, ``torch``, ``finals``) in place of each array: a list, since
+        (``name``, ``dtype``, ``item_shape``, ``entries``, ``torch``, ``finals``) instead of each array: a list, since
         those who walk through trees take it for a leaf.
 
     Raises:

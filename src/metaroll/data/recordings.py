@@ -1,4 +1,4 @@
-"""Rollouts as files: ``.npz`` holds everything bit for bit, ``.csv`` and ``.parquet`` are tables for other tools.
+"""Rollouts as files: ``.npz`` holds everything bitwise, ``.csv`` and ``.parquet`` are tables for other tools.
 
 Nothing is pickled. A file is complete or not there, and says what it is, so that whatever else is loaded is an error.
 """
@@ -45,7 +45,7 @@ _KINDS: dict[str, _Kind] = {
 def save_rollout(rollout: StepSequence, path: str | Path, overwrite: bool = False) -> None:
     """Write a rollout (or a concatenation, or a loose batch) to a file, whose suffix says its kind.
 
-    ``.npz`` carries every dtype, any nesting of dicts and tuples, and all ends and final entries, bit for bit. ``.csv``
+    ``.npz`` carries every dtype, any nesting of dicts and tuples, all ends and final entries, bitwise. ``.csv``
     and ``.parquet`` have one row per step and one for what follows the last step of each rollout, and a column for each
     number in an entry (``observations[0]``); they come back the same but for the bits of NaNs in ``.csv``. Parquet
     needs pyarrow (``pip install "metaroll[tables]"``).

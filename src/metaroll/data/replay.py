@@ -26,7 +26,7 @@ def memory_estimate(num_buffers: int, capacity: int, width: int, num_rows: int |
         num_buffers: Number of buffers.
         capacity: Transitions in each.
         width: Numbers per transition, of all keys together.
-        num_rows: Most transitions that all buffers hold together, however they are shared out; ``None`` means that
+        num_rows: Maximum number of transitions of all buffers together, however shared out; ``None`` means that
             every buffer may become full. As memory grows by doubling, twice as many may be allocated.
     """
     rows = num_buffers * capacity
@@ -221,7 +221,7 @@ class PathBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put the buffer into the state that ``state_dict`` returned: it samples the same, bit for bit.
+        """Put the buffer into the state that ``state_dict`` returned: it samples the same, bitwise identical.
 
         Raises:
             DataError: Something is missing in the state.

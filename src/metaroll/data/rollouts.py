@@ -299,7 +299,7 @@ class Rollouts(Sequence[StepSequence]):
         return self._cached("returns", lambda: np.add.reduceat(rewards, bounds[:-1]))
 
     def discounted_returns(self, gamma: float) -> np.ndarray:
-        """``discounted_return(gamma)`` of each rollout, bit for bit, ``(N,)``."""
+        """``discounted_return(gamma)`` of each rollout, bitwise identical to it, ``(N,)``."""
         return np.array([discounted_sum(rewards, gamma) for rewards in self.each("rewards")], dtype=np.float64)
 
     @property

@@ -1,1 +1,1 @@
-"""Checks of task environments: set, kept, told apart, leaked; each runs on the rollout engine."""
+"""Checks of task environments: set, kept, distinguished, leaked; each runs on the rollout engine."""

@@ -207,7 +207,7 @@ class Identifiability:
 
     def distinguishable(self) -> TaskCheck:
         """Whether a rollout with random actions shows in which task it was."""
-        name = "telling apart"
+        name = "distinguishable"
         if len(self._updates) < 2:
             return TaskCheck(name, "skip", "there is only one task")
         tables = [[self._transitions(*pair) for pair in enumerate(rollouts)] for rollouts in self._rollouts]
@@ -218,7 +218,7 @@ class Identifiability:
         numbers = {"accuracy": mean, "pairs": len(pairs), "pairs_told_apart": count}
         steps = f"{self._num_steps} step{'s' * (self._num_steps != 1)}"
         value = (
-            f"random actions tell {count} of {len(pairs)} pairs of tasks apart in {steps}; which of two tasks a "
+            f"random actions distinguish {count} of {len(pairs)} pairs of tasks in {steps}; which of two tasks a "
             f"rollout was in is guessed right in {mean:.0%} (by chance 50%)"
         )
         if mean >= _DISTINGUISHABLE:
@@ -276,7 +276,7 @@ def _by_neighbors(numbers: dict[str, float]) -> TaskCheck:
     guesses = f"its nearest neighbor is of the same task in {accuracy:.0%} (by chance {chance:.0%})"
     if _neighbors_show(numbers):
         hint = "a learner may know the task by it; leave out what tells, unless the task is meant to be known"
-        return TaskCheck(_FIRST, "warn", f"tells tasks apart: {guesses}", hint, numbers)
+        return TaskCheck(_FIRST, "warn", f"distinguishes tasks: {guesses}", hint, numbers)
     return TaskCheck(_FIRST, "ok", f"does not tell the task: {guesses}", numbers=numbers)
 
 

@@ -56,7 +56,7 @@ def check_task_env(
     - ``worker``: tasks can be sent to another process, and give the same rollouts there.
     - ``first observation``: the task cannot be decoded from it, or nobody would have to find it out.
     - ``later steps``: no entry of later observations, or of the infos of a reset, is a number of the task.
-    - ``telling apart``: tasks are distinguishable in short rollouts with random actions.
+    - ``distinguishable``: tasks are distinguishable in short rollouts with random actions.
     - ``reward``: its size, and what differs between tasks.
 
     Args:
@@ -161,7 +161,7 @@ class _Checks:
             **({"worker": self.worker} if workers else {}),
             "first observation": lambda: self._identifiability.first_observation,
             "later steps": lambda: self._identifiability.later_steps(),
-            "telling apart": lambda: self._identifiability.distinguishable(),
+            "distinguishable": lambda: self._identifiability.distinguishable(),
             "reward": lambda: self._identifiability.reward(),
         }
         checks: list[TaskCheck] = []
@@ -266,7 +266,7 @@ class _Checks:
         if len(updates) < 2:
             return TaskCheck(name, "skip", "there is only one task")
         if not self.deterministic:
-            return TaskCheck(name, "skip", "needs rollouts that a seed repeats; see telling apart")
+            return TaskCheck(name, "skip", "needs rollouts that a seed repeats; see distinguishable")
         self.rollouts += [self.alone(update)[0] for update in updates]
         kinds = distinct(self.rollouts)
         value = f"{kinds} of {len(updates)} tasks give rollouts of their own"
@@ -275,7 +275,7 @@ class _Checks:
             return TaskCheck(name, "ok", value, numbers=numbers)
         if kinds > 1:
             hint = (
-                f"tasks that are not told apart in {self.num_steps} steps of random actions may be the same (a sparse "
+                f"tasks that {self.num_steps} steps of random actions do not distinguish may be the same (a sparse "
                 "reward hides them, too)"
             )
             return TaskCheck(name, "warn", value, hint, numbers)

@@ -122,7 +122,7 @@ def play_tasks(
 
 
 def difference(a: StepSequence, b: StepSequence) -> str | None:
-    """Where two rollouts part, in words; ``None`` if they show and give the same, bit for bit."""
+    """Where two rollouts part, in words; ``None`` if they show and give the same, bitwise identical."""
     for name in ("observations", "rewards", "terminated", "truncated"):
         if not trees_equal(getattr(a, name), getattr(b, name)):
             break

@@ -1,4 +1,4 @@
-"""The worst share of returns, and its mean: the conditional value at risk (CVaR), also called expected shortfall."""
+"""The worst epsilon-fraction of returns, and its mean: conditional value at risk (CVaR), or expected shortfall."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_epsilon(epsilon: Any) -> float:
 
 
 def cvar_count(n: int, epsilon: float) -> int:
-    """How many of ``n`` returns make up the worst share ``epsilon``: ``ceil(n * epsilon)``, at least 1.
+    """How many of ``n`` returns make up the worst fraction ``epsilon``: ``ceil(n * epsilon)``, at least 1.
 
     Raises:
         ValueError: ``n`` is below 1, or ``epsilon`` not in (0, 1].
@@ -44,7 +44,7 @@ def cvar_count(n: int, epsilon: float) -> int:
 
 
 def least_count(min_count: int, epsilon: float) -> int:
-    """How many returns to sample, so that their worst share ``epsilon`` holds at least ``min_count``.
+    """How many returns to sample, so that their worst fraction ``epsilon`` holds at least ``min_count``.
 
     ``ceil(min_count / epsilon)``. With fewer, ``min_count`` may be kept as well (of 11 the
     worst tenth are 2), but they would be a larger share than was asked for (2 of 11 are 18 %).
@@ -59,7 +59,7 @@ def least_count(min_count: int, epsilon: float) -> int:
 
 
 def worst_indices(returns: Any, epsilon: float) -> np.ndarray:
-    """Positions of the worst share of ``returns``, the worst one first; of equal ones those that come first.
+    """Positions of the worst epsilon-fraction of ``returns``, the worst one first; of equal ones those that come first.
 
     Args:
         returns: Shape ``(N,)``, at least one.
@@ -76,7 +76,7 @@ def worst_indices(returns: Any, epsilon: float) -> np.ndarray:
 
 
 def conditional_value_at_risk(returns: Any, epsilon: float) -> float:
-    """Mean of the worst share ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all.
+    """Mean of the worst fraction ``epsilon`` of ``returns (N,)``; with ``epsilon`` 1 the mean of all.
 
     Raises:
         ShapeError: ``returns`` have another shape, or there are none.

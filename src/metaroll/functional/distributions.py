@@ -9,6 +9,7 @@ import torch.nn.functional as F
 
 __all__ = [
     "gaussian_entropy",
+    "gaussian_kl",
     "gaussian_kl_to_standard",
     "gaussian_log_prob",
     "product_of_gaussians",
@@ -63,3 +64,11 @@ def product_of_gaussians(
 def gaussian_kl_to_standard(mean: torch.Tensor, var: torch.Tensor) -> torch.Tensor:
     """``KL(N(mean, var) || N(0, 1)) = 1/2 (var + mean^2 - 1 - ln var)`` summed over all entries; a scalar."""
     return 0.5 * (var + mean.square() - 1.0 - torch.log(var)).sum()
+
+
+def gaussian_kl(
+    mean: torch.Tensor, var: torch.Tensor, other_mean: torch.Tensor, other_var: torch.Tensor
+) -> torch.Tensor:
+    """``KL(N(mean, var) || N(other_mean, other_var))`` of independent entries, summed over all; a scalar."""
+    ratio = var / other_var
+    return 0.5 * (ratio + (mean - other_mean).square() / other_var - 1.0 - torch.log(ratio)).sum()

@@ -159,7 +159,7 @@ def shuffled_rollout_groups(batch_size: int, bounds: np.ndarray, *, generator: G
     """Positions of all rollouts in random order, in groups with at least ``batch_size`` steps but for the last group.
 
     Args:
-        batch_size: Least number of steps of a group.
+        batch_size: Minimum number of steps of a group.
         bounds: First step of every rollout, then the number of steps N, shape ``(R+1,)``.
         generator: Source of randomness, or its seed; ``None`` means fresh entropy.
     """

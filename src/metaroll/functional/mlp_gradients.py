@@ -148,7 +148,7 @@ class FlatAdam:
         return {"first": self._first.copy(), "second": self._second.copy(), "num_steps": self._num_steps}
 
     def load_state_dict(self, tree: Any) -> None:
-        """Restore ``state_dict``, bit for bit.
+        """Restore ``state_dict``, bitwise identical.
 
         Raises:
             ValueError: The saved moments are of another number of parameters.

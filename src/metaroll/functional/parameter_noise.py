@@ -35,7 +35,7 @@ def noisy_sets(
     noise: str,
     generator: np.random.Generator | int | Sequence[int] | None = None,
 ) -> np.ndarray:
-    """``num_sets`` sets of parameters around ``mean``, float32 ``(num_sets, P)``.
+    """``num_sets`` parameter vectors around ``mean``, float32 ``(num_sets, P)``.
 
     Args:
         mean: Shape ``(P,)``.
@@ -71,7 +71,7 @@ def adapted_spread(
         spread: How far the last sets reached.
         improved: Whether one of them was better than the mean.
         factor: At least 1.
-        bounds: Least and most spread. Normal noise stays within them; a radius that leaves them begins anew with
+        bounds: Minimum and maximum spread. Normal noise stays within them; a radius that leaves them begins anew with
             ``initial``.
         noise: See ``noisy_sets``.
         initial: Spread of the beginning.

@@ -45,11 +45,11 @@ class RLAlgorithm(ABC):
     Attributes:
         policy: What acts; ``None`` for an algorithm that samples nothing.
         exploration_policy: What acts in training in its place; ``None`` means ``policy``.
-        max_path_length: Most steps of a rollout. An algorithm with a policy needs it.
+        max_path_length: Maximum number of steps of a rollout. An algorithm with a policy needs it.
         discount: Discount factor.
         env_spec: Spaces of the environment; ``None`` where the algorithm does not know them.
         train_tasks: Tasks that it learns in: a test task must not be among them. ``None`` means unknown.
-        test_env_sampler: Task sampler of its evaluations; ``None`` means the environment as it is.
+        test_env_sampler: Task sampler of its evaluations; ``None`` means the nominal environment.
         num_test_tasks: Number of tasks to draw from that; ``None`` means all.
         sampler_cls: garage sampler class to collect with; ``None`` means the rollout engine.
         converged: Whether further training changes nothing.
@@ -90,7 +90,7 @@ class RLAlgorithm(ABC):
         raise TypeError(f"{type(self).__name__} needs state_dict() and load_state_dict(tree) for snapshots: add them")
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit.
+        """Restore ``state_dict``, bitwise identical.
 
         Raises:
             TypeError: As for ``state_dict``.
@@ -180,6 +180,19 @@ class MetaRLAlgorithm(RLAlgorithm):
             What ``adapt_policy`` would return for each.
         """
         return [self.adapt_policy(policy, batch) for policy, batch in zip(policies, batches, strict=True)]
+
+    def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
+        """How far what an adapted policy believes about its task is from the prior, or from another's belief, in nats.
+
+        Args:
+            policy: From ``adapt_policy``; it is left as it is.
+            other: Another one; ``None`` means the prior.
+
+        Returns:
+            ``KL(posterior || prior)`` or ``KL(posterior || posterior of other)``; ``None`` for an algorithm without a
+            posterior.
+        """
+        return None
 
 
 def _has_state(kind: type[RLAlgorithm]) -> bool:

@@ -43,29 +43,29 @@ __all__ = ["Distillation", "LabeledRollouts"]
 
 
 class Distillation(EpochLearner):
-    """Trains a policy to do, from observations alone, what a teacher does that is told more (the domain parameters).
+    """Trains a policy to do, from observations alone, what a privileged teacher does, which observes domain parameters.
 
-    A student with memory can find out from the last steps what the teacher is told (rapid motor adaptation, Kumar et
+    A student with memory can find out from the last steps what the teacher observes (rapid motor adaptation, Kumar et
     al. 2021, arXiv:2107.04034). The student acts, the teacher says what it would have done at each step, and the
     student is made to do that with the greatest likelihood (DAgger: Ross et al. 2011, arXiv:1011.0686): so it learns
     in the situations that it brings itself into. In the first epochs the teacher acts.
 
     Args:
         env_spec: Environment or spec.
-        teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` is told those of each rollout.
+        teacher: Any policy of metaroll; it is not trained. One with ``domain_params`` observes those of each rollout.
         student: What is trained: ``GRUGaussianPolicy``, or any policy of metaroll with ``evaluate_actions``, perhaps in
             a ``LastActionPolicy``. Moments of observations that a ``NormalizedPolicy`` has count for ten epochs.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
-            sampler of them; ``None`` means the environment as it is.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
-        steps_per_epoch: Least number of environment steps per epoch; rollouts are never cut, so there may be more.
+            sampler of them; ``None`` means the nominal environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        steps_per_epoch: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more.
         teacher_epochs: Number of first epochs in which the teacher acts.
         memory_steps: How many of the newest steps are learned from, in whole rollouts.
-        num_passes: Times that an epoch goes over them.
+        num_passes: Optimization epochs per batch.
         batch_size: Steps per minibatch, in whole rollouts.
         learning_rate: Step size of Adam.
-        max_grad_norm: Most length of the gradient; ``None`` does not limit it.
-        max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
+        max_grad_norm: Maximum norm of the gradient; ``None`` does not limit it.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
         scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
         evaluate_every: Evaluate the student after every so many epochs; 0 means never.
@@ -195,7 +195,7 @@ class Distillation(EpochLearner):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit; the teacher, too, if it is a torch module.
+        """Restore ``state_dict``, bitwise identical; the teacher, too, if it is a torch module.
 
         Raises:
             SnapshotError: ``tree`` does not fit; nothing was changed.
@@ -292,7 +292,7 @@ def _check_student(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
     if not policy.policy.has_densities:
         raise TypeError(f"student must have evaluate_actions(obs, actions), which {type(policy.policy).__name__} lacks")
     if policy.domain_params:
-        raise ValueError(f"student must not be told domain parameters, got one that is told {policy.domain_params}")
+        raise ValueError(f"student must not observe domain parameters, got one that observes {policy.domain_params}")
     if (policy.obs_dim, policy.act_dim) != (env_spec.obs_dim, env_spec.act_dim):
         raise ValueError(
             f"student must be built for the spaces of env_spec ({env_spec.obs_dim} observations, {env_spec.act_dim} "

@@ -20,7 +20,7 @@ __all__ = ["EPOpt"]
 
 
 class EPOpt(EpochLearner):
-    """Maximizes the mean of the worst share of returns, their conditional value at risk, with PPO.
+    """Maximizes the mean of the worst epsilon-fraction of returns, their conditional value at risk, with PPO.
 
     Rajeswaran et al. 2017, arXiv:1610.01283. Every epoch collects ``rollouts_per_epoch``
     rollouts, each under constants of its own: from the ``task_sampler`` of the learner (a ``DomainRandomizer``, say),
@@ -56,10 +56,10 @@ class EPOpt(EpochLearner):
         critic: The value function: of the rollouts that are learned from.
         env_spec: Spaces of the environment.
         discount: Discount factor of the learner.
-        max_path_length: Most steps of a rollout.
+        max_path_length: Maximum number of steps of a rollout.
         gradients: How the learner computes gradients.
         evaluate_every: Evaluate after every so many epochs; 0 means never.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class EPOpt(EpochLearner):
         return self.learner.collect(runner, self._rollouts_per_epoch)
 
     def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
-        """Improve the policy with the worst share ``epsilon`` of ``rollouts`` of the present policy.
+        """Improve the policy with the worst fraction ``epsilon`` of ``rollouts`` of the present policy.
 
         Returns:
             What the learner tells of those, what there is to tell of all, and ``epsilon``.
@@ -132,7 +132,7 @@ class EPOpt(EpochLearner):
         return {"learner": self.learner.state_dict(), "epochs": self._num_epochs}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit."""
+        """Restore ``state_dict``, bitwise identical."""
         check_entries("EPOpt", tree, ("learner", "epochs"))
         num_epochs = int(tree["epochs"])
         self.learner.load_state_dict(tree["learner"])  # all of it, or nothing

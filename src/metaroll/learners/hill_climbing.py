@@ -26,7 +26,7 @@ __all__ = ["HillClimbing"]
 class HillClimbing(EpochLearner):
     """Tries sets of policy parameters around a mean, and moves there if one of them is better than the mean itself.
 
-    All sets of an epoch, the mean among them, act without noise in the same domains and initial states, so that their
+    All sets of an epoch, the mean among them, are deterministic in the same domains and initial states, so that their
     returns can be compared. After a success the next sets lie nearer to the mean, otherwise farther away
     (``functional.parameter_noise``). Nothing is differentiated: the policy may be anything with flat parameters, and
     the return as rugged as it likes.
@@ -37,7 +37,7 @@ class HillClimbing(EpochLearner):
     Args:
         env_spec: Environment or spec.
         policy: What is trained, with the parameters that require a gradient.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
         noise: How sets are drawn: normal (independent noise on each parameter) or sphere (all at one distance from the
             mean, in any direction).
         pop_size: Number of sets per epoch beside the mean; ``None`` means 4 + int(3 ln P) for P parameters.
@@ -47,7 +47,7 @@ class HillClimbing(EpochLearner):
         num_domains: Number of domains that each set acts in, of an environment that is randomized.
         num_init_states_per_domain: Number of initial states in each domain.
         epsilon: Share of the worst returns of a set whose mean is compared (CVaR), in (0, 1]; 1 means all of them.
-        max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
         stop_std: End the training when the returns of the last ``stop_window`` means have a standard deviation below
             this; ``None`` never does.
@@ -214,7 +214,7 @@ class HillClimbing(EpochLearner):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit.
+        """Restore ``state_dict``, bitwise identical.
 
         Raises:
             SnapshotError: ``tree`` does not fit; nothing was changed.
@@ -235,7 +235,7 @@ class HillClimbing(EpochLearner):
     def _checked_set(self, values: Any) -> np.ndarray:
         found = np.array(values, dtype=np.float32)
         if found.shape != self._flat.shape:
-            raise ShapeError(f"sets of parameters must have shape {self._flat.shape}, got {found.shape}")
+            raise ShapeError(f"parameter vectors must have shape {self._flat.shape}, got {found.shape}")
         return found
 
 

@@ -153,10 +153,10 @@ class TrainingTasks:
 
         Args:
             runner: Who collects.
-            num_tasks: How many to draw; where there is no source, rollouts are of the environment as it is.
-            num_steps: Least number of steps.
+            num_tasks: How many to draw; where there is no source, rollouts are of the nominal environment.
+            num_steps: Minimum number of steps.
             num_rollouts: Number of rollouts, a multiple of ``num_tasks``.
-            actor: What acts in place of the policy of the learner.
+            actor: What acts instead of the policy of the learner.
         """
         if self._source is None:
             return Rollouts.of(runner.obtain_samples(runner.step_itr, num_steps, actor, num_rollouts=num_rollouts))

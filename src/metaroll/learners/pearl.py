@@ -12,6 +12,7 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import unknown_name
+from metaroll.functional.distributions import gaussian_kl
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.foreign import as_runner
 from metaroll.learners.pearl_config import (
@@ -90,16 +91,16 @@ class PEARL(MetaRLAlgorithm):
         embedding_batch_size: Context entries per task.
         embedding_mini_batch_size: Context entries read at a time; equals ``embedding_batch_size`` unless the encoder is
             recurrent.
-        max_path_length: Most steps of a rollout.
+        max_path_length: Maximum number of steps of a rollout.
         discount: Discount factor in [0, 1].
-        replay_buffer_size: Most transitions kept per task and buffer.
-        reward_scale: Factor of the rewards; takes the part of an inverse temperature.
+        replay_buffer_size: Maximum number of transitions kept per task and buffer.
+        reward_scale: Factor of the rewards; acts as an inverse temperature.
         update_post_train: Episodes between two inferences of the posterior while collecting. The first of them are
             collected under the prior.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
-        context_reward_key: Name of an env_info (``'sparse_reward'``) that takes the place of the reward in the context;
+        context_reward_key: Name of an env_info (``'sparse_reward'``) that replaces the reward in the context;
             actor and critic keep the reward.
-        env_spec: Spec of the environment as it is (not augmented); ``None`` builds ``env[0]()`` to read it.
+        env_spec: Spec of the nominal environment (not augmented); ``None`` builds ``env[0]()`` to read it.
         qf2: The second Q function; ``None`` means a copy of ``qf`` with weights of its own.
         evaluate_every: Meta-test after every so many epochs; 0 means never.
         device: Where the networks live; ``None`` means the CPU. Data stay on the CPU.
@@ -320,6 +321,16 @@ class PEARL(MetaRLAlgorithm):
                 self._infer(policy, context[None])
         return adapted
 
+    def posterior_divergence(self, policy: Any, other: Any = None) -> float | None:
+        """See ``MetaRLAlgorithm``: between Gaussian beliefs, the prior is ``N(0, 1)``; ``None`` without bottleneck."""
+        beliefs = [policy] if other is None else [policy, other]
+        if not all(isinstance(one, ContextConditionedPolicy) and one.use_information_bottleneck for one in beliefs):
+            return None
+        with torch.no_grad():
+            if other is None:
+                return float(policy.compute_kl_div())
+            return float(gaussian_kl(policy.z_means, policy.z_vars, other.z_means, other.z_vars))
+
     def train(self, runner: Runner) -> float | None:
         """Obtain samples, train and evaluate, for each epoch of ``runner``.
 
@@ -348,7 +359,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def max_path_length(self) -> int:
-        """Most steps of a rollout."""
+        """Maximum number of steps of a rollout."""
         return int(self._config.max_path_length)
 
     @property
@@ -368,7 +379,7 @@ class PEARL(MetaRLAlgorithm):
 
     @property
     def memory_when_full(self) -> int:
-        """Most bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
+        """Maximum number of bytes of replay data: after ``num_epochs`` epochs, or when every buffer is full."""
         return self._memory_when_full
 
     def fingerprint(self) -> str:
@@ -389,7 +400,7 @@ class PEARL(MetaRLAlgorithm):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit on the same kind of device.
+        """Restore ``state_dict``, bitwise identical on the same kind of device.
 
         Replay data of before are dropped: initial data are collected again when training goes on, unless replay data
         are loaded too.

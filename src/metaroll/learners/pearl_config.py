@@ -100,14 +100,14 @@ class PEARLConfig:
             )
 
     def most_transitions(self, num_epochs: int) -> int:
-        """Most steps that so many epochs collect, in all tasks together."""
+        """Maximum number of steps that so many epochs collect, in all tasks together."""
         visit = (self.num_steps_prior, self.num_steps_posterior, self.num_extra_rl_steps_posterior)
         return self.num_train_tasks * self._most(self.num_initial_steps) + num_epochs * self.num_tasks_sample * sum(
             map(self._most, visit)
         )
 
     def most_context(self) -> int:
-        """Most steps that are context at one time, in all tasks together: a visit forgets those of the one before."""
+        """Maximum number of steps in all contexts at one time: a visit forgets those of the one before."""
         visit = self._most(self.num_steps_prior) + self._most(self.num_steps_posterior)
         return self.num_train_tasks * max(self._most(self.num_initial_steps), visit)
 

@@ -295,7 +295,7 @@ class TaskBuffers:
     def add(self, tasks: Sequence[int], groups: Sequence[Sequence[StepSequence]], *, to_context: bool) -> list[int]:
         """Store the rollouts of each of ``tasks``, and as context if asked; numbers of steps.
 
-        With the reward key of the buffers the context holds that env_info in place of the reward.
+        With the reward key of the buffers the context holds that env_info instead of the reward.
 
         Raises:
             DataError: A rollout holds NaN or Inf, or lacks the env_info; none is stored.

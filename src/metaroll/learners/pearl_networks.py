@@ -230,7 +230,7 @@ class PEARLOptimizers:
         return {name: optimizer_tree(optimizer) for name, optimizer in self._named().items()}
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore what ``state_dict`` saved, bit for bit."""
+        """Restore what ``state_dict`` saved, bitwise identical."""
         for name, optimizer in self._named().items():
             try:
                 load_optimizer_tree(optimizer, tree[name])

@@ -46,7 +46,7 @@ class PPONormalizer:
 
     Args:
         policy: Its ``set_observation_moments`` is told what was learned, if it normalizes observations.
-        domain_params: Names of domain parameters that the critic is told.
+        domain_params: Names of domain parameters that the critic observes.
         known_rows: How many rows the moments count for that the policy has already, if it has any.
     """
 
@@ -71,7 +71,7 @@ class PPONormalizer:
         return np.clip(data.rewards / scale, -_MOST_REWARD, _MOST_REWARD)
 
     def domains(self, rollouts: Sequence[StepSequence], *, learn: bool) -> np.ndarray | None:
-        """Normalized domain parameters of each rollout ``(R, D)``; ``None`` if the critic is told none."""
+        """Normalized domain parameters of each rollout ``(R, D)``; ``None`` if the critic observes none."""
         if not self._domain_params:
             return None
         rows = domain_rows(rollouts, self._domain_params)
@@ -114,13 +114,13 @@ class PPO(EpochLearner):
         critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
             ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
-            sampler of them; ``None`` means the environment as it is.
-        test_env_sampler: Task sampler of the evaluations; ``None`` means the environment as it is.
-        domain_params: Names of domain parameters that the critic, but not the policy, is told (an asymmetric critic).
-        privileged: The policy is told domain_params, too (a teacher for distillation); its network then is built for
+            sampler of them; ``None`` means the nominal environment.
+        test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
+        domain_params: Names of domain parameters that the critic, but not the policy, observes (an asymmetric critic).
+        privileged: The policy observes domain_params, too (a teacher for distillation); its network then is built for
             ``policies.normalized.widened_spec``.
-        steps_per_epoch: Least number of environment steps per epoch; rollouts are never cut, so there may be more.
-        num_passes: Times that an epoch goes over its data.
+        steps_per_epoch: Minimum number of environment steps per epoch; rollouts are never cut, so there may be more.
+        num_passes: Optimization epochs per batch.
         batch_size: Steps per minibatch; of a recurrent policy whole rollouts with about so many steps together.
         learning_rate: Step size of Adam.
         lr_decay_epochs: Epochs over which the learning rate falls linearly to 0, after which nothing is learned;
@@ -129,11 +129,11 @@ class PPO(EpochLearner):
         value_clip_range: The same for changes of the value, in its own units; ``None`` does not clip.
         value_coeff: Weight of the squared error of the values.
         entropy_coeff: Weight of the entropy bonus.
-        max_grad_norm: Most length of the gradient of policy and critic together; ``None`` does not limit it.
+        max_grad_norm: Maximum norm of the gradient of policy and critic together; ``None`` does not limit it.
         target_kl: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
         discount: Discount factor in [0, 1].
         gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
-        max_path_length: Most steps of a rollout; ``None`` means the environment's time limit.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
         normalize_advantages: Give the advantages of each minibatch mean 0 and standard deviation 1.
         normalize_observations: Give observations mean 0 and standard deviation 1.
@@ -249,7 +249,7 @@ class PPO(EpochLearner):
 
     @property
     def max_path_length(self) -> int:
-        """Most steps of a rollout."""
+        """Maximum number of steps of a rollout."""
         return int(self._config.max_path_length)
 
     @property
@@ -321,7 +321,7 @@ class PPO(EpochLearner):
         }
 
     def load_state_dict(self, tree: Mapping[str, Any]) -> None:
-        """Restore ``state_dict``, bit for bit.
+        """Restore ``state_dict``, bitwise identical.
 
         Raises:
             SnapshotError: ``tree`` does not fit; nothing was changed.
@@ -346,7 +346,7 @@ class PPO(EpochLearner):
         return AutogradTrainer(policy, self._critic, self._config, self._device)
 
     def _data_of(self, rollouts: Sequence[StepSequence]) -> OnPolicyData:
-        """Arrays of ``rollouts``; observations are what the policy is told."""
+        """Arrays of ``rollouts``; observations are what the policy sees."""
         data = collect_on_policy(rollouts, self.env_spec)
         return with_domains(data, domain_rows(rollouts, self._told)) if self._told else data
 
@@ -401,7 +401,7 @@ def _check_critic(critic: nn.Module, width: int, device: torch.device) -> None:
 
 
 def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:
-    """What the critic sees: ``observations (N, obs_dim)``, and the domain of each row ``(N, D)`` if it is told."""
+    """What the critic sees: ``observations (N, obs_dim)``, and the domain of each row ``(N, D)`` if it observes it."""
     return observations if domain is None else np.concatenate([observations, domain], axis=1)
 
 
@@ -416,11 +416,11 @@ def _names(domain_params: Sequence[str], task_sampler: Any) -> tuple[str, ...]:
 
 
 def _privileges(privileged: bool, domain_params: tuple[str, ...]) -> tuple[str, ...]:
-    """What the policy is told beside observations."""
+    """What the policy observes beside observations."""
     if not isinstance(privileged, bool):
         raise TypeError(f"privileged must be True or False, got {privileged!r}")
     if privileged and not domain_params:
-        raise ValueError("privileged policies are told domain_params: name them, as in domain_params=['pole_mass']")
+        raise ValueError("privileged policies observe domain_params: name them, as in domain_params=['pole_mass']")
     return domain_params if privileged else ()
 
 
@@ -437,7 +437,7 @@ def _wrapped(
         )
     if policy.domain_params != told:
         raise ValueError(
-            f"policy must be told {told} (privileged, domain_params), got one that is told {policy.domain_params}"
+            f"policy must observe {told} (privileged, domain_params), got one that observes {policy.domain_params}"
         )
     return policy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
@@ -31,8 +31,10 @@ def fingerprint_of(learner: Any, *parts: str) -> str:
 
 
 def described(config: Any) -> str:
-    """All values of a dataclass as one line of text, the same on every machine."""
-    return ", ".join(f"{name}={value!r}" for name, value in sorted(asdict(config).items()))
+    """All values of a dataclass as one line of text, the same on every machine; 1 is 1.0 where a float is meant."""
+    floats = {field.name for field in fields(config) if field.type == "float"}
+    values = {name: float(value) if name in floats else value for name, value in asdict(config).items()}
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(values.items()))
 
 
 def weights_of(module: nn.Module) -> dict[str, Tensor]:
@@ -69,7 +71,7 @@ def _saved_value(value: Any) -> Any:
 
 
 def load_optimizer_tree(optimizer: torch.optim.Optimizer, tree: Mapping[str, Any]) -> None:
-    """Restore ``optimizer_tree``, bit for bit; ``ValueError`` or ``KeyError`` if it does not fit."""
+    """Restore ``optimizer_tree``, bitwise identical; ``ValueError`` or ``KeyError`` if it does not fit."""
     current = optimizer.state_dict()
     saved_groups, own_groups = tree["groups"], current["param_groups"]
     if len(saved_groups) != len(own_groups):

@@ -57,7 +57,7 @@ class ForeignPolicy(Policy):
     So it acts the same in every slot and worker, also if it draws from global generators; it costs speed (``slow``).
     It sees observations as the environment gives them (images in uint8, dicts), and acts in the environment's own form.
     A generator of the object's own cannot be isolated. An object with ``reset()`` may remember: every rollout gets a
-    deep copy of it, reset. If its ``reset`` takes ``domain_param``, it is told the constants of the simulation there.
+    deep copy of it, reset. If its ``reset`` takes ``domain_param``, it gets the constants of the simulation there.
 
     Args:
         policy: See ``as_policy``.
@@ -222,7 +222,7 @@ class ScriptedPolicy(ParameterFreePolicy):
             ``{"goal": (N, 2)}``; it is empty where rollouts have no context.
         env_spec: Spaces of the environment; with it, shapes of actions are checked.
         structured: Whether ``function`` gets observations as the environment's own batch (``(N, *shape)`` in the dtype
-            of the space, dicts and tuples of such) in place of flat rows.
+            of the space, dicts and tuples of such) instead of flat rows.
     """
 
     def __init__(

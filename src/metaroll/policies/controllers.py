@@ -35,7 +35,7 @@ class Controller(Policy):
 
     @property
     def info(self) -> PolicyInfo:
-        """It is told the domain parameters of the rollouts' environments unless it believes in some."""
+        """It has access to the domain parameters of the rollouts' environments unless it believes in some."""
         return PolicyInfo(takes_domain_params=self._believed is None, draws=False)
 
     def acting_parameters(self) -> np.ndarray:

@@ -23,7 +23,7 @@ _TINY = 1e-8
 
 
 def widened_spec(env_spec: EnvSpec, num_more: int) -> EnvSpec:
-    """``env_spec`` with flat observations that have ``num_more`` further entries, for a policy that is told more."""
+    """``env_spec`` with flat observations that have ``num_more`` further entries, for a policy that observes more."""
     width = env_spec.obs_dim + num_more
     space = gymnasium.spaces.Box(-np.inf, np.inf, (width,), np.float32)
     return EnvSpec(space, env_spec.action_space, env_spec.max_episode_length)
@@ -39,7 +39,7 @@ class NormalizedPolicy(ActingPolicy):
     they have; in infos, ``raw_action`` is what ``policy`` chose, with the log-density that it gives. Actions without
     any bound, and choices, are left as they are.
 
-    A privileged policy is told ``domain_params`` beside each observation, ``obs`` above then being both side by side.
+    A privileged policy observes ``domain_params`` beside each observation, ``obs`` above then being both side by side.
     The engine reads them when a rollout starts, from the environment or (where it does not tell them) from the plan.
 
     Args:
@@ -47,7 +47,7 @@ class NormalizedPolicy(ActingPolicy):
         normalize_observations: Without it, observations are handed on as they are.
         scale_actions: Without it, actions are handed on as they are.
         clip_observations: The bound c.
-        domain_params: Names of what a privileged policy is told. ``policy`` then is built for ``widened_spec(env_spec,
+        domain_params: Names of what a privileged policy observes. ``policy`` then is built for ``widened_spec(env_spec,
             len(domain_params))``.
         env_spec: Spec of the environment; needed with ``domain_params`` only.
     """
@@ -65,7 +65,9 @@ class NormalizedPolicy(ActingPolicy):
         if not isinstance(policy, ActingPolicy):
             raise TypeError(f"policy must be a policy of metaroll, got {type(policy).__name__}")
         if domain_params and env_spec is None:
-            raise ValueError("env_spec is missing: a policy that is told domain_params is built for wider observations")
+            raise ValueError(
+                "env_spec is missing: a policy that observes domain_params is built for wider observations"
+            )
         spec = EnvSpec.from_env(policy.env_spec if env_spec is None else env_spec)
         takes_domain_params = bool(domain_params) or policy.info.takes_domain_params
         super().__init__(spec, replace(policy.info, takes_domain_params=takes_domain_params))
@@ -129,7 +131,7 @@ class NormalizedPolicy(ActingPolicy):
         generators: Sequence[np.random.Generator],
         domain_params: Sequence[Mapping[str, Any] | None] | None = None,
     ) -> PolicyState:
-        """State rows of ``policy``, and what a privileged one is told: ``{"domain": (N, D)}``.
+        """State rows of ``policy``, and what a privileged one observes: ``{"domain": (N, D)}``.
 
         Args:
             contexts: See ``types.Policy``.
@@ -137,7 +139,7 @@ class NormalizedPolicy(ActingPolicy):
             domain_params: Those of each rollout, if they are known.
 
         Raises:
-            DataError: A domain parameter that ``policy`` must be told is not known.
+            DataError: A domain parameter that ``policy`` must observe is not known.
         """
         state = self.policy.initial_state(contexts, generators, domain_params)
         if not self.domain_params:

@@ -22,7 +22,7 @@ __all__ = ["FlatParameters", "ParameterFreePolicy", "ParameterLayout"]
 class ParameterLayout:
     """Names and shapes of parameters in the order in which a flat vector ``(P,)`` holds them.
 
-    A stack ``(N, P)`` holds N parameter sets; its views have a leading axis N, as ``torch.func.vmap`` over
+    A stack ``(N, P)`` holds N parameter vectors; its views have a leading axis N, as ``torch.func.vmap`` over
     ``torch.func.functional_call`` wants it.
     """
 

@@ -21,7 +21,7 @@ def label_actions(policy: Policy, data: OnPolicyData, rollouts: Sequence[StepSeq
     (where it looks at them) the actions that were taken. Its belief about the task is its own.
 
     Args:
-        policy: What labels; one that ``takes_domain_params`` is told those of each rollout.
+        policy: What labels; one that ``takes_domain_params`` gets those of each rollout.
         data: Arrays of ``rollouts``, as from ``collect_on_policy``.
         rollouts: The rollouts.
 

@@ -32,8 +32,8 @@ def collect_at_least(
         run: ``run(number, count)`` runs ``number`` to ``number + count - 1``; results may be fewer.
         size: Size of a result, at least 1.
         first_round: How many runs to begin with.
-        min_count: Least number of results.
-        min_size: Least size of all results together.
+        min_count: Minimum number of results.
+        min_size: Minimum size of all results together.
         nothing: Makes the error for so many runs without a result.
 
     Raises:
@@ -73,8 +73,8 @@ def still_missing(sizes: Sequence[int], started: int, min_count: int | None, min
     Args:
         sizes: Sizes of the results.
         started: How many runs these took.
-        min_count: Least number of results.
-        min_size: Least size of all results together.
+        min_count: Minimum number of results.
+        min_size: Minimum size of all results together.
     """
     lacking, total = max(0, (min_count or 0) - len(sizes)), sum(sizes)
     if min_size is None or total >= min_size:

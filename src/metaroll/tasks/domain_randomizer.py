@@ -29,7 +29,7 @@ class DomainRandomizer(TaskSampler):
     ``DomainRandWrapperBuffer``) it changes its constants from rollout to rollout.
 
     Args:
-        params: How the parameters vary; none leaves the environment as it is.
+        params: How the parameters vary; none leaves the nominal environment.
         generator: Source of randomness of ``sample`` and ``randomize``; ``None`` means fresh entropy.
         env_constructor: Makes the environment where an update has none to change; ``None`` makes that an error.
     """

@@ -49,7 +49,7 @@ class SplitReport:
         if self.overlaps:
             text += f", {_count(self.overlaps, 'held-out task')} among the training tasks"
         else:
-            text += ", none in both"
+            text += ", disjoint"
         if self.near:
             text += f", {_count(self.near, 'held-out task')} the same as a training task but for rounding"
         if np.isfinite(self.median):

@@ -1,4 +1,4 @@
-"""The values of a task: one canonical form, by which tasks are compared, split and found again, and its numbers."""
+"""The values of a task: a canonical form, by which tasks are compared, split and found again, its numbers, a text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["refuse_nan", "task_key", "task_numbers"]
+__all__ = ["refuse_nan", "task_key", "task_numbers", "task_text"]
+
+_MOST_SHOWN = 4
+"""Of more entries of a task, or numbers of an entry, the first stand in its text."""
 
 
 def task_key(task: Any) -> Hashable:
@@ -86,6 +89,49 @@ def _collect(task: Any, name: str, found: dict[str, float]) -> None:
         values = _values_of(task)
         if values is not None:
             _collect(values, name, found)
+
+
+def task_text(task: Any) -> str:
+    """What a reader is told of ``task``, in a few words: ``velocity=1.42``, ``goal=(0.31, 0.95)``, ``g=9.81, m=1.2``.
+
+    Numbers have three significant digits, and of many values only the first are named. A task whose class has its own
+    ``__str__`` is shown by that; ``None`` by an empty text.
+    """
+    task = _plain(task)
+    if task is None:
+        return ""
+    values = None if isinstance(task, str) or _says_itself(task) else _entries_of(task)
+    if not values:
+        return _value_text(task)
+    shown = [f"{name}={_value_text(value)}" for name, value in list(values.items())[:_MOST_SHOWN]]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f", ... ({more} more)" if more else "")
+
+
+def _value_text(value: Any) -> str:
+    value = _plain(value)
+    if isinstance(value, str) or (value is not None and _says_itself(value)):
+        return str(value)
+    if isinstance(value, int | float):
+        return str(value) if isinstance(value, int) else f"{value + 0.0:.3g}"
+    if isinstance(value, list | tuple):
+        shown = ", ".join(_value_text(entry) for entry in value[:_MOST_SHOWN])
+        return f"({shown}, ... {len(value)} values)" if len(value) > _MOST_SHOWN else f"({shown})"
+    values = None if value is None else _entries_of(value)
+    if values:
+        return f"({task_text(value)})"
+    return "none" if value is None else getattr(value, "__qualname__", None) or repr(value)
+
+
+def _says_itself(task: Any) -> bool:
+    """Whether the class of ``task`` has a text of its own for it."""
+    return (
+        not isinstance(task, int | float | bytes | list | Mapping | type) and type(task).__str__ is not object.__str__
+    )
+
+
+def _entries_of(task: Any) -> Mapping[str, Any] | None:
+    return task if isinstance(task, Mapping) else None if isinstance(task, list | tuple) else _values_of(task)
 
 
 def _values_of(task: Any) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils.seeding import np_random
 
 from metaroll.checks import check_whole
 from metaroll.seeding import as_generator, isolated_rng
@@ -238,7 +239,7 @@ def draw_tasks(env: Any, num_tasks: int, generator: np.random.Generator) -> list
     else:
         seed = int(generator.integers(2**31))
         if isinstance(owner, gymnasium.Env):
-            owner.np_random, _ = gymnasium.utils.seeding.np_random(seed)
+            owner.np_random, _ = np_random(seed)
         with isolated_rng(seed):
             tasks = list(sample_tasks(num_tasks))
     if len(tasks) != num_tasks:

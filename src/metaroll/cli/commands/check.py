@@ -41,15 +41,15 @@ def check(arguments: Sequence[str]) -> int:
     import gymnasium
 
     from metaroll.diagnostics.task_checks import check_task_env
-    from metaroll.envs.lookup.registry import get_family, has_family
+    from metaroll.envs.lookup.registry import get_family, has_family, refuse_alike
     from metaroll.training.display.results import print_json
-    from metaroll.training.session.experiments import refuse_benchmark, require_at_least
+    from metaroll.training.session.experiments import require_at_least
 
     console, name, started = given.output.console(), names[0], time.perf_counter()
     with blame_input():
         require_at_least({"--num-steps": given.num_steps}, 1)
         require_at_least({"--seed": given.seed}, 0)
-        refuse_benchmark(name)
+        refuse_alike(name)
         if name in gymnasium.registry and not has_family(name):  # the nearest names of families would be of no use
             raise UsageError(
                 f"{name} is one environment of Gymnasium, without tasks to look at. Say in a file my_env.py what they "

@@ -32,7 +32,7 @@ class _CompareArguments:
 @dataclass(frozen=True, kw_only=True)
 class _PlotArguments:
     out: str = "comparison.png"
-    """Picture to write; its ending says as what: .png, .pdf or .svg."""
+    """Picture to write; the format follows the extension: .png, .pdf or .svg."""
     output: Output = field(default_factory=Output)
 
 
@@ -67,7 +67,8 @@ def compare(arguments: Sequence[str]) -> None:
 
 
 def _show(console: Console, entries: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]) -> None:
-    from metaroll.training.display.results import plain_table, with_interval
+    from metaroll.training.display.numbers import with_interval
+    from metaroll.training.display.results import plain_table
 
     table = plain_table("group", "seeds", "steps", "return", "interquartile mean")
     for entry in entries:

@@ -17,8 +17,18 @@ from rich.text import Text
 import metaroll
 from metaroll.cli.options import Output, parse_command, unset
 from metaroll.errors import UsageError, unknown_name
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
+from metaroll.training.algorithms.registry import (
+    ALGORITHM_NAMES,
+    OWN_ENV,
+    SIZES,
+    get_algorithm,
+    preset,
+    preset_names,
+    publication,
+    size_values,
+)
 from metaroll.training.display.consoles import escape
+from metaroll.training.display.numbers import short_number
 from metaroll.types import Policy
 
 __all__ = ["list_command"]
@@ -28,6 +38,8 @@ _WIDE = 110
 """Columns of a terminal that has room for what an environment is beside its name."""
 _TYPED = ("name", "algorithm", "environment")
 _NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
+
+_ABOUT = "Without a name: your runs, and what else there is in short. With --json everything."
 
 Entries = list[dict[str, Any]]
 
@@ -42,13 +54,16 @@ class _ListArguments:
 def list_command(arguments: Sequence[str]) -> None:
     """List what there is."""
     usage = f"metaroll list [{'|'.join(_SECTIONS)}]"
-    names, given = parse_command(_ListArguments, arguments, usage, "Without a name everything is listed.", "")
+    names, given = parse_command(_ListArguments, arguments, usage, _ABOUT, "")
     if names and names[0] not in _SECTIONS:
         raise unknown_name("topic", names[0], _SECTIONS)
     folder = Path("runs" if given.runs is None else given.runs).expanduser()
     if given.runs is not None and not (given.runs and folder.is_dir()):
         raise UsageError(f"--runs must name an existing folder, got {given.runs!r}")
     console = given.output.console()
+    if not names and not given.output.json:
+        _show_overview(console, folder)
+        return
     listed: dict[str, Entries] = {}
     for name in names or _SECTIONS:
         title, entries_of, show = _SECTIONS[name]
@@ -112,6 +127,18 @@ def _presets(folder: Path) -> Entries:
     ]
 
 
+def _sizes(folder: Path) -> Entries:
+    entries: Entries = []
+    for algo in ALGORITHM_NAMES:
+        for size in SIZES[:-1]:
+            values = size_values(algo, OWN_ENV, size)
+            entries.append({"algo": algo, "size": size, "envs": "all", "values": {**preset(algo, OWN_ENV), **values}})
+        published = preset_names(algo) if publication(algo) else []
+        for env in published:
+            entries.append({"algo": algo, "size": SIZES[-1], "envs": env, "values": preset(algo, env)})
+    return entries
+
+
 def _policies(folder: Path) -> Entries:
     public = [getattr(metaroll, name) for name in metaroll.__all__ if name != "__version__"]
     classes = [item for item in public if inspect.isclass(item) and item.__module__.startswith("metaroll.policies.")]
@@ -168,7 +195,7 @@ def _show_environments(console: Console, entries: Entries) -> None:
         "steps: of an episode. tasks: for training + held out, drawn once from the seed, all different; "
         "--num-train-tasks and --num-test-tasks ask for other numbers. Beside these: any Gymnasium id for "
         "algorithms that do not adapt; your own as module:attribute (docs/own_environment.md); Meta-World's "
-        "benchmarks from Python (docs/metaworld.md)\n",
+        "benchmarks as metaworld:ML1-reach-v3, metaworld:ML10, metaworld:MT10 ... (docs/metaworld.md)\n",
         style="dim",
     )
 
@@ -181,8 +208,46 @@ def _show_presets(console: Console, entries: Entries) -> None:
     console.print(_table(("algorithm", "environment", "epochs", "sets", "try it"), rows))
 
 
+def _show_sizes(console: Console, entries: Entries) -> None:
+    rows = []
+    for entry in entries:
+        values = entry["values"]
+        widths = " ".join(map(str, values["hidden_sizes"])) or "linear"
+        tasks = str(values.get("num_train_tasks", "-"))
+        rows.append([entry["algo"], entry["size"], entry["envs"], str(values["epochs"]), tasks, widths])
+    console.print(_table(("algorithm", "size", "environments", "epochs", "tasks", "hidden sizes"), rows))
+    console.print(
+        "--size of metaroll train; the numbers are fixed, and never chosen by timing. small: minutes on two cores. Own "
+        "environments are small without it, those with a preset have the values of their preset. `metaroll train ALGO "
+        "ENV --size SIZE --help` shows every value\n",
+        style="dim",
+    )
+
+
 def _show_policies(console: Console, entries: Entries) -> None:
     console.print(_table(("class", "what it is"), (list(entry.values()) for entry in entries)))
+
+
+def _show_overview(console: Console, folder: Path) -> None:
+    """The runs of the user, and what else there is in short."""
+    from metaroll.envs.lookup.registry import family_names
+
+    console.print("[bold]runs[/]")
+    with console.status("looking for runs", spinner="line"):
+        runs = _runs(folder)
+    _show_runs(console, runs)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("algorithms", ", ".join(ALGORITHM_NAMES))
+    table.add_row("families of tasks", ", ".join(family_names()))
+    table.add_row("other environments", "any Gymnasium id; your own, as my_env:family; Meta-World (docs/metaworld.md)")
+    for algo in ALGORITHM_NAMES:
+        if preset_names(algo):
+            table.add_row(f"presets of {algo}", ", ".join(preset_names(algo)))
+    table.add_row("sizes", ", ".join(SIZES) + " (--size of metaroll train)")
+    console.print(table)
+    console.print(f"\nmore: metaroll list {'|'.join(_SECTIONS)}\n", style="dim", soft_wrap=True)
 
 
 def _show_runs(console: Console, entries: Entries) -> None:
@@ -195,7 +260,7 @@ def _show_runs(console: Console, entries: Entries) -> None:
         epochs = f"{entry['epochs_done']}/{'?' if total is None else total}"
         shown = Text(state + " early" * entry["ended_early"], style=_STATES[state])
         names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
-        rows.append([*names, epochs, shown, "-" if value is None else f"{value:.1f}"])
+        rows.append([*names, epochs, shown, "-" if value is None else short_number(value)])
     console.print(_table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
     for entry in entries:
         if entry["problem"]:
@@ -209,6 +274,7 @@ _SECTIONS: dict[str, tuple[str, Callable[[Path], Entries], Callable[[Console, En
     "algos": ("algorithms", _algorithms, _show_algorithms),
     "envs": ("environments (families of tasks)", _environments, _show_environments),
     "presets": ("presets", _presets, _show_presets),
+    "sizes": ("sizes of runs", _sizes, _show_sizes),
     "policies": ("policies", _policies, _show_policies),
     "runs": ("runs", _runs, _show_runs),
 }

@@ -17,6 +17,7 @@ from metaroll.cli.options import AsTrained, Newest, Output, parse_command
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
+from metaroll.training.display.numbers import with_interval
 from metaroll.training.store import run_folder
 
 __all__ = ["parse_grid", "robustness"]
@@ -32,7 +33,7 @@ class _RobustnessArguments:
     episodes: int = 20
     """Episodes at each point, with the same seeds at all of them."""
     max_steps: AsTrained = None
-    """Most steps of an episode."""
+    """Maximum number of steps of an episode."""
     seed: int = 0
     """Seed of the episodes."""
     from_epoch: Newest = None
@@ -158,8 +159,8 @@ def _panel(result: Any, epoch: int, written: Sequence[Path]) -> Panel:
     lines = []
     for name, row in [("best ", rows[-1]), ("worst", rows[0])] if len(rows) > 1 else [("return", rows[0])]:
         where = ", ".join(f"{param} {row[param]:.4g}" for param in result.grid)
-        bounds = escape(f" [{row['ci_low']:.1f}, {row['ci_high']:.1f}]") if math.isfinite(row["ci_low"]) else ""
-        lines.append(f"{name}  [bold green]{row['return_mean']:.1f}[/]{bounds}  at {escape(where)}")
+        value, _, bounds = with_interval(row["return_mean"], (row["ci_low"], row["ci_high"])).partition(" ")
+        lines.append(f"{name}  [bold green]{value}[/]{bounds and ' ' + bounds}  at {escape(where)}")
     episodes = rows[0]["episodes"]
     where = f"at each of {len(rows)} points" if len(rows) > 1 else "at one point"
     how = "1 episode" if episodes == 1 else f"{episodes} episodes"

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from metaroll.cli import options as cli
 from metaroll.cli.options import AsTrained, Newest, Output, parse_command, unset
+from metaroll.cli.other_names import swapped_names
 from metaroll.cli.runs import seed_group
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
@@ -29,7 +30,7 @@ _SECTIONS = ("run", "algorithm", "evaluation")
 
 @dataclass(frozen=True, kw_only=True)
 class _Files:
-    """Where a run lies, and where its options come from."""
+    """The run directory, and where its options come from."""
 
     out: Annotated[str | None, unset("DIR", "runs/ALGO-ENV-SEED")] = None
     """Folder of the run."""
@@ -68,7 +69,7 @@ class _DemoArguments:
     epochs: Annotated[int | None, unset("INT", "as many as the demo needs")] = None
     """Number of epochs."""
     num_workers: int = 1
-    """Processes that collect rollouts; results do not depend on it."""
+    """Rollout worker processes; results do not depend on it."""
     output: Output = field(default_factory=Output)
 
 
@@ -77,7 +78,7 @@ class _ResumeArguments:
     epochs: _AsBefore = None
     """Total number of epochs."""
     num_workers: _AsBefore = None
-    """Processes that collect rollouts; results do not depend on it."""
+    """Rollout worker processes; results do not depend on it."""
     from_epoch: Newest = None
     """Go on after this epoch; newer snapshots are set aside."""
     jobs: _AsBefore = None
@@ -103,7 +104,7 @@ class _Adaptation:
     posterior_sampling: _YesOrNo = None
     """Adapt after every exploration episode, from all so far."""
     deterministic_exploration: _YesOrNo = None
-    """Explore without noise."""
+    """Explore with the deterministic policy."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +127,7 @@ class _EvaluateArguments:
 def demo(arguments: Sequence[str]) -> None:
     """Train PEARL on point-robot in a few minutes and compare it with a floor and an oracle."""
     given = cli.parse(
-        _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it is never told."
+        _DemoArguments, arguments, "metaroll demo", "An agent learns to find goals that it does not observe."
     )
     from metaroll.training.session.demo import demo_config
     from metaroll.training.session.sessions import start
@@ -143,19 +144,22 @@ def train(arguments: Sequence[str]) -> None:
     """Train an algorithm in a task family."""
     usage = "metaroll train ALGO ENV [options]"
     (algo, env), rest = _algorithm_and_environment(arguments, usage)
-    file = cli.peek_option(rest, "--config")
+    file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
     from metaroll.training.session import experiments
     from metaroll.training.session.sessions import start
+    from metaroll.training.session.sizes import size_text
 
     with blame_input():
         layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
-        config = experiments.resolve(algo, env, layers)
+        if size is not None and layers and layers[0][1].get("size", size) != size:
+            raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")
+        config = experiments.resolve(algo, env, layers, size=size)
     options = experiments.run_options(algo)
     sections = {
         name: cli.options_class(name, [o for o in options if o.section == name], config[name]) for name in _SECTIONS
     }
     kind = dataclasses.make_dataclass("_TrainArguments", [("output", Output), ("files", _Files), *sections.items()])
-    about = f"{usage}\n\nDefaults shown are those of {algo} in {env}."
+    about = f"{usage}\n\nDefaults shown are those of {algo} in {env}.\n\n{size_text(config)}"
     given: Any = cli.parse(kind, rest, f"metaroll train {algo} {env}", about)
     typed = {argument.split("=")[0].replace("_", "-") for argument in rest}
     values = {}
@@ -184,6 +188,8 @@ def train(arguments: Sequence[str]) -> None:
 def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
     """The two names and the other arguments; ``--help`` works without names, with the first of each."""
     names, rest = cli.take_positionals(arguments, 2)
+    if swapped := swapped_names(names):
+        raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
     algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
     if len(names) < 2 and not cli.asks_for_help(rest):
         known = f"algorithms: {', '.join(ALGORITHM_NAMES)}; environments: {', '.join(example_envs(algo))}"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from metaroll.cli.options import Newest, Output, Switch, file_to_write, parse_command, unset
 from metaroll.errors import MetarollError, UsageError, blame_input
 from metaroll.training.display.consoles import escape
+from metaroll.training.display.numbers import short_number
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _MISSING = "the folder of the run is missing"
 @dataclass(frozen=True, kw_only=True)
 class _WatchArguments:
     out: Annotated[str | None, _VIDEO] = None
-    """Video to write; its ending says as what: .mp4 or .gif."""
+    """Video to write; the format follows the extension: .mp4 or .gif."""
     first_task: int = 0
     """The first held-out task to show (counted from 0)."""
     num_tasks: int = 1
@@ -52,8 +53,8 @@ class _ReportArguments:
 def watch(arguments: Sequence[str]) -> None:
     """Film the newest snapshot of a run in held-out tasks."""
     about = (
-        "Writes a video of held-out tasks: before and after adaptation side by side, or the policy of an "
-        "algorithm that does not adapt. No screen is needed. Nothing of the run itself is changed."
+        "Writes a video of held-out tasks: the same episode without and with adaptation side by side, or the policy "
+        "of an algorithm that does not adapt. No screen is needed. Nothing of the run itself is changed."
     )
     names, given = parse_command(_WatchArguments, arguments, "metaroll watch RUN [options]", about, _MISSING)
     from metaroll.training.display.results import print_json
@@ -69,9 +70,14 @@ def watch(arguments: Sequence[str]) -> None:
     with console.status("acting, and drawing it", spinner="line"), blame_input():
         rows, epoch = _film_run(folder, given.num_tasks, given.first_task, given.from_epoch)
         write_video(path, rows, given.fps)
-    shown = [{"title": panel.title, "return": float(panel.rewards.sum())} for row in rows for panel in row]
+    shown = [
+        {"task": panel.heading, "title": panel.title, "return": float(panel.rewards.sum())}
+        for row in rows
+        for panel in row
+    ]
     for panel in shown:
-        console.print(f"{escape(panel['title'])}: return {panel['return']:.1f}", soft_wrap=True)
+        title = " | ".join(part for part in (panel["task"], panel["title"]) if part)
+        console.print(f"{escape(title)}: return {short_number(panel['return'])}", soft_wrap=True)
     console.print(f"after {epoch} epochs; video {escape(str(path))}", soft_wrap=True)
     if given.output.json:
         print_json({"file": str(path), "epoch": epoch, "panels": shown})

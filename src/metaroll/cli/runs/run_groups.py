@@ -23,10 +23,12 @@ __all__ = ["RunGroup", "RunScores", "compared_groups", "scores_of"]
 _OF_ONE_RUN = (
     *("seed", "task_seed", "epochs", "num_workers", "transport", "ray_address", "step_timeout", "reset_timeout"),
     *("device", "torch_threads", "snapshot_mode", "snapshot_gap", "memory_limit"),
+    "size",  # the values that it stands for are compared themselves
 )
 # Packages that decide what is measured, rather than how fast or to which last bit.
 _PACKAGES = ("metaroll", "gymnasium", "mujoco", "metaworld")
-_HINT = "comparing them would say nothing; evaluate all in the same way, or leave some out"
+_HINT = "they are not comparable; evaluate all in the same way, or leave some out"
+_WHAT = {"return_after": "return after adaptation", "return_mean": "return of a policy that does not adapt"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class RunScores:
         metric: ``return_after`` or ``return_mean``.
         env_steps: Environment steps of training at the evaluation.
         mean: The score.
-        per_task: Scores in its held-out tasks; empty for the environment as it is.
+        per_task: Scores in its held-out tasks; empty for the nominal environment.
         curve: Steps and score of all evaluations, shape ``(E, 2)``.
         unfinished: How far the run is, if it has not finished; empty otherwise.
         provenance: How the evaluation at its end was made, as far as that is known.
@@ -177,12 +179,18 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _refuse_different(runs: Sequence[RunScores]) -> None:
-    """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions."""
+    """``UsageError`` if two runs were measured in different ways: environment, horizon, protocol, versions.
+
+    It names what matters most, in the order of ``RunScores.provenance``, and only counts the rest.
+    """
+    first = runs[0]
     for run in runs[1:]:
-        for name in runs[0].provenance.keys() & run.provenance.keys():
-            first, other = runs[0].provenance[name], run.provenance[name]
-            if first != other:
-                raise UsageError(f"{name} is {first!r} in {runs[0].folder} and {other!r} in {run.folder}: {_HINT}")
+        differing = [name for name, value in first.provenance.items() if run.provenance.get(name, value) != value]
+        if differing:
+            name, *others = differing
+            here, there = first.provenance[name], run.provenance[name]
+            more = f" (and {len(others)} more: {', '.join(others)})" if others else ""
+            raise UsageError(f"{name} is {here!r} in {first.folder} and {there!r} in {run.folder}{more}: {_HINT}")
 
 
 def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
@@ -215,7 +223,7 @@ def _read(folder: Path, source: Path) -> RunScores:
         curve.append((summary["env_steps"], summary[metric]))
         if "per_task" in summary:
             tasks = [row[metric] for row in summary["per_task"]]
-        else:  # no tasks in the environment as it is
+        else:  # no tasks in the nominal environment
             returns = summary.get("returns", ())
             tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:
@@ -230,6 +238,7 @@ def _read(folder: Path, source: Path) -> RunScores:
     versions = config.get("versions") or {}
     provenance = {
         "environment": config["env"],
+        "what is measured": _WHAT[metric],
         "max_path_length": config["algorithm"]["max_path_length"],
         "num_test_tasks": len(tasks),
         **config["evaluation"],

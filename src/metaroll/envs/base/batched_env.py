@@ -129,10 +129,10 @@ class SettableTask:
     _rows: Any
 
     def set_task(self, task: Mapping[str, Any]) -> None:
-        """Put ``task`` into force at once."""
+        """Make ``task`` the current one at once."""
         self.simulator.task = self.simulator.check_task(task)
         self._rows.constants = self.simulator.constants([self.simulator.task], np)
 
     def get_task(self) -> dict[str, np.ndarray]:
-        """The task in force."""
+        """The current task."""
         return {name: value.copy() for name, value in self.simulator.task.items()}

@@ -30,7 +30,7 @@ def unwrapped_and_limit(
 
 
 def is_as_defined(env: Any) -> bool:
-    """Whether ``env`` has no function of its own in place of one of its class."""
+    """Whether ``env`` has no function of its own instead of one of its class."""
     return not any(callable(value) for name, value in vars(env).items() if hasattr(type(env), name))
 
 

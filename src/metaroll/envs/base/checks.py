@@ -42,7 +42,7 @@ def check_slots(
 
     - ``form``: shapes and types of what ``reset`` and ``step`` return.
     - ``seed``: a plan without a seed is refused.
-    - ``determinism``: equal plans give equal rollouts, bit for bit.
+    - ``determinism``: equal plans give equal rollouts, bitwise identical.
     - ``memory``: what was returned never changes afterwards, and changing it changes nothing inside.
     - ``actions``: the actions handed in are not changed.
     - ``history``: a rollout does not depend on what its slot did before.

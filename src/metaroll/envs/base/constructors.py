@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as Registration
 
-from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.errors import MissingPackageError, UnknownNameError, unknown_name
 from metaroll.tasks.env_copies import copy_env
 
 __all__ = [
@@ -66,7 +66,7 @@ def constructor_of(env: Any) -> Constructor:
     Args:
         env: An id (``"point-robot"``, ``"HalfCheetah-v5"``, ``"module:attribute"``), the ``EnvSpec`` of a registered
             environment, a class or function without arguments, or an environment, of which a copy is kept and copies
-            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) will do as well; in this process a given one
+            are made. A ``gymnasium.vector.VectorEnv`` (or what makes one) also works; in this process a given one
             is used itself.
 
     Raises:
@@ -143,7 +143,11 @@ class NamedEnv:
                 source = self.name if spec is None or gymnasium.registry.get(self.name) is spec else spec
                 return gymnasium.make(source, disable_env_checker=True, **options)
             except gymnasium.error.Error as error:
-                if self.name.rpartition(":")[2] in gymnasium.registry:  # known, but for instance a package is missing
+                if self.name.rpartition(":")[2] in gymnasium.registry:
+                    if isinstance(error, gymnasium.error.DependencyNotInstalled):
+                        raise MissingPackageError(
+                            f"{self.name} is known, and a package that it needs is missing: {error}"
+                        ) from error
                     raise
                 near = difflib.get_close_matches(self.name, [*_NAMED, *gymnasium.registry], n=3, cutoff=0.5)
                 unknown = unknown_name("environment", self.name, {*_NAMED, *near})

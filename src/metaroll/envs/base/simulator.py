@@ -58,7 +58,7 @@ class NextState(NamedTuple):
 
 
 class Simulator(ABC):
-    """One system, of which any number of copies are stepped as rows. No row depends on another, bit for bit.
+    """One system, of which any number of copies are stepped as rows. No row depends on another, bitwise identical.
 
     ``SimulatorSlots`` makes ``Slots`` of it, ``BatchedEnv`` a single environment: the batch of width one.
 

@@ -302,7 +302,7 @@ class _Noise:
 class SimulatorSlots(Slots):
     """Rows of a simulator, stepped as arrays: task, first state and randomness of each come from its plan.
 
-    A rollout is that of the single environment, bit for bit.
+    A rollout is that of the single environment, bitwise identical.
 
     Args:
         num_slots: How many.

@@ -39,7 +39,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 
 __all__ = ["TaskFamily", "register_family", "registered_families"]
 
-_NUM_TRAIN, _NUM_TEST, _TEST_SHARE = 80, 20, 0.2
+USUAL_TRAIN_TASKS, USUAL_TEST_TASKS, _TEST_SHARE = 80, 20, 0.2
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,8 @@ class TaskFamily:
         same_tasks: Held-out tasks are the training tasks, as published where there are so few (only with
             ``test_share=None``).
         test_tasks: Which tasks of a list are held out, instead of what the hash says.
+        lists: ``seed -> (training tasks, held-out tasks)`` of a benchmark that says itself what is held out (only with
+            ``test_share=None``); ``split`` takes from the start of both.
     """
 
     name: str
@@ -74,6 +76,7 @@ class TaskFamily:
     test_share: float | None = None
     same_tasks: bool = False
     test_tasks: tuple[Any, ...] | None = None
+    lists: Callable[[int], tuple[Sequence[EnvUpdate], Sequence[EnvUpdate]]] | None = None
 
     def __post_init__(self) -> None:
         if self.horizon is not None:
@@ -86,8 +89,8 @@ class TaskFamily:
         params: Any,
         *,
         name: str | None = None,
-        num_train_tasks: int = _NUM_TRAIN,
-        num_test_tasks: int = _NUM_TEST,
+        num_train_tasks: int = USUAL_TRAIN_TASKS,
+        num_test_tasks: int = USUAL_TEST_TASKS,
         horizon: int | None = None,
         test_share: float = _TEST_SHARE,
         description: str = "",
@@ -140,7 +143,7 @@ class TaskFamily:
         test_tasks: Sequence[Any] | None = None,
         description: str = "",
     ) -> TaskFamily:
-        """Tasks that the environment is told: by ``set_task(task)``, or by ``reset(options={"task": task})``.
+        """Tasks that are handed to the environment: by ``set_task(task)``, or by ``reset(options={"task": task})``.
 
         Args:
             make_env: Class or function that makes the environment, or an id.
@@ -224,6 +227,9 @@ class TaskFamily:
     @property
     def tasks(self) -> TaskSampler:
         """Sampler of all tasks, of both sides of the split."""
+        if self.lists is not None:
+            train, test = self.lists(0)
+            return FixedTaskSampler([*train] if self.same_tasks else [*train, *test])
         if isinstance(self.source, TaskSampler):
             return self.source
         return SetTaskSampler(self.env_constructor) if self.source is None else self.source()
@@ -243,6 +249,14 @@ class TaskFamily:
         """
         num_train = check_whole("num_train", self.num_train_tasks if num_train is None else num_train, 0)
         num_test = check_whole("num_test", self.num_test_tasks if num_test is None else num_test, 0)
+        if self.lists is not None:
+            train, test = self.lists(int(seed))
+            if len(train) < num_train or len(test) < num_test:
+                raise ValueError(
+                    f"{self.name} has {len(train)} training and {len(test)} held-out tasks, too few for "
+                    f"num_train={num_train} and num_test={num_test}; ask for fewer"
+                )
+            return list(train[:num_train]), list(test[:num_test])
         generator = np.random.default_rng(derive_seed("tasks", self.name, int(seed)))
         if self.test_share is not None:
             sizes = num_train, num_test
@@ -371,7 +385,7 @@ def _sides(
     none is made one that the hash does not hold out.
     """
     held_out = None if test_tasks is None else tuple(check_test_tasks(source, test_tasks))
-    usual = _NUM_TRAIN, _NUM_TEST
+    usual = USUAL_TRAIN_TASKS, USUAL_TEST_TASKS
     if source.updates is not None:
         listed = [update.task for update in source.updates]
         all_train = len(listed) == 1 or all(task_side(task, share) == "train" for task in listed)

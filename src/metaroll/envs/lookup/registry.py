@@ -1,4 +1,4 @@
-"""Families of tasks by name: ours, and ``module:attribute`` for those of your own."""
+"""Families of tasks by name: ours, ``metaworld:BENCHMARK``, and ``module:attribute`` for those of your own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import itertools
 import re
 from collections.abc import Mapping
 from typing import Any
+
+import gymnasium
 
 import metaroll.envs.mujoco.families
 
@@ -25,6 +27,8 @@ from metaroll.envs.base.constructors import (
 from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
+from metaroll.envs.lookup.name_hints import refuse_misread
+from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.errors import MetarollError, UnknownNameError, unknown_name
@@ -42,6 +46,7 @@ __all__ = [
     "is_varied",
     "load_entry_point",
     "name_given",
+    "refuse_alike",
 ]
 
 _GIVEN = "given"
@@ -58,9 +63,14 @@ class EntryPointError(MetarollError, ImportError):
 
 
 def is_entry_point(name: str) -> bool:
-    """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not."""
+    """Whether ``name`` has the form ``module:attribute``; ids of Gymnasium such as ``module:Env-v0`` have not.
+
+    ``metaworld:`` is reserved for benchmarks.
+    """
     module, _, attribute = name.partition(":")
-    return all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")])
+    return not name.startswith(PREFIX) and all(
+        part.isidentifier() for part in [*module.split("."), *attribute.split(".")]
+    )
 
 
 def load_entry_point(name: str) -> Any:
@@ -116,14 +126,14 @@ def name_given(env: Any, name: str | None = None) -> str:
     """
     if isinstance(env, str):
         return env
-    if isinstance(env, TaskFamily) and registered_families().get(env.name) is env:
+    if isinstance(env, TaskFamily) and _known_family(env.name) is env:
         return env.name
     found = _importable_name(env) if name is None else None
     if found is not None:
         return found
     plain = str(env.name if isinstance(env, TaskFamily) else getattr(env, "__name__", type(env).__name__))
     plain = re.sub(r"\W+", "_", plain).strip("_").lstrip("0123456789") or "env"
-    value = env if isinstance(env, TaskFamily) else constructor_of(env)
+    value: Any = env if isinstance(env, TaskFamily) else constructor_of(env)
     if isinstance(value, SharedEnv):
         raise TypeError("env must make single environments, got a vector environment: give what makes one of them")
     # Tasks are drawn from the seed and this name, which must not depend on what else has been given.
@@ -150,14 +160,33 @@ def _importable_name(env: Any) -> str | None:
         return None
 
 
+def _known_family(name: str) -> TaskFamily | None:
+    return benchmark_family(name) if name.startswith(PREFIX) else registered_families().get(name)
+
+
 def family_names() -> list[str]:
     """Names of all our families."""
     return list(registered_families())
 
 
 def has_family(name: str) -> bool:
-    """Whether ``get_family(name)`` gives a family."""
-    return name in registered_families() or (is_entry_point(name) and _own_family(name)[1] is not None)
+    """Whether ``get_family(name)`` gives a family.
+
+    Raises:
+        ImportError: It is a benchmark of Meta-World, which is not installed.
+        UnknownNameError: It begins as one, but there is none of this name.
+    """
+    if _known_family(name) is not None:
+        return True
+    return is_entry_point(name) and _own_family(name)[1] is not None
+
+
+def refuse_alike(name: str) -> None:
+    """Error that says how a benchmark of Meta-World is written, if ``name`` seems to mean one and is nothing else."""
+    meant = None if name.startswith(PREFIX) else meant_name(name)
+    theirs = name in gymnasium.registry and not name.startswith("Meta-World/")  # of which no name alone makes anything
+    if meant is not None and name not in registered_families() and not theirs:
+        raise UnknownNameError(f"unknown environment {name!r}; did you mean {meant!r}? (docs/metaworld.md)")
 
 
 def is_varied(name: str) -> bool:
@@ -169,19 +198,27 @@ def is_varied(name: str) -> bool:
 
 
 def get_family(name: str) -> TaskFamily:
-    """The family called ``name``: one of ours, or ``module:attribute``, which ``family_of`` makes a family of.
+    """The family called ``name``.
 
-    An unknown name gives an error with the nearest ones.
+    Args:
+        name: One of ours; ``metaworld:`` and a benchmark (``metaworld:ML1-reach-v3``, ``metaworld:ML10``); or
+            ``module:attribute``, which ``family_of`` makes a family of.
+
+    Raises:
+        UnknownNameError: There is none; the message has the nearest names.
+        ImportError: It needs a package that is not installed.
     """
     if not isinstance(name, str):
         raise TypeError(f"name must be text, such as 'cheetah-vel', got {name!r} of type {type(name).__name__}")
-    families = registered_families()
-    if name in families:
-        return families[name]
+    known = _known_family(name)
+    if known is not None:
+        return known
+    refuse_alike(name)
     if is_entry_point(name):
         value, family = _own_family(name)
         return family_of(value, name) if family is None else family
-    raise unknown_name("task family", name, families)
+    refuse_misread(name)
+    raise unknown_name("task family", name, registered_families())
 
 
 def family_of(value: Any, name: str | None = None) -> TaskFamily:
@@ -241,8 +278,12 @@ def _has_tasks(value: Any, name: str) -> bool:
 
 
 def _own_constructor(name: str) -> Any:
-    """What makes the environment ``module:attribute``; ``None`` for names of any other form."""
+    """What makes the environment ``module:attribute`` or ``metaworld:BENCHMARK``; ``None`` for names of other forms."""
+    if name.startswith(PREFIX):
+        return benchmark_family(name).env_constructor
+    refuse_alike(name)
     if not is_entry_point(name):
+        refuse_misread(name)
         return None
     value, family = _own_family(name)
     return value if family is None else family.env_constructor

@@ -14,7 +14,7 @@ from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV, env_classes, metaw
 from metaroll.errors import unknown_name
 from metaroll.seeding import isolated_rng
 
-__all__ = ["CustomBenchmark", "benchmark_names", "make_metaworld_benchmark"]
+__all__ = ["CustomBenchmark", "benchmark_names", "first_task_of", "make_metaworld_benchmark"]
 
 _FIXED = ("ML10", "ML25", "ML45", "MT10", "MT25", "MT50")
 _SINGLE = ("ML1", "MT1")
@@ -45,7 +45,7 @@ def make_metaworld_benchmark(
     test: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Any:
-    """A benchmark of Meta-World; its tasks are those of ``metaworld.ML10(seed=seed)`` and the like, bit for bit.
+    """A benchmark of Meta-World; its tasks are those of ``metaworld.ML10(seed=seed)`` and the like, bitwise identical.
 
     NumPy's global generator, which Meta-World draws from, is left as it was. Meta-World simulates the arm for every
     goal that it draws (half a minute for ML10); here only the draws are made. Goals are hidden in ML, visible in MT.
@@ -81,6 +81,16 @@ def make_metaworld_benchmark(
     # ML1 tests on other goals of the same environment, drawn from the next seed; ML10 and ML45 on other environments.
     benchmark._test_tasks = _draw_tasks(test_classes, hidden, seed + (name == "ML1")) if hidden else []
     return benchmark
+
+
+def first_task_of(name: str, env_name: str | None = None) -> tuple[str, Any, int]:
+    """Of a benchmark with seed 0: the first environment, its first training task, and how many environments there are.
+
+    Only the goals of that environment are drawn.
+    """
+    classes = _split_of(metaworld_package(), name)[0] if env_name is None else _classes_of("env_name", [env_name])
+    first = next(iter(classes))
+    return first, _draw_tasks({first: classes[first]}, "ML" in name, 0)[0], len(classes)
 
 
 def _check_arguments(name: str, env_name: str | None, train: Any, test: Any) -> None:

@@ -113,6 +113,10 @@ class MetaWorldTaskSampler(TaskSampler):
             drawn = self._next(each)
         return [self._update(name, self._tasks[name][i]) for name in self._tasks for i in drawn[name]]
 
+    def in_turn(self) -> list[EnvUpdate]:
+        """An update for each task: the first of every class, then the second of every class ..., as they are listed."""
+        return [self._update(name, self._tasks[name][i]) for i in range(MW_TASKS_PER_ENV) for name in self._tasks]
+
     def _next(self, count: int) -> dict[str, list[int]]:
         """The next ``count`` indices of each class."""
         drawn: dict[str, list[int]] = {name: [] for name in self._tasks}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
+from metaroll.envs.mujoco.library import graphics_trouble
+
 __all__ = [
     "HORIZON",
     "MW_TASKS_PER_ENV",
@@ -25,7 +27,12 @@ def metaworld_package() -> Any:
     """The package, or an error that names the extra."""
     try:
         import metaworld
-    except ImportError as error:
+    except Exception as error:
+        graphics = graphics_trouble(error)
+        if graphics is not None:
+            raise ImportError(graphics) from error
+        if not isinstance(error, ImportError):
+            raise
         raise ImportError(f"Meta-World is not installed: pip install 'metaroll[metaworld]' ({error})") from error
     return metaworld
 

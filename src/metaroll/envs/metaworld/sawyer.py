@@ -3,7 +3,7 @@
 A step of Meta-World spends more time in Python than in MuJoCo: bodies and sites looked up by name, contacts wrapped one
 by one, arrays split and stacked. ``Sawyer`` goes before Meta-World's own class in the method resolution order, does
 the same arithmetic in the same order on views into MuJoCo's memory, and leaves rewards and the reading of objects to
-Meta-World. Trajectories are bit for bit Meta-World's.
+Meta-World. Trajectories are bitwise Meta-World's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from metaroll.types import EnvSpec
 __all__ = ["MetaWorldEnvMaker", "Sawyer"]
 
 REWARD_VERSIONS = ("v1", "v2")
+_CAMERA = "corner2"
+"""Sees hand, object and goal, which the arm hides from Meta-World's own view; it hangs upside down."""
 _MARKS = ("_metaroll_made_by",)
 """Marks of ``SetTaskUpdate`` that a copy keeps."""
 
@@ -49,7 +51,11 @@ class MetaWorldEnvMaker:
         self.reward_version, self.horizon = checked_setting(reward_version, horizon)
         self.render_mode = render_mode
 
-    def __call__(self) -> Sawyer:
+    def __call__(self, render_mode: str | None = None) -> Sawyer:
+        """A new environment; ``render_mode`` takes the place of the maker's own."""
+        if render_mode not in (None, self.render_mode):
+            setting = {"reward_version": self.reward_version, "horizon": self.horizon}
+            return MetaWorldEnvMaker(self.env_name, **setting, render_mode=render_mode)()
         known = env_classes()
         if self.env_name not in known:
             raise unknown_name("Meta-World environment", self.env_name, known)
@@ -91,7 +97,6 @@ class Sawyer:
     model: Any
     data: Any
     frame_skip: int
-    render: Any
     render_mode: str | None
     action_scale: float
     mocap_low: Any
@@ -112,7 +117,10 @@ class Sawyer:
         self._maker = maker
         self._task: MetaWorldTask | None = None
         self._ready = False
-        super().__init__(reward_function_version=maker.reward_version, render_mode=maker.render_mode)  # pyright: ignore[reportCallIssue]
+        camera = _CAMERA if maker.render_mode == "rgb_array" else None
+        super().__init__(  # pyright: ignore[reportCallIssue]
+            reward_function_version=maker.reward_version, render_mode=maker.render_mode, camera_name=camera
+        )
         self.seeded_rand_vec = True  # should somebody unfreeze the goal: draw from np_random, not from NumPy's own
         self.max_path_length = maker.horizon
         self.spec = GymnasiumSpec(id=f"Meta-World/{maker.env_name}", max_episode_steps=maker.horizon)
@@ -150,7 +158,7 @@ class Sawyer:
             self.observation_space = self.sawyer_observation_space
 
     def get_task(self) -> MetaWorldTask | None:
-        """The task in force."""
+        """The current task."""
         return self._task
 
     def reset(
@@ -204,6 +212,11 @@ class Sawyer:
         reward, info = self.evaluate_state(observation, action)
         info["task_name"] = self.env_name
         return observation.copy(), reward, False, self.curr_path_length == self.max_path_length, info
+
+    def render(self) -> Any:
+        """A picture ``(height, width, 3)`` where ``render_mode`` is ``"rgb_array"``."""
+        picture = super().render()  # pyright: ignore[reportAttributeAccessIssue]
+        return np.rot90(picture, 2).copy() if self.render_mode == "rgb_array" else picture
 
     def __reduce__(self) -> Any:
         marks = {name: value for name, value in self.__dict__.items() if name in _MARKS}

@@ -32,11 +32,16 @@ class MetaWorldTask(NamedTuple):
     data: bytes
 
     def __repr__(self) -> str:
+        return f"MetaWorldTask({self.env_name!r}, {self._vector()})"
+
+    def __str__(self) -> str:
+        return f"{self.env_name} {self._vector()}"
+
+    def _vector(self) -> str:
         try:
-            vector = np.array2string(np.asarray(read_task(self)["rand_vec"]), precision=3, separator=", ")
+            return np.array2string(np.asarray(read_task(self)["rand_vec"]), precision=3, separator=", ")
         except (ValueError, KeyError, ImportError):
-            vector = "unreadable"
-        return f"MetaWorldTask({self.env_name!r}, {vector})"
+            return "unreadable"
 
 
 def as_task(task: Any) -> MetaWorldTask:

@@ -27,7 +27,7 @@ class CheetahVelEnv(GymnasiumRobotEnv):
     """Reward ``-|v - goal| - 0.05 |a|^2`` with v the mean forward speed over a step of 0.05 s, in m/s. Never ends.
 
     Observation ``(20,)``: positions without the forward one (8), velocities (9), position of the torso (3). The task is
-    ``{"velocity": v}`` with v uniform in [0, 3]. The simulation is Gymnasium's HalfCheetah-v5, bit for bit; its own
+    ``{"velocity": v}`` with v uniform in [0, 3]. The simulation is Gymnasium's HalfCheetah-v5, bitwise; its own
     reward weighs actions with 0.1 (oyster and garage: 0.05).
 
     Args:
@@ -47,5 +47,5 @@ class CheetahVelEnv(GymnasiumRobotEnv):
         return [{"velocity": float(v)} for v in as_generator(generator).uniform(0.0, MAX_VELOCITY, size=num_tasks)]
 
     def get_task(self) -> dict[str, float]:
-        """The task in force."""
+        """The current task."""
         return {"velocity": float(self._task_row["velocity"])}

@@ -56,12 +56,13 @@ class MujocoEnvDefinition:
         reward: Returns rewards ``(E,)``, or rewards and infos, a dict of arrays ``(E, ...)``.
         observation: Returns observations ``(E, O)``; by default positions and velocities.
         termination: Returns bool ``(E,)``; by default episodes have no ending.
-        task: The task in force where none is set, as a dict of numbers and arrays, under names that MuJoCo has not;
+        task: The current task where none is set, as a dict of numbers and arrays, under names that MuJoCo has not;
             ``None``: there are no tasks.
             Distributions of tasks are given to ``TaskFamily.from_env(definition, tasks)``.
         max_steps: Horizon of an episode; ``None`` leaves it to plans.
         reset_noise: Episodes start within so much of the file's positions and velocities (uniform).
-        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``.
+        camera: Settings of the renderer's camera, as Gymnasium's ``default_camera_config``; ``None`` fits it to the
+            model.
 
     Raises:
         ValueError: The MJCF does not compile (file and line are named), or a function does not fit.

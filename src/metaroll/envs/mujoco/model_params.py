@@ -84,7 +84,7 @@ class ModelParams:
         self.nominal: dict[str, np.ndarray] = {}
         """Attribute -> its values before it was touched."""
         self.settings: dict[str, float] = {}
-        """Path -> value in force."""
+        """Path -> current value."""
         self.bounds: dict[str, np.ndarray] = {}
         """``BOUNDS`` as they were before any of ``_BOUNDING`` was touched."""
 

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
+from metaroll.envs.mujoco.camera import fitted_camera, followed_body
 from metaroll.envs.mujoco.library import get_physics, load_mujoco, set_physics, unstable
 from metaroll.envs.mujoco.model_params import forget_params
 from metaroll.envs.mujoco.rules import Rules, Step, split_state
@@ -20,7 +21,7 @@ from metaroll.types import EnvSpec, EnvUpdate
 __all__ = ["RobotEnv"]
 
 _MODES = ("human", "rgb_array", "depth_array", "rgbd_tuple")
-_VIEWS = ("data", "_views", "_warnings", "_renderer")
+_VIEWS = ("data", "_views", "_warnings", "_renderer", "_ahead", "_first_place")
 
 
 class RobotEnv(gymnasium.Env):
@@ -33,10 +34,10 @@ class RobotEnv(gymnasium.Env):
         model: MuJoCo's model, which belongs to this environment from now on. Entries of it are its domain parameters.
         rules: Observation, reward and ending.
         env_spec: Spaces, labels and horizon.
-        task: The task in force; ``None`` where there are none.
+        task: The current task; ``None`` where there are none.
         task_type: What ``SetTaskUpdate`` calls this kind of environment: a class or a function that makes it.
         render_mode: ``None``, or one of Gymnasium's for MuJoCo; its renderer draws.
-        camera: Settings of the renderer's camera.
+        camera: Settings of the renderer's camera; ``None`` fits it to the model.
     """
 
     metadata: dict[str, Any] = {"render_modes": list(_MODES), "render_fps": 20}  # noqa: RUF012 (Gymnasium's own)
@@ -81,7 +82,7 @@ class RobotEnv(gymnasium.Env):
         return self.render_mode != "human"
 
     def set_task(self, task: Any) -> None:
-        """Put ``task`` into force at once."""
+        """Make ``task`` the current one at once."""
         row = self._rules.task_row(task)
         if self._rules.changes_model:
             forget_params(self)
@@ -89,7 +90,7 @@ class RobotEnv(gymnasium.Env):
         self._task, self._task_row = copy.deepcopy(task), row
 
     def get_task(self) -> Any:
-        """The task in force."""
+        """The current task."""
         return copy.deepcopy(self._task)
 
     def reset(
@@ -150,12 +151,25 @@ class RobotEnv(gymnasium.Env):
         if self._renderer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
-            camera = None if self._camera is None else dict(self._camera)
+            camera = fitted_camera(self.model) if self._camera is None else dict(self._camera)
             size = 480
             offscreen = self.model.vis.global_
             offscreen.offwidth, offscreen.offheight = max(offscreen.offwidth, size), max(offscreen.offheight, size)
             self._renderer = MujocoRenderer(self.model, self.data, camera, size, size)
+            self._ahead, body = None, followed_body(self.model)
+            self._first_place = None if body is None else self.data.xpos[body][:2].copy()
+        self._follow()
         return self._renderer.render(self.render_mode)
+
+    def _follow(self) -> None:
+        """Let the camera go with a robot that moves through the world; in a window it belongs to the user."""
+        viewer, body = self._renderer.viewer, followed_body(self.model)
+        if viewer is None or body is None or self.render_mode == "human":
+            return  # a viewer is made with the first picture
+        at = self.data.xpos[body][:2]
+        if self._ahead is None:
+            self._ahead = viewer.cam.lookat[:2] - self._first_place
+        viewer.cam.lookat[:2] = at + self._ahead
 
     def close(self) -> None:
         """Close the window, if there is one."""
@@ -193,6 +207,8 @@ class RobotEnv(gymnasium.Env):
         self._views = {"qpos": data.qpos, "qvel": data.qvel, **self._rules.observed(self.model, data)}
         self._warnings = data.warning.number
         self._renderer: Any = None
+        self._ahead: Any = None
+        self._first_place: Any = None
 
     def _read(self) -> dict[str, np.ndarray]:
         return {name: view[None].copy() for name, view in self._views.items()}

@@ -42,7 +42,7 @@ class StepResult(NamedTuple):
 class Rules(ABC):
     """Observation, reward and ending of an environment, as functions of arrays.
 
-    A row of a result must depend on that row of the arguments alone, bit for bit, so that a rollout does not depend on
+    A row of a result must depend on that row of the arguments alone, bitwise, so that a rollout does not depend on
     the simulations that are stepped beside it. Products of rows go through ``np.vecdot``, as ``np.dot`` of one.
     """
 

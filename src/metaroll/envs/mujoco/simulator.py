@@ -50,7 +50,7 @@ class MujocoState(NamedTuple):
 class MujocoSimulator(Simulator):
     """Simulations of one MuJoCo model, stepped in a few threads; all else is done on arrays.
 
-    Rollouts are those of the single environment, bit for bit. A simulation whose numbers are no longer finite (MuJoCo
+    Rollouts are those of the single environment, bitwise. A simulation whose numbers are no longer finite (MuJoCo
     then starts it again from the reference position) shows an observation of NaN, so that its rollout is refused.
 
     Args:

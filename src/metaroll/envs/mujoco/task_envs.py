@@ -41,7 +41,7 @@ class GymnasiumRobotEnv(RobotEnv, ABC):
     """Base: a robot from Gymnasium's files, actions in [-1, 1].
 
     Args:
-        task: The task in force; ``None`` means that of the rules.
+        task: The current task; ``None`` means that of the rules.
         render_mode: ``None``, or as for Gymnasium's MuJoCo environments.
     """
 
@@ -82,7 +82,7 @@ class GymnasiumRobotEnv(RobotEnv, ABC):
         return {name: view[None].copy() for name, view in views.items()}
 
     def get_task(self) -> Any:
-        """The task in force."""
+        """The current task."""
         return self._rules.task_row(None) if self._task is None else super().get_task()
 
 
@@ -176,7 +176,7 @@ class _RandomBodies:
     _task: Any
 
     def get_task(self) -> Any:
-        """The task in force: factors of the nominal values."""
+        """The current task: factors of the nominal values."""
         if self._task is None:
             return {name: np.ones_like(value) for name, value in self._rules.nominal.items()}
         return copy.deepcopy(self._task)

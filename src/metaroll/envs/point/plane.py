@@ -99,7 +99,7 @@ class DrawnPlane:
     _trail: list[np.ndarray]
 
     def walls(self) -> list[Wall]:
-        """Walls that are in force, to be drawn."""
+        """Walls that are current, to be drawn."""
         return []
 
     def on_step(self, begins: bool = False) -> None:

@@ -74,14 +74,14 @@ class _PointRobot(plane.PointRows, TaskSimulator):
 
 
 class _RobotTasks:
-    """Mixin: how it is drawn, and what an oracle does that is told the goal."""
+    """Mixin: how it is drawn, and what an oracle does that has access to the goal."""
 
     drawn_reach = 1.5
     goal_radius = GOAL_RADIUS
 
     @staticmethod
     def oracle_context(task: Any) -> dict[str, np.ndarray]:
-        """What the oracle is told: the goal ``(2,)``."""
+        """What the oracle has access to: the goal ``(2,)``."""
         return {"goal": goal_of(task)}
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""The simulated environments by id and by name, and as families of tasks with random constants."""
+"""The simulated environments by id and by name, and as families of tasks with randomized domain parameters."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ for _id, _name, _env_type, _text in SIMS:
     _model = _env_type().model
     if _model.default_ranges:
         _source = functools.partial(_randomizer, _env_type)
-        _about = f"{_text}; random constants"
+        _about = f"{_text}; randomized domain parameters"
         register_family(TaskFamily(_name, _env_type, 80, 20, _model.max_steps, _about, _source, 0.2))

@@ -48,7 +48,7 @@ class SimEnv(BatchedEnv):
     ``state_space`` (which the last observation then shows), ``truncated`` the horizon.
 
     ``reset(seed, options)`` takes the options ``init_state``, a state ``(S,)`` or an element of the model's own space
-    of initial states, ``domain_param``, a dict, which stays in force, and ``max_steps``, where this episode is cut off
+    of initial states, ``domain_param``, a dict, which stays current, and ``max_steps``, where this episode is cut off
     if that is before the horizon. All that can be set survives copying and pickling.
 
     Args:

@@ -316,7 +316,7 @@ class FinalRewTask(SimTask):
         factor: Size of the final reward, at least 0.
         always_negative: Success earns nothing; only failure costs.
         state_dependent: Times the absolute step reward in the last state without an action.
-        time_dependent: The number of remaining steps takes the place of ``factor``.
+        time_dependent: The number of remaining steps replaces ``factor``.
     """
 
     task: SimTask

@@ -81,7 +81,7 @@ class DomainRandWrapper(ChainWrapper, ABC):
         set_domain_params(self, params)
 
     def set_domain_param(self, params: Mapping[str, float]) -> None:
-        """Set parameters now, in place of the draw of the next reset."""
+        """Set parameters now, instead of the draw of the next reset."""
         values = self._with_base(params)
         set_domain_params(self.env, values)
         self._chosen, self._given = values, dict(params) or None

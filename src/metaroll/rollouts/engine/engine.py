@@ -293,12 +293,12 @@ class RolloutEngine:
         result does not depend on the number of workers.
 
         Args:
-            updates: The variations; ``None`` stands for the environment as it is.
+            updates: The variations; ``None`` stands for the nominal environment.
             seed, sub_seed: First parts of all seeds.
             max_steps: Truncate rollouts after so many steps.
-            min_steps: Least number of steps of each variation.
+            min_steps: Minimum number of steps of each variation.
             num_rollouts: Number of rollouts of each variation.
-            contexts: What the policy is told in each variation.
+            contexts: What the policy has access to in each variation.
             deterministic, eval: As in ``RolloutPlan``.
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
                 gives what a call with each row would give its variation (to the last bit where the policy has

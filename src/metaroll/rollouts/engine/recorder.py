@@ -399,7 +399,7 @@ class Recorder:
 
 
 def with_rows(batch: Any, slots: np.ndarray, rows: Any, num_slots: int) -> Any:
-    """A copy of ``batch`` (``None``: zeros) with ``rows`` in place of those of ``slots``."""
+    """A copy of ``batch`` (``None``: zeros) with ``rows`` instead of those of ``slots``."""
     if batch is None:
         batch = map_leaves(lambda leaf, path: np.zeros((num_slots, *leaf.shape[1:]), leaf.dtype), rows)
     leaves = dict(iterate_leaves(rows))

@@ -51,7 +51,7 @@ class LocalSampler:
 
         Args:
             itr: Number of the iteration (for logs only).
-            num_samples: Least number of steps.
+            num_samples: Minimum number of steps.
             agent_update: See ``DefaultWorker.update_agent``; a list holds one per worker.
             env_update: See ``DefaultWorker.update_env``; a list holds one per worker.
 

@@ -19,7 +19,7 @@ Log = Callable[[Mapping[str, float]], Any]
 
 
 def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float = 1.0) -> list[StepSequence]:
-    """The worst share of ``rollouts``: their mean return is the conditional value at risk.
+    """The worst epsilon-fraction of ``rollouts``: their mean return is the conditional value at risk.
 
     Args:
         rollouts: Single rollouts, at least one. The list stays as it is.
@@ -47,7 +47,7 @@ def select_cvar(rollouts: Sequence[StepSequence], epsilon: float, gamma: float =
 
 
 class CVaRSampler(SamplerBase):
-    """Keeps the worst share ``epsilon`` of what another sampler brings.
+    """Keeps the worst fraction ``epsilon`` of what another sampler brings.
 
     ``min_rollouts`` and ``min_steps`` hold for what is kept: the other sampler is asked for as many rollouts as that
     takes. The kept rollouts are often short, so where their steps do not suffice, more rollouts are sampled and
@@ -57,8 +57,8 @@ class CVaRSampler(SamplerBase):
         wrapped_sampler: The other sampler, whose own bounds are replaced; use it through this one only.
         epsilon: Share that is kept, in (0, 1]; may be set later.
         gamma: Discount of the returns by which rollouts are compared, in [0, 1].
-        min_rollouts: Least number of kept rollouts.
-        min_steps: Least number of steps in the kept rollouts together.
+        min_rollouts: Minimum number of kept rollouts.
+        min_steps: Minimum number of steps in the kept rollouts together.
         log: Called with the measures of all sampled rollouts after each ``sample`` (``runner.log``, say).
 
     Attributes:

@@ -66,7 +66,7 @@ def eval_nominal_domain(
         pool: See ``eval_domain_params``.
         env: See ``eval_domain_params``.
         policy: See ``eval_domain_params``.
-        init_states: Initial states ``(S,)``, at least one; ``None`` in place of one leaves it to the environment.
+        init_states: Initial states ``(S,)``, at least one; ``None`` instead of one leaves it to the environment.
         seed: See ``eval_domain_params``.
     """
     states = given_states("init_states", init_states, allow_none=True)

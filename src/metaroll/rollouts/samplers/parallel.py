@@ -33,8 +33,8 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
         env: As for ``RolloutEngine``; an instance is copied, and never stepped itself.
         policy: As for ``RolloutEngine``; may explore.
         num_workers: Number of workers; one works in this process.
-        min_rollouts: Least number of rollouts of a call.
-        min_steps: Least number of steps of a call.
+        min_rollouts: Minimum number of rollouts of a call.
+        min_steps: Minimum number of steps of a call.
         show_progress_bar: Show a bar (tqdm) on the standard output.
         seed: Seed of all randomness; ``None`` draws fresh entropy for each call, which the rollouts record. Default:
             the seed that was given to ``metaroll.set_seed`` last.
@@ -106,7 +106,7 @@ class ParallelRolloutSampler(EngineSampler, SamplerBase):
 
         Args:
             init_states: Initial states ``(S,)``; ``None`` leaves them to the environment.
-            domain_params: Dicts of domain parameters; ``None`` leaves the environment as it is.
+            domain_params: Dicts of domain parameters; ``None`` leaves the nominal environment.
             eval: False if the rollouts are for training. True means the mean action, and torch modules in evaluation
                 mode.
 

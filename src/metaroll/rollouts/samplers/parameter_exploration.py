@@ -47,7 +47,7 @@ class ParameterSample(NamedTuple):
 
 
 class ParameterSamplingResult(Sequence[ParameterSample]):
-    """Samples in the order of the parameter sets.
+    """Samples in the order of the parameter vectors.
 
     An integer index gives a ``ParameterSample``, a slice another result. The properties are computed once; they do not
     follow later changes to rollouts.
@@ -79,7 +79,7 @@ class ParameterSamplingResult(Sequence[ParameterSample]):
 
     @cached_property
     def parameters(self) -> torch.Tensor:
-        """All parameter sets, shape ``(n, P)``."""
+        """All parameter vectors, shape ``(n, P)``."""
         if not self._samples:
             return torch.empty((0, 0))
         return torch.stack([sample.params for sample in self._samples])

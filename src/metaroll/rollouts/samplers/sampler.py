@@ -1,4 +1,4 @@
-"""What samplers are: lists of rollouts with a least number of rollouts or steps, or whatever an engine runs."""
+"""What samplers are: lists of rollouts with a minimum number of rollouts or steps, or whatever an engine runs."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class SamplerBase(_Closable):
     """Generates lists of rollouts, with bounds of which at least one must be given; if both are, both are kept.
 
     Args:
-        min_rollouts: Least number of complete rollouts.
-        min_steps: Least number of steps in all rollouts together.
+        min_rollouts: Minimum number of complete rollouts.
+        min_steps: Minimum number of steps in all rollouts together.
     """
 
     def __init__(self, *, min_rollouts: int | None = None, min_steps: int | None = None) -> None:

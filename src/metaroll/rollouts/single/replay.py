@@ -1,4 +1,4 @@
-"""The same rollouts again, bit for bit: one of them in this process, or all of them however the work is spread."""
+"""The same rollouts again, bitwise: one of them in this process, or all of them however the work is spread."""
 
 from __future__ import annotations
 

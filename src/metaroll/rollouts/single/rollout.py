@@ -79,7 +79,7 @@ def rollout(
             draws fresh entropy, which ``rollout_info["plan"]["seed"]`` records.
         sub_seed: See ``seed``.
         sub_sub_seed: See ``seed``.
-        context: What the policy is told about the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
+        context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
             itself (an adapted policy its posterior), ``{}`` nothing.
 
     Returns:

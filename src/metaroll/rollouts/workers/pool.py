@@ -142,11 +142,11 @@ class SamplerPool:
         depend on the number of workers, provided that run ``i`` depends on ``i`` alone.
 
         Args:
-            n: Least number of samples, at least 1. A ``func`` that never brings any makes this run for ever.
+            n: Minimum number of samples, at least 1. A ``func`` that never brings any makes this run for ever.
             func: Must be picklable.
             *args: Handed to ``func``.
             collect_progressbar: A tqdm bar; its total becomes ``n``.
-            min_runs: Least number of runs.
+            min_runs: Minimum number of runs.
             **kwargs: Handed to ``func``.
 
         Returns:
@@ -333,8 +333,8 @@ class _NumberedRuns:
     Args:
         command: The function with its arguments (``encode_command``); it returns ``(result, number of samples)``.
         name: Name of the function.
-        n: Least number of samples.
-        min_runs: Least number of runs; ``None`` means 1.
+        n: Minimum number of samples.
+        min_runs: Minimum number of runs; ``None`` means 1.
         bar: A tqdm bar for the samples, or ``None``.
     """
 

@@ -116,12 +116,12 @@ def env_sizes(env: str) -> dict[str, Any]:
 
 # -------------------------------------------------------------------------------------------------------------- tasks
 def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-    """What to train in (``None``: the environment as it is), and held-out tasks or domain parameters.
+    """What to train in (``None``: the nominal environment), and held-out tasks or domain parameters.
 
     Args:
         given: The environment, the seed of the tasks, and options ``randomize``, ``randomize_param``,
             ``num_train_tasks`` (of a family) and ``num_test_tasks``, as far as the algorithm has them.
-        num_test: In place of ``num_test_tasks``.
+        num_test: Instead of ``num_test_tasks``.
     """
     env, seed, values = given.env, given.seed_of_tasks, given.values
     randomize, ranges = values.get("randomize", "none"), values.get("randomize_param", ())
@@ -153,7 +153,7 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     except ValueError as error:
         raise ValueError(
             f"randomize {randomize!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
-            "as in --randomize-param length=0.3:0.7, or train in it as it is with --randomize none"
+            "as in --randomize-param length=0.3:0.7, or train in the nominal environment with --randomize none"
         ) from error
 
 

@@ -92,7 +92,7 @@ class AlgorithmDescription(ABC):
         return env_sizes(env)
 
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
-        """What to train in (``None``: the environment as it is), and held-out tasks (none: as it is).
+        """What to train in (``None``: the nominal environment), and held-out tasks (none: as it is).
 
         Args:
             given: Environment and options.
@@ -111,7 +111,7 @@ class AlgorithmDescription(ABC):
         """
 
     def environment(self, given: BuildOptions, train: Any) -> Any:
-        """What the runner is set up with: the environment as it is, or that of a family with its first task."""
+        """What the runner is set up with: the nominal environment, or that of a family with its first task."""
         return train[0] if isinstance(train, list) else given.env
 
     # -- what is said of a run -----------------------------------------------------------------------------------------
@@ -123,6 +123,10 @@ class AlgorithmDescription(ABC):
     @abstractmethod
     def work(self, values: Mapping[str, Any]) -> Work:
         """What a run does with these values of the algorithm's options."""
+
+    def largest_batch(self, values: Mapping[str, Any]) -> int:
+        """Maximum number of rows that pass the networks in one gradient step; 0 where none is taken."""
+        return 0
 
     def notes(self, given: BuildOptions, epochs: int) -> list[str]:
         """What a user should know before ``epochs`` epochs are trained; usually nothing."""

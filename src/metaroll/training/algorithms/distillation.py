@@ -28,7 +28,7 @@ _TEACHERS = {description.name: description for description in (PPODescription(),
 
 @dataclass(frozen=True, kw_only=True)
 class DistillSetup:
-    """What a distillation is told beside the arguments of its constructor.
+    """What a distillation takes beside the arguments of its constructor.
 
     Args:
         teacher: Folder of the run of the teacher: PPO or EPOpt, which may be privileged.
@@ -39,7 +39,7 @@ class DistillSetup:
         randomize: Train in, and evaluate on, random domain parameters of a simulated system (teacher: as the teacher
             was trained).
         randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            takes the place of randomize.
+            replaces randomize.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
     """
@@ -89,6 +89,9 @@ class DistillationDescription(AlgorithmDescription):
     def work(self, values: Mapping[str, Any]) -> Work:
         steps = values["steps_per_epoch"]
         return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
+
+    def largest_batch(self, values: Mapping[str, Any]) -> int:
+        return min(values["batch_size"], values["steps_per_epoch"])
 
     def amount(self, algo: Distillation, values: Mapping[str, Any]) -> str:
         return f"{values['steps_per_epoch']} steps per epoch, labeled by {values['teacher']}"

@@ -20,18 +20,18 @@ __all__ = ["HillClimbingDescription", "HillClimbingSetup"]
 
 
 _USUAL_SETS = 12
-"""Sets of parameters of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
+"""Parameter vectors of an epoch, where their number follows from the policy's: 4 + 3 ln P of a few parameters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HillClimbingSetup:
-    """What hill climbing is told beside the arguments of its constructor.
+    """What hill climbing takes beside the arguments of its constructor.
 
     Args:
         hidden_nonlinearity: Activation of the hidden layers.
         randomize: Train in, and evaluate on, random domain parameters of a simulated system.
         randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH; may be given several times, and
-            takes the place of randomize.
+            replaces randomize.
         num_test_tasks: Number of held-out sets of domain parameters (null: 20 of them).
     """
 
@@ -79,7 +79,7 @@ class HillClimbingDescription(AlgorithmDescription):
 
     def amount(self, algo: HillClimbing, values: Mapping[str, Any]) -> str:
         each = algo.num_domains * algo.num_init_states_per_domain
-        return f"{algo.pop_size + 1} sets of parameters per epoch, {each} rollouts each"
+        return f"{algo.pop_size + 1} parameter vectors per epoch, {each} rollouts each"
 
     def ended_early(self, algo: HillClimbing) -> tuple[int, str] | None:
         return (algo.num_epochs, "the last returns are all alike (--stop-std)") if algo.converged else None

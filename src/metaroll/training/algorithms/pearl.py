@@ -61,7 +61,10 @@ class PEARLDescription(AlgorithmDescription):
             values["num_steps_per_epoch"],
         )
 
+    def largest_batch(self, values: Mapping[str, Any]) -> int:
+        return values["meta_batch_size"] * max(values["batch_size"], values["embedding_batch_size"])
+
     def amount(self, algo: PEARL, values: Mapping[str, Any]) -> str:
         needed = algo.memory_when_full
         size = f"{needed / 2**30:.1f} GiB" if needed >= 2**30 else f"{needed / 2**20:.0f} MiB"
-        return f"replay data grow to at most {size}"
+        return f"estimated replay memory: at most {size}"

@@ -29,7 +29,7 @@ __all__ = ["EPOptDescription", "PPODescription", "PPOSetup"]
 
 @dataclass(frozen=True, kw_only=True)
 class PPOSetup:
-    """What PPO and EPOpt are told beside the arguments of their constructors.
+    """What PPO and EPOpt take beside the arguments of their constructors.
 
     Args:
         network: Policy without or with memory (mlp or gru; gru is as wide as the first of hidden_sizes).
@@ -38,7 +38,7 @@ class PPOSetup:
         randomize: Train in, and evaluate on, random domain parameters: the usual ones of a simulated system, or half as
             wide. A task family has draws of its own.
         randomize_param: A domain parameter that is uniform on a range, NAME=LOW:HIGH, as length=0.3:0.7 in CartPole-v1,
-            or body_mass:torso=3:10 in MuJoCo; may be given several times, and takes the place of randomize.
+            or body_mass:torso=3:10 in MuJoCo; may be given several times, and replaces randomize.
         num_train_tasks: Number of training tasks of a task family.
         num_test_tasks: Number of held-out tasks, or of held-out sets of domain parameters (null: 20 of them).
     """
@@ -59,6 +59,9 @@ class _PPOFamily(AlgorithmDescription, ABC):
     """What PPO and EPOpt share: a schedule of the learning rate."""
 
     follows_epochs: ClassVar[tuple[str, ...]] = ("lr_decay_epochs",)
+
+    def largest_batch(self, values: Mapping[str, Any]) -> int:
+        return min(values["batch_size"], self.work(values).epoch_steps)
 
     def notes(self, given: BuildOptions, epochs: int) -> list[str]:
         decay = given.values["lr_decay_epochs"]
@@ -112,7 +115,7 @@ class EPOptDescription(_PPOFamily):
         notes, setup = super().notes(given, epochs), setup_of(PPOSetup, given.values)
         if setup.randomize == "none" and not setup.randomize_param and setup.num_test_tasks is None:
             notes.append(
-                "nothing is drawn: all rollouts are of the environment as it is, of which EPOpt then prefers the "
+                "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
                 "unlucky ones; say what varies: --randomize-param NAME=LOW:HIGH"
             )
         return notes

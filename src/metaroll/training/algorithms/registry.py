@@ -10,17 +10,36 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from metaroll.errors import unknown_name
+from metaroll.errors import UnknownNameError, unknown_name
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.description import AlgorithmDescription
 
-__all__ = ["ALGORITHM_NAMES", "FIRST_RUN", "NEXT_RUN", "example_envs", "get_algorithm", "preset", "preset_names"]
+__all__ = [
+    "ALGORITHM_NAMES",
+    "FIRST_RUN",
+    "NEXT_RUN",
+    "OWN_ENV",
+    "SIZES",
+    "default_size",
+    "example_envs",
+    "get_algorithm",
+    "preset",
+    "preset_names",
+    "publication",
+    "size_values",
+]
 
 _TUNED: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("presets.yaml").read_text("utf-8"))
 
 ALGORITHM_NAMES = tuple(_TUNED)
 """Names of all algorithms."""
+
+SIZES = ("small", "medium", "paper")
+"""Sizes of a run: minutes on two cores, hours, and as it was published."""
+
+OWN_ENV = "my_env:family"
+"""What an environment of the user is called in examples; it has no preset."""
 
 FIRST_RUN, NEXT_RUN = "pearl point-robot", "pearl cheetah-vel"
 """What newcomers are shown: algorithm and environment of a run of minutes, and of a serious one."""
@@ -52,7 +71,53 @@ def get_algorithm(name: str) -> AlgorithmDescription:
 def preset(name: str, env: str) -> dict[str, Any]:
     """Option name -> value of the algorithm in ``env``; without a preset for it those that it has everywhere."""
     tuned = _TUNED[name]
-    values = tuned.get("presets", {}).get(env, tuned["common"])
+    return _with_tuples(tuned.get("presets", {}).get(env, tuned["common"]))
+
+
+def default_size(name: str, env: str, own: bool = False) -> str | None:
+    """The size of a run for which none is asked: that of a preset, which is ``None`` unless it was published.
+
+    Args:
+        name: The algorithm.
+        env: The environment.
+        own: The environment is one of the user's, rather than one that is known by name.
+    """
+    if env in preset_names(name):
+        return "paper" if publication(name) else None
+    return "small" if own else _TUNED[name]["default_size"]
+
+
+def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
+    """What a run of this size has instead of the values of ``preset``: fixed numbers, whatever the machine.
+
+    Raises:
+        UnknownNameError: There is no such size.
+        ValueError: Nothing of this algorithm was published for ``env``.
+    """
+    if size is None:
+        return {}
+    if size not in SIZES:
+        raise unknown_name("size", str(size), SIZES)
+    published = preset_names(name) if publication(name) else []
+    if size == "paper":
+        if env not in published:
+            where = f"for {name} in {', '.join(published)}" if published else f"none is known here for {name}"
+            raise ValueError(
+                f"size 'paper' needs values that were published ({where}), got {env}: take --size small or medium"
+            )
+        return {}  # its preset
+    values = _TUNED[name]["sizes"][size]
+    tuned = env in preset_names(name)
+    return _with_tuples({**values["everywhere"], **values.get(env, {} if tuned else values.get("untuned", {}))})
+
+
+def publication(name: str) -> str:
+    """Where the presets of the algorithm were published; empty if they are ours."""
+    _require_known(name)
+    return _TUNED[name].get("published", "")
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
     return {option: tuple(value) if isinstance(value, list) else value for option, value in values.items()}
 
 
@@ -68,5 +133,13 @@ def example_envs(name: str) -> list[str]:
 
 
 def _require_known(name: str) -> None:
-    if name not in _TUNED:
-        raise unknown_name("algorithm", name, ALGORITHM_NAMES)
+    if name in _TUNED:
+        return
+    plain = name.lower().replace("_", "-")
+    for known, tuned in _TUNED.items():
+        if plain in tuned["elsewhere"]:
+            raise UnknownNameError(
+                f"unknown algorithm {name!r}: {known} may be what you want, it {tuned['purpose']}. "
+                f"Known: {', '.join(ALGORITHM_NAMES)}"
+            )
+    raise unknown_name("algorithm", name, ALGORITHM_NAMES)

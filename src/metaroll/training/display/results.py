@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +15,12 @@ from rich.table import Table
 
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
+from metaroll.training.display.numbers import short_number, with_interval
 from metaroll.training.display.timing import duration
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
+from metaroll.training.evaluation.verdict import Verdict
+from metaroll.training.figures.charts import REFERENCES
 from metaroll.training.store.files import to_plain
 
 __all__ = [
@@ -27,23 +29,21 @@ __all__ = [
     "evaluation_values",
     "plain_table",
     "print_json",
-    "short_number",
     "show_study",
     "success_values",
-    "with_interval",
+    "verdict_text",
+    "verdict_values",
 ]
 
-_MEANINGS = {
-    "no adaptation": "the same policy before it has seen anything",
-    "random context": "adapted to the data of another task",
-    "task oracle": "is told the task",
+_BASELINES = {
+    "no adaptation": ("no adaptation", "the same policy before it has seen anything"),
+    "random context": ("mismatched context", "adapted to the data of another task"),
+    "task oracle": ("task oracle", "has access to the task"),
 }
-_REFERENCES = {"return_oracle": "oracle (is told the task)", "return_floor": "floor (best without adapting)"}
+_COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "oracle"}
 _LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names", "tasks")
 _MOST_TASKS = 20
-_ROUNDING = 1e-7
-# A bound may round to zero where it is small beside the others.
-_SMALL_BOUND = 0.01
+_MOST_NAMED = 5
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
@@ -57,6 +57,11 @@ def evaluation_values(
     elif config is not None:
         values |= get_algorithm(config["algo"]).summary_values(result.returns, config["algorithm"])
     return values
+
+
+def verdict_values(verdict: Verdict) -> dict[str, Any]:
+    """``Verdict.to_dict`` with the sentence, as the entry ``verdict`` of files has it."""
+    return {"text": verdict_text(verdict), **verdict.to_dict()}
 
 
 def success_values(result: EvaluationResult, first: int) -> dict[str, Any]:
@@ -79,29 +84,70 @@ def print_json(values: Mapping[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def short_number(value: float, digits: int = 1, sign: str = "") -> str:
-    """``value`` with ``digits`` decimals, or as many more as show two figures of what would be rounded to zero."""
-    return _fixed(value, _decimals([value], digits), sign)
+def verdict_text(verdict: Verdict) -> str:
+    """The verdict in a sentence: ``adapts: +14.4 [7.9, 20.0] by its own data, 72 % of the way to the oracle; ...``."""
+    gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
+    tasks = _count(verdict.num_tasks, "task")
+    if verdict.adapts is None:
+        return f"no verdict: gain {gain} on {tasks}, too few for an interval"
+    if verdict.gets_worse:
+        failing = f"on {len(verdict.failing)} of {tasks}"
+        return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
+    if not verdict.adapts:
+        return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
+    parts = [f"adapts: {gain}{_by_what(verdict)}{_how_far(verdict)}"]
+    if verdict.failing:
+        parts.append(f"fails on {len(verdict.failing)} of {tasks}: {_joined(verdict.failing_tasks)}")
+    elif verdict.num_tasks > 1:
+        parts.append(f"helps in all {tasks}")
+    return "; ".join([*parts, *_about_posterior(verdict)])
 
 
-def with_interval(value: float, bounds: Sequence[float | None], digits: int = 1, sign: str = "") -> str:
-    """``12.3 [11.0, 13.5]``; without the bounds where there are none, with more decimals as by ``short_number``."""
-    known = [bound for bound in bounds if bound is not None and math.isfinite(bound)]
-    if len(known) != 2:
-        return short_number(value, digits, sign)
-    least = _SMALL_BOUND * max(map(abs, [value, *known]))
-    digits = _decimals([value, *(bound for bound in known if abs(bound) >= least)], digits)
-    return _fixed(value, digits, sign) + escape(f" [{_fixed(known[0], digits)}, {_fixed(known[1], digits)}]")
+def _by_what(verdict: Verdict) -> str:
+    if verdict.own_data is None or verdict.own_data_gain is None:
+        return ""
+    if verdict.own_data:
+        return " by its own data"
+    difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
+    return f", but hardly by its own data (against another task's data: {difference})"
 
 
-def _decimals(values: Sequence[float], least: int) -> int:
-    """Decimals with which none of ``values`` looks like zero that is not."""
-    small = [abs(value) for value in values if _ROUNDING < abs(value) < 0.5 * 10.0**-least]
-    return max([least, *(1 - math.floor(math.log10(value)) for value in small)])
+def _how_far(verdict: Verdict) -> str:
+    share = verdict.oracle_share
+    if share is None:
+        return ""
+    bounds = f" [{100 * share.interval.low:.0f}, {100 * share.interval.high:.0f}]" if share.is_known else ""
+    return f", {100 * share.value:.0f} %{bounds} of the way to the oracle"
 
 
-def _fixed(value: float, digits: int, sign: str = "") -> str:
-    return f"{round(value, digits) + 0.0:{sign}.{digits}f}"  # adding 0 makes -0.0 of rounding 0.0
+def _about_room(verdict: Verdict) -> list[str]:
+    room = verdict.oracle_room
+    if room is None or not room.is_known or room.is_positive:
+        return []
+    return [f"nor is there much to gain: the oracle is better by {with_interval(*room, sign='+')}"]
+
+
+def _about_posterior(verdict: Verdict) -> list[str]:
+    """Whether the posterior could be the reason: it is that of the prior, or the same in all tasks."""
+    if verdict.posterior_divergence is None:
+        return []
+    if not verdict.posterior_differs:
+        return [f"the posterior hardly differs from the prior (KL {verdict.posterior_divergence:.3g} nats)"]
+    if verdict.posterior_tells_tasks is False:
+        return [f"the posterior hardly differs from one task to another (KL {verdict.task_divergence:.3g} nats)"]
+    known = " and from one task to another" if verdict.posterior_tells_tasks else ""
+    size = f"KL {verdict.posterior_divergence:.3g} nats"
+    return [] if verdict.adapts else [f"although the posterior differs from the prior{known} ({size})"]
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """``velocity=2.87, 2.91``: some of the tasks, with a name that all have once."""
+    shown = [f"({text})" if text.count("=") > 1 else text for text in texts[:_MOST_NAMED]]
+    heads = {text.partition("=")[0] for text in shown}
+    if len(heads) == 1 and all(text.count("=") == 1 for text in shown):
+        shown[1:] = [text.partition("=")[2] for text in shown[1:]]
+    more = len(texts) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _count(number: int, noun: str) -> str:
@@ -131,11 +177,12 @@ def show_study(console: Console, study: AdaptationStudy, success: Mapping[str, A
         table.add_row(str(k), with_interval(numbers[0], numbers[1:]))
     what = "rounds of exploration" if rounds else "exploration episodes"
     console.print(f"[bold]k-shot curve[/]: adapted from the first k {what}, same test episodes", table, sep="\n")
-    table = plain_table("acting instead", "return", "adapted policy is better by")
+    table = plain_table("baseline", "return", "improvement by adaptation")
     for name in study.baselines:
         gap, bounds = study.advantage(name)
         mean = short_number(study.per_task[name].mean())
-        table.add_row(f"{name}\n[dim]{_MEANINGS[name]}[/]", mean, with_interval(gap, bounds, sign="+"))
+        title, meaning = _BASELINES[name]
+        table.add_row(f"{title}\n[dim]{meaning}[/]", mean, with_interval(gap, bounds, sign="+"))
     table.add_row("[bold]adapted[/]", f"[bold]{short_number(study.result.return_after)}[/]", "")
     what = "[bold]baselines[/]: in the same test episodes, so that differences are paired; 95 % over tasks"
     console.print(what, table, sep="\n")
@@ -166,17 +213,26 @@ def _show_tasks(console: Console, study: AdaptationStudy) -> None:
     note = f"; {_MOST_TASKS} of {len(order)} shown, the rest is in evaluation.json" if hidden else ""
     console.print(
         f"[bold]tasks[/], worst first: {int(worse.sum())} of {len(worse)} got worse by adapting, {share} "
-        f"(Wilson); gain: adapted minus no adaptation{note}",
+        f"(Wilson); none: no adaptation; other: mismatched context; own: adapted; gain: own minus none{note}",
         soft_wrap=True,
     )
     names = [*study.baselines, "adapted"]
     rates = study.result.success_per_task
-    table = plain_table("task", *names, "gain", *(["success"] if rates is not None else []))
+    titles = [_COLUMNS[name] for name in study.baselines]
+    table = plain_table("task", *titles, "own", "gain", *(["success"] if rates is not None else []))
+    table.columns[0].no_wrap = True
+    labels = _task_cells(study.result)
     for i in order[:_MOST_TASKS]:
         gain = short_number(gains[i], sign="+")
         row = [*(short_number(columns[name][i]) for name in names), f"[bold red]{gain}[/]" if worse[i] else gain]
-        table.add_row(escape(study.result.task_names[i]), *row, *([] if rates is None else [f"{rates[i]:.2f}"]))
+        table.add_row(escape(labels[i]), *row, *([] if rates is None else [f"{rates[i]:.2f}"]))
     console.print(table)
+
+
+def _task_cells(result: EvaluationResult) -> list[str]:
+    """Number (or name) and values of each task: ``8: velocity=1.42``."""
+    pairs = zip(result.task_names, result.task_labels, strict=True)
+    return [name if label == name else f"{name.removeprefix('task ')}: {label}" for name, label in pairs]
 
 
 # ----------------------------------------------------------------------------------------------- pictures, last message
@@ -201,7 +257,7 @@ def draw_pictures(
     from metaroll.training.figures.plots import plot_adaptation_curve, plot_k_shot_curve, plot_learning_curve
 
     entries = references or {}
-    lines = {text: entries[name] for name, text in _REFERENCES.items() if name in entries}
+    lines = {text: entries[name] for name, text in REFERENCES.items() if name in entries}
     pictures: list[Path] = []
     try:
         if isinstance(result, EvaluationResult):
@@ -220,6 +276,10 @@ def draw_pictures(
 def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[Path], further: str) -> Panel:
     """The last thing on the screen: what was learned, and where it lies."""
     lines = _returns(summary) if "return_mean" in summary else _adaptation(summary)
+    verdict = summary.get("verdict")
+    if verdict is not None:
+        style = "bold green" if verdict["adapts"] else "bold yellow"
+        lines.insert(0, f"[{style}]{escape(verdict['text'])}[/]")
     epoch = summary.get("epoch", summary.get("epochs"))
     if epoch is not None:
         lines.append(
@@ -227,8 +287,8 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
         )
     if "normalized_score" in summary:
         lines += [
-            f"floor {summary['return_floor']:.1f} (go to the origin)   oracle {summary['return_oracle']:.1f} "
-            "(told the goal)",
+            f"floor {short_number(summary['return_floor'])} (go to the origin)   "
+            f"oracle {short_number(summary['return_oracle'])} (has access to the goal)",
             f"score between floor and oracle {summary['normalized_score']:.2f} "
             f"(lower bound {summary['normalized_score_ci_low']:.2f})",
         ]
@@ -236,14 +296,14 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
         lines.append(f"time     {duration(summary['seconds'])}, {summary['env_steps']:,} environment steps")
     lines += [f"picture  {escape(str(picture))}" for picture in pictures if picture.name != "learning_curve.png"]
     lines += [f"run      {escape(str(run_dir))}", f"next     {escape(further)}"]
-    title = "what it learned" if epoch != 0 else "before training"
+    title = "summary" if epoch != 0 else "before training"
     return Panel("\n".join(lines), title=title, title_align="left", expand=False)
 
 
 def _returns(summary: Mapping[str, Any]) -> list[str]:
     """What a policy that does not adapt returned."""
     tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
-    where = f"{_count(tasks, 'held-out task')}, {episodes} each" if tasks > 1 else f"{episodes} without noise"
+    where = f"{_count(tasks, 'held-out task')}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
     value, _, bounds = with_interval(summary["return_mean"], summary["return_interval"]).partition(" ")
     lines = [f"return   [bold green]{value}[/]{bounds and ' ' + bounds}  on {where} (95 % bootstrap)"]
     if "return_cvar" in summary:
@@ -254,19 +314,25 @@ def _returns(summary: Mapping[str, Any]) -> list[str]:
 
 def _adaptation(summary: Mapping[str, Any]) -> list[str]:
     """What an algorithm that adapts returned; its gain where it was compared with no adaptation."""
-    name = "gain" if "gain" in summary else "change"
-    interval = (summary[f"{name}_ci_low"], summary[f"{name}_ci_high"])
-    value, _, bounds = with_interval(summary[name], interval, sign="+").partition(" ")
     trained_on = summary.get("task_split", {}).get("overlaps")
     tasks = _count(summary["n_test_tasks"], "test task" if trained_on else "held-out task")
-    where = f" {bounds}  on {tasks} (95 % bootstrap)" if bounds else f" on {tasks} (too few for an interval)"
     after = f"[bold green]{short_number(summary['return_after'])}[/]"
     explored = _count(summary["n_exploration_episodes"], "exploration episode")
     lines = [
-        f"{'adaptation gain' if name == 'gain' else 'change over the episodes'} [bold green]{value}[/]{where}",
-        f"return in the first episode [yellow]{short_number(summary['return_before'])}[/] -> after {explored} {after}",
+        f"return in the first episode [yellow]{short_number(summary['return_before'])}[/] -> after {explored} {after}"
     ]
-    if name == "gain":
+    if "gain" in summary:
         without = short_number(summary["baselines"]["no adaptation"]["return"])
-        lines.insert(1, f"in the same episodes: without adaptation [yellow]{without}[/] -> adapted {after}")
-    return lines
+        paired = f"in the same episodes: without adaptation [yellow]{without}[/] -> adapted {after}"
+        return [_difference(summary, "gain", "adaptation gain (paired)", tasks), paired, *lines]
+    if "verdict" in summary:
+        _, _, bounds = with_interval(summary["return_after"], summary["return_after_interval"]).partition(" ")
+        return [f"{lines[0]} {bounds}  on {tasks} (95 % bootstrap)" if bounds else f"{lines[0]}  on {tasks}"]
+    return [_difference(summary, "change", "first-to-last-episode difference", tasks), *lines]
+
+
+def _difference(summary: Mapping[str, Any], name: str, title: str, tasks: str) -> str:
+    interval = (summary[f"{name}_ci_low"], summary[f"{name}_ci_high"])
+    value, _, bounds = with_interval(summary[name], interval, sign="+").partition(" ")
+    where = f" {bounds}  on {tasks} (95 % bootstrap)" if bounds else f" on {tasks} (too few for an interval)"
+    return f"{title} [bold green]{value}[/]{where}"

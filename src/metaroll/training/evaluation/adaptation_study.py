@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
 from metaroll.functional.robust_statistics import wilson_interval
+from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.seeding import derive_seed
@@ -24,12 +25,13 @@ from metaroll.training.evaluation.meta_evaluator import (
     as_meta_algorithm,
     fresh_policies,
 )
+from metaroll.training.evaluation.verdict import Verdict, judge
 from metaroll.types import Context, EnvUpdate
 
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
 
 Oracle = tuple[Any, Callable[[Any], Context | None]]
-"""A policy that is told the task, and what it is told."""
+"""A policy that has access to the task, and what it observes of it."""
 
 ShotUnit = Literal["episodes", "rounds"]
 """What k counts in a k-shot curve."""
@@ -49,6 +51,9 @@ class AdaptationStudy:
             ``"random context"`` (adapted from all exploration episodes of another task) and ``"task oracle"`` (told the
             task), as far as they exist.
         shot_unit: What ``shots`` count: exploration ``"episodes"``, or ``"rounds"`` of exploring and adapting.
+        divergence: How far the posterior after all exploration episodes is from the prior, in nats,
+            ``(num_tasks, repetitions)``; ``None`` for algorithms without a posterior.
+        task_divergence: The same from the posterior after another task's exploration episodes.
     """
 
     result: EvaluationResult
@@ -56,6 +61,8 @@ class AdaptationStudy:
     shot_returns: np.ndarray
     baselines: Mapping[str, np.ndarray]
     shot_unit: ShotUnit = "episodes"
+    divergence: np.ndarray | None = None
+    task_divergence: np.ndarray | None = None
 
     @property
     def per_task(self) -> dict[str, np.ndarray]:
@@ -109,6 +116,25 @@ class AdaptationStudy:
         """95 % Wilson interval of the share of tasks that got worse."""
         return Interval(*map(float, wilson_interval(int(self.worse_per_task.sum()), len(self.worse_per_task))))
 
+    def verdict(self, floor: np.ndarray | None = None) -> Verdict:
+        """Whether the agent adapts, by how much, and by what.
+
+        Args:
+            floor: Returns ``(M,)`` of the best policy that does not adapt, where the way to the oracle begins; ``None``
+                means no adaptation.
+        """
+        columns = self.per_task
+        return judge(
+            columns["adapted"],
+            columns["no adaptation"],
+            mismatched=columns.get("random context"),
+            oracle=columns.get("task oracle"),
+            floor=floor,
+            divergence=None if self.divergence is None else self.divergence.mean(axis=1),
+            task_divergence=None if self.task_divergence is None else self.task_divergence.mean(axis=1),
+            tasks=self.result.task_labels,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """What the study adds to ``EvaluationResult.to_dict``, as plain data."""
         columns = self.per_task
@@ -121,9 +147,9 @@ class AdaptationStudy:
         low, high = self.advantage("no adaptation")[1]
         gains = self.gain_per_task.tolist()
         rows = []
-        for i, (task, numbers) in enumerate(self.result.per_task()):
+        for i, row in enumerate(self.result.task_rows()):
             others = {key: float(columns[name][i]) for key, name in zip(names, self.baselines, strict=True)}
-            rows.append({"name": task, **numbers, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
+            rows.append({**row, **others, "gain": gains[i], "worse": bool(self.worse_per_task[i])})
         return {
             "gain": self.gain,
             "gain_ci_low": low,
@@ -153,7 +179,7 @@ def study_adaptation(
         algo: As in ``MetaEvaluator.evaluate``.
         shots: Numbers of exploration episodes (or rounds) to adapt from, from 0 to all K; ``None`` means
             ``default_shots(K)``.
-        oracle: A policy that is told the task, and a function from a task to what it is told; ``None`` means the
+        oracle: A policy with access to the task, and a function from a task to what it observes; ``None`` means the
             environment's own, if it has one (see ``oracle_of``).
         engine: As in ``MetaEvaluator.evaluate``.
         shot_unit: What ``shots`` count: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
@@ -172,7 +198,7 @@ def study_adaptation(
     episodes = range(explored, result.returns.shape[2])
     history = [Rollouts.of(rollouts)[:explored] for rollouts in result.rollouts or ()]
 
-    def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
+    def policies_after(seen: Sequence[Rollouts]) -> list[Any]:
         policies = fresh_policies(algo, count, evaluator.seed)
         number = len(seen[0])
         if evaluator.adapt_from == "last" and evaluator.num_rounds > 1:  # all steps once more
@@ -180,10 +206,14 @@ def study_adaptation(
                 policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
         elif number:
             policies = adapt_policies(algo, policies, seen, updates[0], evaluator.seed, fresh=False)
-        return evaluator.run_cells(policies, episodes, engine=engine)
+        return policies
+
+    def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
+        return evaluator.run_cells(policies_after(seen), episodes, engine=engine)
 
     after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
     baselines = {"no adaptation": after[0]}
+    swapped: list[Rollouts] = []
     if len(updates) > 1:
         others = _other_tasks(len(updates), evaluator.seed)
         repetitions = result.returns.shape[1]
@@ -195,7 +225,22 @@ def study_adaptation(
         contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
         baselines["task oracle"] = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine)
     returns = np.stack([after[k] for k in shots], axis=2)
-    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit)
+    from_prior = from_others = None
+    if type(algo).posterior_divergence is not MetaRLAlgorithm.posterior_divergence:
+        own = policies_after(history)
+        from_prior = _divergences(algo, own, [None] * count, evaluator.repetitions)
+        if len(updates) > 1:
+            from_others = _divergences(algo, own, policies_after(swapped), evaluator.repetitions)
+    return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, from_prior, from_others)
+
+
+def _divergences(
+    algo: MetaRLAlgorithm, policies: Sequence[Any], others: Sequence[Any], repetitions: int
+) -> np.ndarray | None:
+    """How far each cell's posterior is from another, ``(num_tasks, repetitions)``; ``None`` if one is not known."""
+    found = [algo.posterior_divergence(policy, other) for policy, other in zip(policies, others, strict=True)]
+    known = [value for value in found if value is not None]
+    return np.array(known).reshape(-1, repetitions) if len(known) == len(found) else None
 
 
 def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:

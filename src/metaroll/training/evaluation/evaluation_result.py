@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.data.step_sequence import StepSequence
 from metaroll.functional.first_finished import first_finished_rates
 from metaroll.functional.robust_statistics import interquartile_mean, interval_of_iqm, wilson_interval
+from metaroll.tasks.task_key import task_text
 from metaroll.training.evaluation.evaluation_metrics import (
     Interval,
     interval_method,
@@ -219,6 +220,19 @@ class EvaluationResult:
         values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
         return values
 
+    @property
+    def task_labels(self) -> list[str]:
+        """What each task is, in a few words: its values (``velocity=1.42``), or its name where it has none."""
+        return _task_labels(self.task_names, self.tasks)
+
+    def task_rows(self) -> list[dict[str, Any]]:
+        """A row for each task, as ``evaluation.json`` has it: ``name``, its values as ``task``, and its numbers."""
+        texts = [task_text(task) for task in self.tasks]
+        return [
+            {"name": name, **({"task": text} if text else {}), **numbers}
+            for text, (name, numbers) in zip(texts, self.per_task(), strict=True)
+        ]
+
     def per_task(self) -> list[tuple[str, dict[str, float]]]:
         """Name of each task, its returns, and its share of successes where that is known."""
         columns = {"return_before": self.before_per_task, "return_after": self.after_per_task}
@@ -243,7 +257,7 @@ class EvaluationResult:
             "return_after_iqm_interval": list(self.return_after_iqm_interval),
             "success_rate": self.success_rate,
             "success_interval": None if self.success_interval is None else list(self.success_interval),
-            "per_task": [{"name": name, **numbers} for name, numbers in self.per_task()],
+            "per_task": self.task_rows(),
             "provenance": dict(self.provenance),
             "adaptation_curve": {
                 "episode": list(range(1, len(mean) + 1)),
@@ -336,6 +350,7 @@ class PolicyEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
+        texts = [task_text(task) for task in self.tasks]
         return {
             "return_mean": self.return_mean,
             "return_interval": list(self.return_interval),
@@ -345,8 +360,13 @@ class PolicyEvaluation:
             "reward_key": self.reward_key,
             "env_steps": self.env_steps,
             "task_names": list(self.task_names),
+            **({"task_values": texts} if any(texts) else {}),
             "returns": self.returns.tolist(),
         }
+
+
+def _task_labels(names: Sequence[str], tasks: Sequence[Any]) -> list[str]:
+    return [task_text(task) or name for name, task in zip(names, tasks, strict=True)]
 
 
 def _plain_task(task: Any) -> Any:

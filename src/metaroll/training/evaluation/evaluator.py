@@ -43,7 +43,7 @@ class Evaluator(ABC):
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         seed: Seed of all episodes.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
 
@@ -69,7 +69,7 @@ class Evaluator(ABC):
     _engine: RolloutEngine | None = field(default=None, init=False)
 
     _needs_tasks: ClassVar[bool]
-    """Whether there must be held-out tasks; otherwise the environment as it is will do."""
+    """Whether there must be held-out tasks; otherwise the nominal environment is enough."""
 
     def __post_init__(self) -> None:
         if self.n_test_tasks is not None:
@@ -123,7 +123,7 @@ class Evaluator(ABC):
         return other
 
     def prepare(self, algo: Any) -> list[EnvUpdate]:
-        """The test tasks, drawn now if that has not happened yet; empty for the environment as it is.
+        """The test tasks, drawn now if that has not happened yet; empty for the nominal environment.
 
         Raises:
             TaskOverlapError: A test task is among ``algo.train_tasks``.
@@ -138,7 +138,7 @@ class Evaluator(ABC):
         return updates
 
     def draw(self) -> list[EnvUpdate]:
-        """The test tasks, drawn now if that has not happened yet; empty for the environment as it is."""
+        """The test tasks, drawn now if that has not happened yet; empty for the nominal environment."""
         sampler = self.test_task_sampler
         if sampler is None:
             if not self._needs_tasks:
@@ -268,13 +268,13 @@ class PolicyEvaluator(Evaluator):
 
     Args:
         env: Environment to use where no engine is given: as for ``RolloutEngine``.
-        test_task_sampler: Sampler of held-out variations, drawn once; ``None`` means the environment as it is.
+        test_task_sampler: Sampler of held-out variations, drawn once; ``None`` means the nominal environment.
         max_path_length: Steps per episode at most; ``None`` means the algorithm's.
         num_episodes: Episodes per task.
         n_test_tasks: Number of tasks; ``None`` means all of the sampler's.
         prefix: First part of the names of metrics.
         seed: Seed of all episodes.
-        deterministic: Act without noise.
+        deterministic: Act by the deterministic policy.
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
     """

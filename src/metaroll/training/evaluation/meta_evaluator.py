@@ -62,7 +62,7 @@ class MetaEvaluator(Evaluator):
         deterministic: Act with the mean action (a latent z still is sampled).
         allow_overlap: Do not refuse test tasks that are training tasks.
         return_reward_key: Name of an env_info to sum instead of the reward.
-        deterministic_exploration: Whether exploration episodes are without noise; ``None`` means as ``deterministic``,
+        deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means as ``deterministic``,
             but with noise for an algorithm that needs it (see ``AlgorithmInfo.deterministic_exploration``).
         adaptation_rounds: How often exploration episodes are followed by an adaptation; ``None`` means once (or
             ``n_exploration_traj / episodes_per_round`` times).
@@ -180,12 +180,23 @@ class MetaEvaluator(Evaluator):
         Args:
             policies: One per cell (task by task, all repetitions of one after the other).
             episodes: Which episodes of each cell.
-            contexts: What the policy of each cell is told; ``None`` means what it believes.
+            contexts: What the policy of each cell has access to; ``None`` means what it believes.
             engine: As in ``evaluate``.
         """
+        return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine))
+
+    def cell_rollouts(
+        self,
+        policies: Sequence[Any],
+        episodes: range,
+        contexts: Sequence[Context | None] | None = None,
+        *,
+        engine: RolloutEngine | None = None,
+    ) -> list[Rollouts]:
+        """The rollouts behind ``run_cells``, those of each cell together; arguments as there."""
         history = [Rollouts()] * len(policies)
         self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
-        return self._returns(history)
+        return history
 
     def run_reference(
         self,
@@ -199,7 +210,7 @@ class MetaEvaluator(Evaluator):
 
         Args:
             policy: What acts in all cells.
-            contexts_of_task: What the policy is told about a task.
+            contexts_of_task: What the policy has access to of a task.
             test_rollouts_per_task, engine: As in ``evaluate``.
 
         Returns:
@@ -282,7 +293,7 @@ def adapt_policies(
         history: Rollouts of each cell, the same number of them.
         update: Of the first task; its environment has the spaces, where the algorithm does not know them.
         seed: Seed for algorithms that draw from global generators.
-        fresh: Adapt new exploration policies in place of ``policies``.
+        fresh: Adapt new exploration policies instead of ``policies``.
         first: Leave out so many rollouts of each cell.
 
     Raises:

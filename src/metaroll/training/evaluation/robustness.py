@@ -45,7 +45,7 @@ class RobustnessMap:
         grid: Name -> values ``(n,)``, rising, of the one or two parameters.
         returns: Undiscounted returns ``(n1, E)`` or ``(n1, n2, E)`` of E episodes at each point; episode e has the same
             seed at all points.
-        nominal: Name -> value of the environment as it is, as far as it is known.
+        nominal: Name -> value of the nominal environment, as far as it is known.
         training_range: Name -> lowest and highest value in training, of the parameters that varied there.
         confidence: Level of the intervals.
         env: Name of the environment.
@@ -139,7 +139,7 @@ def robustness_map(
     seed: int | None = None,
     pool: SamplerPool | None = None,
 ) -> RobustnessMap:
-    """Return of ``policy`` without noise over a grid of domain parameters; all other parameters stay nominal.
+    """Return of the deterministic ``policy`` over a grid of domain parameters; all other parameters stay nominal.
 
     Args:
         policy: As for ``RolloutEngine``.

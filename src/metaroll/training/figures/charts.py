@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import cycle, pairwise
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -18,28 +20,67 @@ __all__ = [
     "BLUE",
     "GRAY",
     "ORANGE",
+    "REFERENCES",
     "Chart",
     "Curve",
     "Field",
+    "LineStyle",
     "adaptation_chart",
+    "axis_label",
+    "distinct_text",
     "group_chart",
     "interval_text",
     "learning_chart",
+    "line_styles",
     "numbers_of",
     "robustness_chart",
     "series",
     "shots_chart",
+    "tasks_chart",
+    "tick_texts",
 ]
 
 ORANGE, BLUE, GRAY, PALE = "#b84e00", "#1b6ca8", "#555f6b", "#b3bac2"
 _GROUP_COLORS = (BLUE, "#d95f02", "#3a7d44", "#8e44ad", "#b8860b", "#c0392b", "#16a085", "#555555")
-_BASELINES = {
-    "no adaptation": "not adapted",
-    "random context": "adapted to another task's data",
-    "task oracle": "told the task (oracle)",
-}
+_ORACLE, _FLOOR = "oracle (has access to the task)", "floor (best without adapting)"
+_NO_ADAPTATION, _MISMATCHED = "no adaptation", "mismatched context (another task's data)"
+REFERENCES = {"return_oracle": _ORACLE, "return_floor": _FLOOR}
+"""Entries of a summary that are drawn as lines, and what these are called."""
+_BASELINES = {"no adaptation": _NO_ADAPTATION, "random context": _MISMATCHED, "task oracle": _ORACLE}
 _METHODS = {"bca": "BCa bootstrap", "percentile": "percentile bootstrap"}
 Values = Mapping[str, Any]
+
+
+class LineStyle(NamedTuple):
+    """How a reference line is drawn: color, lengths of dashes and gaps, and where in them it begins."""
+
+    color: str
+    dashes: tuple[float, ...]
+    start: float = 0.0
+
+
+_STYLES = {
+    _ORACLE: LineStyle("#1c2126", (2, 4)),
+    _FLOOR: LineStyle(GRAY, (12, 4)),
+    # Where the two are equal, as of an agent that does not adapt, the dots of one are in the gaps of the other.
+    _NO_ADAPTATION: LineStyle(ORANGE, (9, 9)),
+    _MISMATCHED: LineStyle("#8e44ad", (2, 3, 2, 11), 7),
+}
+_OTHER_STYLES = tuple(LineStyle(GRAY, dashes) for dashes in ((7, 5), (2, 4), (9, 4, 2, 4)))
+_UNITS = {
+    "gravity_const": "m/s²",
+    "opt_timestep": "s",
+    **dict.fromkeys(("ball_mass", "beam_mass", "cart_mass", "pole_mass", "mass_rot_pole", "mass_pend_pole"), "kg"),
+    **dict.fromkeys(("ball_radius", "arm_radius", "pinion_radius", "plate_length", "beam_length"), "m"),
+    **dict.fromkeys(("beam_thickness", "rail_length", "pole_length", "length_rot_pole", "length_pend_pole"), "m"),
+    **dict.fromkeys(("load_inertia", "motor_inertia"), "kg m²"),
+    **dict.fromkeys(("motor_resistance",), "Ω"),
+    **dict.fromkeys(("motor_back_emf",), "V s/rad"),
+    **dict.fromkeys(("torque_thold",), "N m"),
+    **dict.fromkeys(("offset_th_x", "offset_th_y", "ang_offset"), "rad"),
+    **{f"voltage_thold_{end}": "V" for end in ("neg", "pos", "x_neg", "x_pos", "y_neg", "y_pos")},
+}
+"""Units of the domain parameters of our own systems, and (``body_mass:torso``) of MuJoCo's models."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +95,7 @@ class Curve:
         color: As CSS has it.
         kind: ``"line"`` with a band as its interval (a bar where there is one point), ``"points"`` with bars,
             ``"joined"`` points with bars, or a ``"thin"`` line.
+        names: What each point is, in words; without them its ``x`` says that.
     """
 
     label: str
@@ -63,6 +105,7 @@ class Curve:
     high: np.ndarray | None = None
     color: str = BLUE
     kind: Literal["line", "points", "joined", "thin"] = "line"
+    names: Sequence[str] = ()
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
@@ -154,6 +197,58 @@ def series(rows: Sequence[Values], metric: str) -> tuple[np.ndarray, np.ndarray]
     return array[:, 0], array[:, 1]
 
 
+def tick_texts(values: Sequence[float]) -> list[str]:
+    """Texts of the numbers at an axis, rising, with as many decimals as tell each from the next.
+
+    ``0, 20k, 40k`` and ``7500.2, 7500.4``: thousands and millions are written short where that loses nothing.
+    """
+    numbers = [float(value) for value in values]
+    largest = max((abs(value) for value in numbers), default=0.0)
+    gaps = [later - earlier for earlier, later in pairwise(numbers) if later > earlier]
+    step = min(gaps, default=abs(largest) or 1.0)
+    for least, divisor, unit in ((1e6, 1e6, "M"), (1e4, 1e3, "k"), (0.0, 1.0, "")):
+        decimals = _decimals(numbers, divisor, step)
+        if largest >= least and (not unit or decimals <= 2):
+            break
+    if decimals > _MOST_DECIMALS:
+        return [f"{value:.3g}" for value in numbers]
+    return [f"{value / divisor + 0.0:.{decimals}f}{unit if value else ''}" if value else "0" for value in numbers]
+
+
+_MOST_DECIMALS = 6
+
+
+def _decimals(numbers: Sequence[float], divisor: float, step: float) -> int:
+    """The fewest decimals at which rounding changes none of the numbers by more than a hundredth of ``step``."""
+    for decimals in range(_MOST_DECIMALS + 1):
+        if all(abs(round(value / divisor, decimals) * divisor - value) <= 0.01 * step for value in numbers):
+            return decimals
+    return _MOST_DECIMALS + 1
+
+
+def distinct_text(values: Any, short: Callable[[float], str]) -> Callable[[float], str]:
+    """``short``, or with so many decimals that values ``(...)`` look different where they are: ``7500.31``."""
+    finite = np.asarray(values, dtype=float)
+    finite = finite[np.isfinite(finite)]
+    spread = float(finite.max() - finite.min()) if finite.size else 0.0
+    if spread <= 1e-9 * float(np.abs(finite).max(initial=0.0)) or spread > 0.02 * float(np.abs(finite).max()):
+        return short
+    decimals = max(0, 1 - math.floor(math.log10(spread)))
+    return lambda value: f"{value:.{decimals}f}" if math.isfinite(value) else short(value)
+
+
+def axis_label(name: str) -> str:
+    """Name of a domain parameter, with its unit where that is known."""
+    unit = _UNITS.get(name) or ("kg" if name.startswith("body_mass:") else None)
+    return name if unit is None else f"{name} ({unit})"
+
+
+def line_styles(names: Sequence[str]) -> dict[str, LineStyle]:
+    """How reference lines of these names are drawn, each everywhere in the same way."""
+    others = cycle(_OTHER_STYLES)
+    return {name: _STYLES.get(name) or next(others) for name in names}
+
+
 def interval_text(values: Values, over: str = "tasks") -> str:
     """What the intervals of a stored evaluation are."""
     return f"95 % {_METHODS.get(values.get('interval_method', ''), 'bootstrap')} interval over {over}"
@@ -193,7 +288,7 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
     for name, label, color in (
         ("return_before", "before adaptation", ORANGE),
         ("return_after", "after adaptation", BLUE),
-        ("return_mean", "policy without noise", BLUE),
+        ("return_mean", "deterministic policy", BLUE),
     ):
         steps, mean = series(rows, name)
         if steps.size:
@@ -304,7 +399,64 @@ def robustness_chart(values: Values) -> Chart | Field:
     shown = f"; {'bar' if curve.has_bars else 'shaded'}: {level}" if curve.bounds is not None else ""
     marks = {"nominal value": nominal[name]} if name in nominal else {}
     span = ("range in training", *spans[name]) if name in spans else None
-    return Chart(title, over + shown + warning, name, _return_label(), [curve], marks=marks, span=span)
+    label = axis_label(name)
+    return Chart(title, over + shown + warning, label, _return_label(), [curve], marks=marks, span=span)
+
+
+def tasks_chart(values: Values) -> Chart | None:
+    """Return in each held-out task, over the value of the task where that is a single number; ``None`` without tasks.
+
+    Args:
+        values: Numbers of an evaluation with ``per_task``, see ``AdaptationStudy.to_dict``.
+    """
+    rows = [row for row in values.get("per_task") or [] if "return_after" in row]
+    if len(rows) < _FEWEST_TASKS:
+        return None
+    name, places = _places(rows)
+    order = np.argsort(places, kind="stable")
+    names = [str(rows[i].get("task") or rows[i].get("name", "")) for i in order]
+
+    def curve(key: str, label: str, color: str) -> Curve:
+        return Curve(
+            label, places[order], numbers_of([rows[i][key] for i in order]), None, None, color, "points", names
+        )
+
+    kinds = (
+        ("no_adaptation", _NO_ADAPTATION, ORANGE),
+        ("return_after", "adapted", BLUE),
+        ("task_oracle", _ORACLE, _STYLES[_ORACLE].color),
+    )
+    curves = [curve(key, label, color) for key, label, color in kinds if all(key in row for row in rows)]
+    return Chart(
+        "Return in each held-out task",
+        f"mean over the test episodes of each of {_tasks(len(rows))}{_repetitions(values)}; a point shows its task",
+        axis_label(name) if name else "task, from the least to the most improvement",
+        _return_label(values.get("reward_key")),
+        curves,
+        whole=not name,
+    )
+
+
+_FEWEST_TASKS = 2
+
+
+def _places(rows: Sequence[Values]) -> tuple[str, np.ndarray]:
+    """Where tasks stand in a chart ``(M,)``: name and values of their one number, or no name and their rank by gain."""
+    pairs = [str(row.get("task", "")).split("=") for row in rows]
+    heads = {pair[0] for pair in pairs}
+    if len(heads) == 1 and all(len(pair) == 2 and _is_number(pair[1]) for pair in pairs):
+        return heads.pop(), np.array([float(pair[1]) for pair in pairs])
+    gains = [number_of(row.get("gain", row["return_after"])) for row in rows]
+    places = np.empty(len(rows))
+    places[np.argsort(gains, kind="stable")] = np.arange(1, len(rows) + 1)
+    return "", places
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def group_chart(groups: Mapping[str, Sequence[np.ndarray]], adapts: bool = False) -> Chart:

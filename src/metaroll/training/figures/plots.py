@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Collection, Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +21,14 @@ from metaroll.training.figures.charts import (
     Curve,
     Field,
     adaptation_chart,
+    axis_label,
+    distinct_text,
     group_chart,
     learning_chart,
+    line_styles,
     robustness_chart,
     shots_chart,
+    tick_texts,
 )
 from metaroll.training.store.files import to_plain
 from metaroll.training.store.metrics_log import read_metrics
@@ -47,7 +50,6 @@ __all__ = [
 
 PICTURE_KINDS = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
 """What pictures can be written as, and the entry of their metadata that would differ from one time to the next."""
-_STYLES = ("--", ":", "-.")
 _MOST_MARKERS = 60
 _MOST_TEXTS = 100
 """Of more points than these, the numbers would not fit into the picture."""
@@ -268,16 +270,17 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
         _draw_curve(axes, curve)
     if not chart.curves:
         axes.text(0.5, 0.5, "no evaluation yet", transform=axes.transAxes, ha="center", color=GRAY)
-    styles = cycle(_STYLES)
-    options: dict[str, Any] = {"color": GRAY, "linewidth": 1.3, "zorder": 1}
-    for name, value in chart.levels.items():
-        level = np.asarray(value, dtype=float)
+    for name, style in line_styles([*chart.levels, *chart.marks]).items():
+        pattern = (style.start, tuple(style.dashes))
+        options: dict[str, Any] = {"color": style.color, "linestyle": pattern, "linewidth": 1.3, "zorder": 1}
+        if name in chart.marks:
+            axes.axvline(chart.marks[name], label=name, **options)
+            continue
+        level = np.asarray(chart.levels[name], dtype=float)
         if level.ndim == 0:
-            axes.axhline(float(level), linestyle=next(styles), label=name, **options)
+            axes.axhline(float(level), label=name, **options)
         else:
-            axes.plot(np.arange(1, len(level) + 1), level, linestyle=next(styles), label=name, **options)
-    for name, value in chart.marks.items():
-        axes.axvline(value, linestyle=next(styles), label=name, **options)
+            axes.plot(np.arange(1, len(level) + 1), level, label=name, **options)
     if chart.span is not None:
         name, low, high = chart.span
         axes.axvspan(low, high, color=ORANGE, alpha=0.12, linewidth=0, label=name, zorder=1)
@@ -285,7 +288,8 @@ def _draw_chart(axes: Axes, chart: Chart) -> None:
     axes.set_ylabel(chart.y_label)
     if chart.from_zero:
         axes.set_xlim(left=0)
-        axes.xaxis.set_major_formatter(_thousands)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_tick_formatter())
     if chart.whole:
         places = np.unique(np.concatenate([curve.x for curve in chart.curves]))
         margin = max(0.4, 0.04 * (places[-1] - places[0]))
@@ -343,8 +347,8 @@ def _draw_field(figure: Figure, axes: Axes, chart: Field) -> bool:
         above, right_of = axes.get_xaxis_transform(), axes.get_yaxis_transform()
         axes.plot(chart.nominal[x_name], 1.0, marker=_DOWN, transform=above, label="nominal values", **marks)
         axes.plot(1.0, chart.nominal[y_name], marker=_LEFT, transform=right_of, **marks)
-    axes.set_xlabel(x_name)
-    axes.set_ylabel(y_name)
+    axes.set_xlabel(axis_label(x_name))
+    axes.set_ylabel(axis_label(y_name))
     return chart.values.size <= _MOST_TEXTS and _write_numbers(figure, axes, chart, mesh)
 
 
@@ -362,11 +366,11 @@ def _write_numbers(figure: Figure, axes: Axes, chart: Field, mesh: Any) -> bool:
 def _write_texts(axes: Axes, chart: Field, mesh: Any, with_intervals: bool, size: float) -> bool:
     """Write a text into each field; nothing, and False, if one of them is too large for its field."""
     edges = [_edges(values) for values in chart.axes.values()]
-    texts = []
+    texts, text_of = [], distinct_text(chart.values, _short)
     for i, j in np.ndindex(*chart.values.shape):
         begin, end = axes.transData.transform([(edges[0][i], edges[1][j]), (edges[0][i + 1], edges[1][j + 1])])
         color = mesh.cmap(mesh.norm(chart.values[i, j]))
-        mean, low, high = (_short(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
+        mean, low, high = (text_of(float(values[i, j])) for values in (chart.values, chart.low, chart.high))
         shown = f"{mean}\n[{low}, {high}]" if with_intervals else mean
         x, y = axes.transData.inverted().transform((begin + end) / 2)
         text = axes.text(x, y, shown, ha="center", va="center", fontsize=size)
@@ -436,10 +440,18 @@ def _stacked_figure(count: int) -> tuple[Figure, list[Axes]]:
     return figure, rows
 
 
-def _thousands(value: float, position: float) -> str:
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value / 1e3:g}k" if abs(value) >= 1e3 else f"{value:g}"
+def _tick_formatter() -> Any:
+    """Writes the numbers at an axis as ``tick_texts`` does."""
+    from matplotlib.ticker import Formatter
+
+    class TickTexts(Formatter):
+        def format_ticks(self, values: Any) -> list[str]:
+            return tick_texts(values)
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:.4g}"
+
+    return TickTexts()
 
 
 def _finish(figure: Figure, axes: Axes, path: Path, last: Collection[str]) -> Path:

@@ -6,17 +6,27 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import cycle
 
 import numpy as np
 
-from metaroll.training.figures.charts import GRAY, ORANGE, Chart, Curve, Field
+from metaroll.training.figures.charts import (
+    ORANGE,
+    Chart,
+    Curve,
+    Field,
+    LineStyle,
+    axis_label,
+    distinct_text,
+    line_styles,
+    tick_texts,
+)
 
 __all__ = ["legend", "number_text", "svg"]
 
 _WIDTH, _HEIGHT = 480, 290
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 12, 46
-_DASHES = ("7 5", "2 4", "9 4 2 4")
+_RIGHT, _TOP, _BOTTOM = 24, 12, 46
+_LABEL, _DIGIT = 32, 8
+"""Pixels to the left of the numbers at the axis, for its label, and of a character."""
 _MOST_POINTS, _MOST_DOTS = 400, 25
 _MOST_NUMBERS = 9
 # From dark to bright in equal steps of lightness, also for those who do not see colors well.
@@ -29,18 +39,15 @@ def number_text(value: float) -> str:
         return "n/a"
     for size, divisor, unit in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if size <= abs(value) < math.inf:
-            return f"{value / divisor:.4g}{unit}"
-    return f"{value:.4g}"
+            return f"{value / divisor:.3g}{unit}"
+    return f"{value:.0f}" if 1e3 <= abs(value) < math.inf else f"{value:.3g}"
 
 
 def legend(chart: Chart) -> str:
     """What the colors and dashes of a chart mean, as a list in HTML; empty where one curve says it all."""
     strokes = ((curve.label, f'stroke="{curve.color}" stroke-width="3"') for curve in chart.curves if curve.label)
-    dashed = zip([*chart.levels, *chart.marks], cycle(_DASHES), strict=False)
-    marks = [
-        *strokes,
-        *((name, f'stroke="{GRAY}" stroke-width="2" stroke-dasharray="{dash}"') for name, dash in dashed),
-    ]
+    styles = line_styles([*chart.levels, *chart.marks])
+    marks = [*strokes, *((name, _dashes(style)) for name, style in styles.items())]
     entries = [(name, f'<line x1="1" y1="6" x2="23" y2="6" {stroke}/>') for name, stroke in marks]
     if chart.span is not None:
         entries.append((chart.span[0], f'<rect width="24" height="12" fill="{ORANGE}" fill-opacity="0.18"/>'))
@@ -63,20 +70,23 @@ def _chart(chart: Chart) -> str:
     x_range = _range([curve.x for curve in curves] + [np.array(marks)], 0.4 if chart.whole else 0.0, flat=0.5)
     if chart.from_zero:
         x_range = (min(0.0, x_range[0]), x_range[1])
+    elif not chart.whole and any(curve.kind == "points" for curve in curves):  # none of them on the border
+        room = 0.04 * (x_range[1] - x_range[0])
+        x_range = (x_range[0] - room, x_range[1] + room)
     bounds = [bound for curve in curves for bound in (curve.y, curve.low, curve.high) if bound is not None]
     y_low, y_high = _range([*bounds, *levels], 0.0, flat=1.0)
     pad = 0.06 * (y_high - y_low)
     frame = _Frame(x_range, (y_low - pad, y_high + pad))
-    parts = [frame.axes(chart.x_label, chart.whole)]
+    parts = [frame.axes(chart.x_label, chart.y_label, chart.whole)]
     if chart.span is not None:
         left, right = frame.x(max(chart.span[1], x_range[0])), frame.x(min(chart.span[2], x_range[1]))
         parts.append(
             f'<rect x="{left:.1f}" y="{_TOP}" width="{max(0.0, right - left):.1f}" height="{_HEIGHT - _TOP - _BOTTOM}" '
             f'fill="{ORANGE}" fill-opacity="0.14"/>'
         )
-    dashes = cycle(_DASHES)
-    parts += [_level(frame, level, next(dashes)) for level in levels]
-    parts += [_dashed(frame.x(at), _TOP, frame.x(at), _HEIGHT - _BOTTOM, next(dashes)) for at in marks]
+    styles = iter(line_styles([*chart.levels, *chart.marks]).values())
+    parts += [_level(frame, level, next(styles)) for level in levels]
+    parts += [_dashed(frame.x(at), _TOP, frame.x(at), _HEIGHT - _BOTTOM, next(styles)) for at in marks]
     parts += [_intervals(frame, curve) for curve in curves] + [_stroke(frame, curve) for curve in curves]
     return _svg(chart.title, parts)
 
@@ -87,32 +97,34 @@ def _field(chart: Field) -> str:
     values = chart.values
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    width, height = (_WIDTH - _LEFT - _RIGHT) / len(x), (_HEIGHT - _TOP - _BOTTOM) / len(y)
-    numbered = max(len(x), len(y)) <= _MOST_NUMBERS
+    left = _left_of([number_text(value) for value in y])
+    width, height = (_WIDTH - left - _RIGHT) / len(x), (_HEIGHT - _TOP - _BOTTOM) / len(y)
+    numbered, text = max(len(x), len(y)) <= _MOST_NUMBERS, distinct_text(values, number_text)
     parts = []
     for i, j in np.ndindex(*values.shape):
         share = (float(values[i, j]) - low) / ((high - low) or 1.0)
-        left, top = _LEFT + i * width, _HEIGHT - _BOTTOM - (j + 1) * height
+        begin, top = left + i * width, _HEIGHT - _BOTTOM - (j + 1) * height
         color = _shade(share) if math.isfinite(share) else "#dddddd"
         place = f"{x_label} {number_text(float(x[i]))}, {y_label} {number_text(float(y[j]))}"
         hover = _hover(place, float(values[i, j]), float(chart.low[i, j]), float(chart.high[i, j]))
         parts.append(
-            f'<g>{hover}<rect x="{left:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
+            f'<g>{hover}<rect x="{begin:.1f}" y="{top:.1f}" width="{width + 0.3:.1f}" height="{height + 0.3:.1f}" '
             f'fill="{color}"/></g>'
         )
         if numbered:
             ink = "#000" if share > 0.6 else "#fff"
-            where = f'x="{left + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" font-size="11" pointer-events="none"'
-            parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{values[i, j]:.3g}</text>')
+            where = f'x="{begin + width / 2:.1f}" y="{top + height / 2 + 4:.1f}" font-size="11" pointer-events="none"'
+            parts.append(f'<text {where} text-anchor="middle" fill="{ink}">{text(float(values[i, j]))}</text>')
     every_x, every_y = -(-len(x) // 7), -(-len(y) // 7)
     bottom = _HEIGHT - _BOTTOM
     parts += [
-        _text(_LEFT + (i + 0.5) * width, bottom + 18, number_text(x[i]), "middle") for i in range(0, len(x), every_x)
+        _text(left + (i + 0.5) * width, bottom + 18, number_text(x[i]), "middle") for i in range(0, len(x), every_x)
     ]
     parts += [
-        _text(_LEFT - 7, bottom - (j + 0.5) * height + 5, number_text(y[j]), "end") for j in range(0, len(y), every_y)
+        _text(left - 7, bottom - (j + 0.5) * height + 5, number_text(y[j]), "end") for j in range(0, len(y), every_y)
     ]
-    parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, f"{x_label} → (upwards: {y_label})", "middle"))
+    parts.append(_text((left + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, axis_label(x_label), "middle"))
+    parts.append(_upright(axis_label(y_label)))
     return _svg(chart.title, parts)
 
 
@@ -122,17 +134,18 @@ def _thinned(curve: Curve) -> Curve:
         return curve
     keep = np.unique(np.linspace(0, len(curve.x) - 1, _MOST_POINTS).round().astype(int))
     low, high = (None if bound is None else bound[keep] for bound in (curve.low, curve.high))
-    return replace(curve, x=curve.x[keep], y=curve.y[keep], low=low, high=high)
+    names = [curve.names[i] for i in keep] if curve.names else ()
+    return replace(curve, x=curve.x[keep], y=curve.y[keep], low=low, high=high, names=names)
 
 
-def _level(frame: _Frame, level: np.ndarray, dash: str) -> str:
+def _level(frame: _Frame, level: np.ndarray, style: LineStyle) -> str:
     """A level line, or one through a value at each of 1, 2, 3, ..."""
     if not np.isfinite(level).all():
         return ""
     if len(level) == 1:
-        return _dashed(_LEFT, frame.y(float(level[0])), _WIDTH - _RIGHT, frame.y(float(level[0])), dash)
+        return _dashed(frame.left, frame.y(float(level[0])), _WIDTH - _RIGHT, frame.y(float(level[0])), style)
     points = " ".join(f"{frame.x(i):.1f},{frame.y(float(y)):.1f}" for i, y in enumerate(level, start=1))
-    return f'<polyline points="{points}" fill="none" stroke="{GRAY}" stroke-width="1.6" stroke-dasharray="{dash}"/>'
+    return f'<polyline points="{points}" fill="none" {_dashes(style)}/>'
 
 
 def _hover(place: str, value: float, low: float = math.nan, high: float = math.nan) -> str:
@@ -146,29 +159,45 @@ class _Frame:
 
     def __init__(self, x_range: tuple[float, float], y_range: tuple[float, float]) -> None:
         self._x, self._y = x_range, y_range
+        self._levels = _ticks(*y_range, 5)
+        self._texts = tick_texts(self._levels)
+        self.left = _left_of(self._texts)
 
     def x(self, value: float) -> float:
         low, high = self._x
-        return _LEFT + (value - low) / (high - low) * (_WIDTH - _LEFT - _RIGHT)
+        return self.left + (value - low) / (high - low) * (_WIDTH - self.left - _RIGHT)
 
     def y(self, value: float) -> float:
         low, high = self._y
         return _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
 
-    def axes(self, x_label: str, whole: bool) -> str:
+    def axes(self, x_label: str, y_label: str, whole: bool) -> str:
+        left, right, bottom = self.left, _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
         parts = []
-        for value in _ticks(*self._y, 5):
+        for value, text in zip(self._levels, self._texts, strict=True):
             y = self.y(value)
-            parts.append(f'<line x1="{_LEFT}" y1="{y:.1f}" x2="{_WIDTH - _RIGHT}" y2="{y:.1f}" stroke="#dfe3e8"/>')
-            parts.append(_text(_LEFT - 7, y + 5, number_text(value), "end"))
-        bottom = _HEIGHT - _BOTTOM
-        parts.append(f'<line x1="{_LEFT}" y1="{bottom}" x2="{_WIDTH - _RIGHT}" y2="{bottom}" stroke="#8a939d"/>')
-        for value in _ticks(*self._x, 6, whole):
+            parts.append(f'<line x1="{left}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}" stroke="#dfe3e8"/>')
+            parts.append(_text(left - 7, y + 5, text, "end"))
+        parts.append(f'<line x1="{left}" y1="{bottom}" x2="{right}" y2="{bottom}" stroke="#8a939d"/>')
+        places = _ticks(*self._x, 6, whole)
+        for value, text in zip(places, tick_texts(places), strict=True):
             x = self.x(value)
             parts.append(f'<line x1="{x:.1f}" y1="{bottom}" x2="{x:.1f}" y2="{bottom + 4}" stroke="#8a939d"/>')
-            parts.append(_text(x, bottom + 18, number_text(value), "middle"))
-        parts.append(_text((_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 6, x_label, "middle"))
-        return "".join(parts)
+            parts.append(_text(x, bottom + 18, text, "middle"))
+        parts.append(_text((left + right) / 2, _HEIGHT - 6, x_label, "middle", 13))
+        return "".join([*parts, _upright(y_label)])
+
+
+def _left_of(texts: Sequence[str]) -> float:
+    """Where the chart begins, to the right of the numbers at its axis and of its label."""
+    return _LABEL + _DIGIT * max(map(len, texts), default=1)
+
+
+def _upright(text: str) -> str:
+    """The label of the axis to the left."""
+    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    place = f'x="14" y="{middle:.1f}" transform="rotate(-90 14 {middle:.1f})" font-size="12"'
+    return f'<text {place} text-anchor="middle" fill="#333b44">{html.escape(text)}</text>'
 
 
 def _svg(name: str, parts: Iterable[str]) -> str:
@@ -178,13 +207,19 @@ def _svg(name: str, parts: Iterable[str]) -> str:
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="#333b44">{html.escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, size: int = 14) -> str:
+    place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}"'
+    return f'<text {place} fill="#333b44">{html.escape(text)}</text>'
 
 
-def _dashed(x1: float, y1: float, x2: float, y2: float, dash: str) -> str:
-    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
-    return f'<line {ends} stroke="{GRAY}" stroke-width="1.6" stroke-dasharray="{dash}"/>'
+def _dashed(x1: float, y1: float, x2: float, y2: float, style: LineStyle) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {_dashes(style)}/>'
+
+
+def _dashes(style: LineStyle) -> str:
+    dashes = " ".join(f"{length:g}" for length in style.dashes)
+    begins = f' stroke-dashoffset="{style.start:g}"' if style.start else ""
+    return f'stroke="{style.color}" stroke-width="1.8" stroke-dasharray="{dashes}"{begins}'
 
 
 def _stroke(frame: _Frame, curve: Curve) -> str:
@@ -206,10 +241,13 @@ def _stroke(frame: _Frame, curve: Curve) -> str:
         return stroke
     nothing = np.full(len(curve.x), math.nan)
     low, high = (nothing if bound is None else bound for bound in (curve.low, curve.high))
+    places = [f"{curve.label} at {number_text(x)}".strip() for x in curve.x]
+    if curve.names:
+        places = [f"{name}, {curve.label}" for name in curve.names]
     dots = "".join(
-        f"<g>{_hover(f'{curve.label} at {number_text(x)}'.strip(), y, below, above)}"
+        f"<g>{_hover(place, y, below, above)}"
         f'<circle cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="{4.5 if marked else 2.8}"/></g>'
-        for x, y, below, above, finite in zip(curve.x, curve.y, low, high, known, strict=True)
+        for place, x, y, below, above, finite in zip(places, curve.x, curve.y, low, high, known, strict=True)
         if finite
     )
     return f'{stroke}<g fill="{curve.color}">{dots}</g>'

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from metaroll.data.atomic_files import write_atomic, write_files
+from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.canvas import GRAY, INK, PAPER, Canvas, gif_bytes, resized
 from metaroll.rollouts.single.video import Film, drawing_env, film
+from metaroll.tasks.task_key import task_text
+from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
 from metaroll.training.evaluation.evaluator import Evaluator, PolicyEvaluator
-from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, as_meta_algorithm, fresh_policies
 
 __all__ = ["KINDS", "Panel", "default_kind", "moments", "record_video", "tasks_to_film", "write_video"]
 
 KINDS = ("mp4", "gif")
-_HEAD, _GAP = 46, 10
+_HEAD, _GAP, _LINE = 46, 10, 18
 _TALLEST, _TALLEST_IN_GIF = 400, 240
 _FASTEST_GIF = 15.0
 _HOLD_S = 1.5
@@ -34,11 +37,15 @@ class Panel:
         title: What it shows.
         film: Its pictures.
         rewards: What is added up in the caption, ``(T,)``.
+        heading: What stands above the row of the panel, once for all of it: the task and its values.
+        values: Name -> value at each step, ``(T,)``, shown below the title.
     """
 
     title: str
     film: Film
     rewards: np.ndarray
+    heading: str = ""
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tuple[int, str]:
@@ -54,8 +61,9 @@ def record_video(
 ) -> list[list[Panel]]:
     """One row of panels per held-out task, of the very episodes that the evaluation consists of.
 
-    Of an algorithm that adapts: the first episode in the task, of which nothing is known yet, and the first adapted
-    one. Of others one episode; without held-out tasks ``tasks`` are the numbers of episodes.
+    Of an algorithm that adapts: the first adapted episode as the policy without any data acts in it, and beside it as
+    the adapted policy does, from the same first state with the same seed: the difference is what adapting gains.
+    Of others one episode; without held-out tasks ``tasks`` are the numbers of episodes.
 
     Args:
         algo: The algorithm.
@@ -77,23 +85,9 @@ def record_video(
     # What cannot be drawn is found before the evaluation, which may take long.
     drawing_env(env, updates[tasks[0]] if updates else None).close()
     if isinstance(evaluator, PolicyEvaluator):
-        episodes = evaluator.evaluate(algo, keep_rollouts=True).rollouts or ()
-        spots = [(task, 0) if updates else (0, task) for task in tasks]
-        shown = [
-            [(f"task {task}" if updates else f"episode {task + 1}", episodes[row][column])]
-            for task, (row, column) in zip(tasks, spots, strict=True)
-        ]
+        shown = _policy_episodes(algo, evaluator, tasks)
     else:
-        result = evaluator.evaluate(algo, keep_rollouts=True)
-        cells, explored = result.rollouts or (), result.num_exploration
-        after = f"after {explored} episode" + ("" if explored == 1 else "s")
-        shown = [
-            [
-                (f"{result.task_names[task]}: before adaptation", cells[task * evaluator.repetitions][0]),
-                (f"{result.task_names[task]}: {after}", cells[task * evaluator.repetitions][explored]),
-            ]
-            for task in tasks
-        ]
+        shown = _adapted_episodes(algo, evaluator, tasks)
     key = evaluator.return_reward_key
     return [
         [
@@ -101,11 +95,63 @@ def record_video(
                 title,
                 film(rollout, env, updates[task] if updates else None),
                 np.asarray(rollout.rewards if key is None else rollout.env_infos[key], dtype=float),
+                heading,
+                _present_values(rollout, updates[task].task if updates else None),
             )
             for title, rollout in row
         ]
-        for task, row in zip(tasks, shown, strict=True)
+        for task, (heading, row) in zip(tasks, shown, strict=True)
     ]
+
+
+_Row = tuple[str, list[tuple[str, StepSequence]]]
+"""Heading of a row, and title and rollout of each of its panels."""
+
+
+def _policy_episodes(algo: Any, evaluator: PolicyEvaluator, tasks: Sequence[int]) -> list[_Row]:
+    result = evaluator.evaluate(algo, keep_rollouts=True)
+    episodes: Sequence[Sequence[StepSequence]] = result.rollouts or ()
+    if result.tasks[0] is None:
+        return [("", [(f"episode {task + 1}", episodes[0][task])]) for task in tasks]
+    return [(_heading(result, task), [("policy", episodes[task][0])]) for task in tasks]
+
+
+def _adapted_episodes(algo: Any, evaluator: MetaEvaluator, tasks: Sequence[int]) -> list[_Row]:
+    result = evaluator.evaluate(algo, keep_rollouts=True)
+    cells: Sequence[Sequence[StepSequence]] = result.rollouts or ()
+    explored = result.num_exploration
+    policies = fresh_policies(as_meta_algorithm(algo), len(cells), evaluator.seed)
+    without = evaluator.cell_rollouts(policies, range(explored, explored + 1))
+    after = f"adapted to {explored} episode" + ("" if explored == 1 else "s")
+    firsts = [task * evaluator.repetitions for task in tasks]
+    return [
+        (_heading(result, task), [("no adaptation", without[cell][0]), (after, cells[cell][explored])])
+        for task, cell in zip(tasks, firsts, strict=True)
+    ]
+
+
+def _heading(result: EvaluationResult | PolicyEvaluation, task: int) -> str:
+    name, text = result.task_names[task], task_text(result.tasks[task])
+    return f"{name}: {text}" if text else name
+
+
+_PRESENT: Mapping[str, Sequence[str]] = {
+    "velocity": ("x_velocity",),
+    "direction": ("x_velocity",),
+    "goal": ("x_position", "y_position"),
+}
+"""What of ``env_infos`` stands beside an entry of the task, where no info has its name."""
+
+
+def _present_values(rollout: Any, task: Any) -> dict[str, np.ndarray]:
+    """What the environment tells at each step of what the task is about: a speed, say."""
+    infos = rollout.env_infos if "env_infos" in rollout.data_names else {}
+    names = task if isinstance(task, Mapping) else ()
+    wanted = [info for name in names for info in ((name,) if name in infos else _PRESENT.get(str(name), ()))]
+    found = {info: np.asarray(infos[info]) for info in wanted if info in infos}
+    return {
+        info: values.astype(float) for info, values in found.items() if values.ndim == 1 and values.dtype.kind in "fiu"
+    }
 
 
 def default_kind() -> str:
@@ -161,23 +207,37 @@ def _last_step(rows: Sequence[Sequence[Panel]]) -> int:
 def _pictures(rows: Sequence[Sequence[Panel]], steps: Sequence[int], tallest: int) -> Iterator[np.ndarray]:
     """The whole picture at each of ``steps``, with even sides, as video formats need them."""
     for step in steps:
-        lines = [_beside([_cell(panel, step, tallest) for panel in row]) for row in rows]
+        lines = [_row(row, step, tallest) for row in rows]
         width = max(line.shape[1] for line in lines)
         whole = np.concatenate([_padded(line, line.shape[0], width) for line in lines])
         height, width = whole.shape[:2]
         yield _padded(whole, height + height % 2, width + width % 2)
 
 
-def _cell(panel: Panel, step: int, tallest: int) -> np.ndarray:
-    """A panel at a step, below its title, the number of the step, and the return so far."""
+def _row(row: Sequence[Panel], step: int, tallest: int) -> np.ndarray:
+    """Panels beside one another, below the heading of the row."""
+    lines = 1 if any(panel.values for panel in row) else 0
+    panels = _beside([_cell(panel, step, tallest, lines) for panel in row])
+    if not row[0].heading:
+        return panels
+    head = Canvas(panels.shape[1], _LINE + 8)
+    head.text((6, 7), row[0].heading, INK, 14)
+    return np.concatenate([head.pixels(), panels])
+
+
+def _cell(panel: Panel, step: int, tallest: int, lines: int = 0) -> np.ndarray:
+    """A panel at a step, below its title, the number of the step, the return so far, and present values."""
     own = min(step, len(panel.rewards))
     picture = panel.film.frames[own]
     if picture.shape[0] > tallest:
         picture = resized(picture, tallest)
     over = ", over" if step > own else ""
-    head = Canvas(picture.shape[1], _HEAD)
-    head.text((6, 27), panel.title, INK, 14)
-    head.text((6, 9), f"step {own}{over}   return {float(np.sum(panel.rewards[:own])):.1f}", GRAY, 12)
+    head = Canvas(picture.shape[1], _HEAD + _LINE * lines)
+    low = _LINE * lines
+    head.text((6, 27 + low), panel.title, INK, 14)
+    head.text((6, 9 + low), f"step {own}{over}   return {float(np.sum(panel.rewards[:own])):.1f}", GRAY, 12)
+    if panel.values and own:
+        head.text((6, 9), ", ".join(f"{name} {values[own - 1]:.2f}" for name, values in panel.values.items()), GRAY, 12)
     return np.concatenate([head.pixels(), picture])
 
 

@@ -17,15 +17,18 @@ from metaroll.data.atomic_files import write_atomic
 from metaroll.envs.base.canvas import png_bytes
 from metaroll.training.figures.charts import (
     GRAY,
+    REFERENCES,
     Chart,
     Curve,
     Field,
     adaptation_chart,
+    distinct_text,
     learning_chart,
     numbers_of,
     robustness_chart,
     series,
     shots_chart,
+    tasks_chart,
 )
 from metaroll.training.figures.svg import legend, number_text, svg
 from metaroll.training.report.report_facts import RunFacts, read_facts
@@ -38,8 +41,8 @@ _STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-_REFERENCES = {"return_oracle": "oracle (is told the task)", "return_floor": "floor (best without adapting)"}
 _MOST_TRAINING_CURVES = 24
+_COLUMNS = {"random_context": "mismatched context", "change": "first-to-last difference"}
 
 
 def write_report(
@@ -83,11 +86,13 @@ def _page(
             problems.append(f"{name} is left out, since a file does not hold what it should ({error!r})")
             return otherwise
 
+    verdict = made("the verdict", _verdict, "")
     numbers = made("the summary", _key_numbers, "")
     figures = [
         made("the learning curve", _learning_curve, ""),
         made("the adaptation curve", _adaptation_curve, "") if facts.adapts else "",
         made("the k-shot curve", _shots_curve, ""),
+        made("the chart of tasks", _tasks_figure, ""),
         *made("the robustness map", _robustness_figures, []),
     ]
     tasks = made("the table of tasks", _task_table, "")
@@ -110,7 +115,7 @@ def _page(
     title = f"{known['algo']} on {known['env']}" if {"algo", "env"} <= known.keys() else facts.name
     lead = " · ".join(f"{html.escape(str(name))} {html.escape(str(value))}" for name, value in head.items())
     notices = "".join(f'<p class="note">{html.escape(problem)}</p>' for problem in problems)
-    content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{notices}{"".join(body)}'
+    content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{verdict}{notices}{"".join(body)}'
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -186,30 +191,45 @@ def _text(value: Any) -> str:
 # -- sections, each a piece of HTML from what is known about the run --------------------------------------------------
 
 
+def _verdict(facts: RunFacts) -> str:
+    """Whether the agent adapts, in a sentence; nothing where that was not judged."""
+    verdict = facts.evaluation.get("verdict")
+    if not verdict:
+        return ""
+    kind = "verdict adapts" if verdict["adapts"] else "verdict"
+    return f'<p class="{kind}">{html.escape(verdict["text"])}</p>'
+
+
 def _key_numbers(facts: RunFacts) -> str:
     """The numbers that stand for the run."""
     newest = {row["metric"]: row["value"] for row in facts.newest()}
     values = {**newest, **facts.evaluation}
+    verdict = values.get("verdict") or {}
+    against = (facts.evaluation.get("baselines") or {}).get("no adaptation") or {}
     cells: list[tuple[str, str, str]] = []
+    for source, name in ((against, "advantage"), (verdict, "gain")):
+        if name in source and not cells:
+            gain = number_text(number_of(source[name]))
+            cells.append(("adaptation gain (paired)", gain, _interval(source, name, "")))
+    if "oracle_share" in verdict:
+        share = _percent(verdict["oracle_share"])
+        cells.append(("of the way to the oracle", share, _interval(verdict, "oracle_share", "", _percent)))
+    elif "normalized_score" in values:
+        score = number_text(number_of(values["normalized_score"]))
+        cells.append(("score between floor and oracle", score, _interval(values, "normalized_score", "")))
     for name, label, bounds in (
-        ("return_before", "return in the first episode", "return_before_interval"),
         ("return_after", "return after adaptation", "return_after_interval"),
-        ("change", "change over the episodes", ""),
+        ("return_before", "return in the first episode", "return_before_interval"),
+        ("change", "first-to-last-episode difference", ""),
         ("return_mean", "mean return", "return_interval"),
     ):
         found = "gain" if name == "change" and name not in values else name  # as older runs call it
         if found in values:
             cells.append((label, number_text(number_of(values[found])), _interval(values, found, bounds)))
-    against = (facts.evaluation.get("baselines") or {}).get("no adaptation") or {}
-    if "advantage" in against:
-        gain = number_text(number_of(against["advantage"]))
-        cells.append(("gain by adaptation", gain, _interval(against, "advantage", "")))
     for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
         if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
             cells.append((label, _percent(values[name]), _interval(values, name, bounds, _percent)))
-    if "normalized_score" in values:
-        cells.append(("score between floor and oracle", number_text(number_of(values["normalized_score"])), ""))
     items = "".join(
         f"<div><dt>{html.escape(label)}</dt><dd>{number}<small>{more}</small></dd></div>"
         for label, number, more in cells
@@ -243,6 +263,12 @@ def _shots_curve(facts: RunFacts) -> str:
     return _figure(shots_chart(facts.evaluation)) if facts.evaluation.get("k_shot_curve") else ""
 
 
+def _tasks_figure(facts: RunFacts) -> str:
+    """Return in each task."""
+    chart = tasks_chart(facts.evaluation)
+    return "" if chart is None else _figure(chart)
+
+
 def _robustness_figures(facts: RunFacts) -> list[str]:
     """Returns over domain parameters."""
     return [_figure(robustness_chart(found)) for found in facts.robustness]
@@ -269,7 +295,12 @@ def _task_table(facts: RunFacts) -> str:
             {"name": f"task {i}", "return_mean": row.mean(), "return_min": row.min(), "return_max": row.max()}
             for i, row in enumerate(per_task)
         ]
+    texts = facts.evaluation.get("task_values") or facts.split.get("test_tasks") or []
+    if len(texts) == len(rows):
+        rows = [{"task": text, **row} for text, row in zip(texts, rows, strict=True)]
     for row in rows:
+        text, name = row.pop("task", ""), str(row.get("name", ""))
+        row["name"] = f"{name}: {text}" if text else name
         after = number_of(row.get("return_after"))
         if "no_adaptation" in row:
             row["gain"] = after - number_of(row["no_adaptation"])
@@ -279,7 +310,7 @@ def _task_table(facts: RunFacts) -> str:
     if not rows:
         return ""
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
-    head = ["task", *(name.replace("_", " ") for name in columns)]
+    head = ["task", *(_COLUMNS.get(name, name.replace("_", " ")) for name in columns)]
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
     caption = "Mean returns in each held-out task"
     if "gain" in columns:
@@ -306,7 +337,8 @@ def _table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> 
 def _figure(chart: Chart | Field) -> str:
     explanation = chart.explanation
     if isinstance(chart, Field) and np.isfinite(chart.values).any():
-        low, high = number_text(float(np.nanmin(chart.values))), number_text(float(np.nanmax(chart.values)))
+        text = distinct_text(chart.values, number_text)
+        low, high = text(float(np.nanmin(chart.values))), text(float(np.nanmax(chart.values)))
         explanation += f", from {low} (dark) to {high} (bright)"
     more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
     keys = "" if isinstance(chart, Field) else legend(chart)
@@ -316,7 +348,7 @@ def _figure(chart: Chart | Field) -> str:
 
 
 def _references(facts: RunFacts) -> dict[str, float]:
-    return {label: number_of(facts.evaluation[name]) for name, label in _REFERENCES.items() if name in facts.evaluation}
+    return {label: number_of(facts.evaluation[name]) for name, label in REFERENCES.items() if name in facts.evaluation}
 
 
 def _tasks_in_metrics(facts: RunFacts) -> list[dict[str, Any]]:

@@ -26,8 +26,8 @@ class LivePlans:
         seed: Seed of the run.
         tasks: Where the environments' updates come from: a task sampler that draws by a given generator, or that has a
             list of its tasks (a ``DomainRandomizer``, ``SetTaskSampler``, ...), or such a list. ``None``: no updates.
-        max_steps: Most steps of a rollout.
-        deterministic: Act without noise.
+        max_steps: Maximum number of steps of a rollout.
+        deterministic: Act by the deterministic policy.
 
     Raises:
         TypeError: ``tasks`` is something else.

@@ -84,7 +84,7 @@ class SamplerChoice:
     Attributes:
         in_process: Whether the engine stands for a sampler without workers of its own.
         deterministic: Whether the engine stands for workers that act without noise.
-        max_path_length: Most steps of a rollout, where that was given.
+        max_path_length: Maximum number of steps of a rollout, where that was given.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class SamplerChoice:
         return self.sampler_cls(factory, agent, env, **self._sampler_args)
 
     def limit_of(self, algo: RLAlgorithm) -> float | None:
-        """Most steps of a rollout; infinity for no limit, ``None`` where nobody says."""
+        """Maximum number of steps of a rollout; infinity for no limit, ``None`` where nobody says."""
         return algo.max_path_length if self.max_path_length is None else self.max_path_length
 
     def max_steps_of(self, algo: RLAlgorithm) -> int | None:
@@ -142,7 +142,7 @@ class RolloutSource:
     Args:
         algo: Its ``exploration_policy``, else ``policy``, acts.
         env: Instance, id, constructor or ``EnvUpdate``.
-        choice: Sampler to use in place of the engine.
+        choice: Sampler to use instead of the engine.
         num_workers: Number of workers.
         transport: See ``SamplerPool``.
         engine_args: Further arguments of the training engine.

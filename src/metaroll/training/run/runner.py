@@ -45,7 +45,7 @@ _SNAPSHOT_SHARE = 30.0
 class LocalRunner(RunnerServices):
     """Drives one algorithm on this machine.
 
-    A run is reproduced bit for bit by its ``seed``, and one that was killed at any moment is continued by ``setup``
+    A run is reproduced bitwise by its ``seed``, and one that was killed at any moment is continued by ``setup``
     (with the same arguments), ``restore`` and ``resume`` as if it had never stopped (CPU).
 
     Args:
@@ -126,7 +126,7 @@ class LocalRunner(RunnerServices):
             sampler_args: Further arguments of that class; ``max_path_length`` replaces that of the algorithm.
             n_workers: Replaces ``num_workers``.
             worker_class: garage worker class; ``DefaultWorker`` and ``PEARLWorker`` run on the engine. With others, and
-                with samplers of others, a resumed run is not bit for bit the same.
+                with samplers of others, a resumed run is not bitwise identical.
             worker_args: Further arguments of the workers.
         """
         algo = as_algorithm(algo, trains=True)

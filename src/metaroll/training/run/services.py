@@ -255,7 +255,7 @@ class RunnerServices(ABC):
         num_init_states_per_domain: int = 1,
         deterministic: bool = True,
     ) -> list[Sequence[Any]]:
-        """Whole rollouts of the algorithm's policy with each of n sets of parameters: n lists; see ``Runner``.
+        """Whole rollouts of the algorithm's policy with each of n parameter vectors: n lists; see ``Runner``.
 
         Domains come from what randomizes the environment that was set up (see ``ParameterExplorationSampler``).
         """
@@ -276,7 +276,7 @@ class RunnerServices(ABC):
         """Evaluate ``algo`` on held-out tasks; the result is in ``last_evaluation``.
 
         An algorithm that adapts gets a meta-test, and its mean return after adaptation is returned; of others the mean
-        return of the policy, in the environment as it is where there are no tasks.
+        return of the policy, in the nominal environment where there are no tasks.
 
         Args:
             algo: The algorithm.

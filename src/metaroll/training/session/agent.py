@@ -343,19 +343,19 @@ class Agent(Actor):
             ValueError: The algorithm does not adapt.
         """
         algo, evaluation = self._meta("explore"), self.config["evaluation"]
-        episodes = evaluation["n_exploration_traj"] if episodes is None else check_whole("episodes", episodes)
+        count = int(evaluation["n_exploration_traj"] if episodes is None else check_whole("episodes", episodes))
         seed = derive_seed("exploring", self.config["run"]["seed"], self._explored) if seed is None else seed
         self._explored += 1
         limit = self.config["algorithm"]["max_path_length"] if max_steps is None else max_steps
         quiet = evaluation["deterministic_exploration"]
         if quiet is None:
             quiet = evaluation["deterministic"] and algo.info.deterministic_exploration
-        own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else episodes
+        own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else count
         done: list[StepSequence] = []
         with _opened(env) as environment:
             _check_spaces(environment, self.env_spec)
             policy = fresh_policies(algo, 1, seed)[0]
-            for episode in range(episodes):
+            for episode in range(count):
                 if episode >= own:
                     policy = self._adapted(done, seed)
                 settings = {"eval": quiet, "max_steps": limit, "seed": seed, "sub_seed": episode, "no_close": True}

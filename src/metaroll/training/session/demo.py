@@ -10,40 +10,16 @@ import numpy as np
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms.registry import size_values
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score, normalized_score
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session.experiments import build_evaluator, resolve, split_tasks
 from metaroll.types import EnvSpec
 
-__all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator"]
+__all__ = ["DEMO_VALUES", "compare_with_references", "demo_config", "final_evaluator", "floor_and_oracle"]
 
-DEMO_VALUES: Mapping[str, Any] = {
-    "epochs": 20,
-    "torch_threads": 1,  # for so small networks nearly as fast as two, and not ten times slower on a busy machine
-    "hidden_sizes": (100, 100, 100),
-    "encoder_hidden_sizes": (100, 100),
-    "num_train_tasks": 400,
-    "num_initial_steps": 100,
-    "num_test_tasks": 60,
-    "policy_lr": 1e-3,
-    "qf_lr": 1e-3,
-    "vf_lr": 1e-3,
-    "context_lr": 1e-3,
-    "reward_scale": 10.0,
-    "discount": 0.9,
-    "meta_batch_size": 8,
-    "batch_size": 64,
-    "embedding_batch_size": 64,
-    "embedding_mini_batch_size": 64,
-    "num_steps_per_epoch": 400,
-    "num_tasks_sample": 10,
-    "n_exploration_traj": 5,
-    "n_test_rollouts": 1,
-    "num_prior_episodes": 1,
-    "repetitions": 1,
-    "posterior_sampling": True,
-}
+DEMO_VALUES: Mapping[str, Any] = size_values("pearl", "point-robot", "small")
 """What differs from the preset of point-robot: smaller numbers, and learning rates to match."""
 
 _FINAL_REPETITIONS = 4
@@ -51,7 +27,8 @@ _FINAL_REPETITIONS = 4
 
 def demo_config(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of the demo, with ``overrides`` from the command line."""
-    return resolve("pearl", "point-robot", [("the demo", DEMO_VALUES), ("the options", overrides)], command="demo")
+    layers = [("the demo", DEMO_VALUES), ("the options", overrides)]
+    return resolve("pearl", "point-robot", layers, command="demo", size="small")
 
 
 def final_evaluator(config: Mapping[str, Any]) -> MetaEvaluator:
@@ -71,20 +48,24 @@ def _goal_of(task: Any) -> dict[str, np.ndarray]:
     return {"goal": np.asarray(task["goal"], dtype=np.float64)}
 
 
-def compare_with_references(
-    result: EvaluationResult, evaluator: MetaEvaluator, env_spec: EnvSpec, seed: int
-) -> dict[str, float]:
-    """Summary entries of the floor and the oracle, and of the score between them, on the very cells of ``result``.
+def floor_and_oracle(
+    result: EvaluationResult, evaluator: MetaEvaluator, env_spec: EnvSpec
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns ``(M,)`` of the floor and of the oracle in each task, on the adapted episodes of ``result``.
 
     The floor goes to the origin: for goals uniform on a square around it nothing better is possible without adapting.
-    The oracle is told the goal and goes there straight. Both count in the cells of the adapted episodes.
+    The oracle has access to the goal and goes there straight.
     """
+    floor = evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec))
+    oracle = evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of)
     adapted = slice(result.num_exploration, None)
-    returns = {
-        "floor": evaluator.run_reference(ScriptedPolicy(_to_origin, env_spec)),
-        "oracle": evaluator.run_reference(ScriptedPolicy(_to_goal, env_spec), _goal_of),
-    }
-    floor, oracle = (cells[:, :, adapted].mean(axis=(1, 2)) for cells in returns.values())
+    return floor[:, :, adapted].mean(axis=(1, 2)), oracle[:, :, adapted].mean(axis=(1, 2))
+
+
+def compare_with_references(
+    result: EvaluationResult, floor: np.ndarray, oracle: np.ndarray, seed: int
+) -> dict[str, float]:
+    """Summary entries of the floor and the oracle (from ``floor_and_oracle``), and of the score between them."""
     after = result.after_per_task
     low, high = interval_of_normalized_score(after, floor, oracle, seed=derive_seed("normalized score", seed))
     return {

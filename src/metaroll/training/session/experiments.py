@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import gymnasium
 import torch
 
-from metaroll.envs.lookup.registry import family_names, get_family, has_family, is_entry_point, is_varied
+from metaroll.envs.base.task_family import USUAL_TEST_TASKS, USUAL_TRAIN_TASKS
+from metaroll.envs.lookup.name_hints import refuse_misread
+from metaroll.envs.lookup.registry import (
+    family_names,
+    get_family,
+    has_family,
+    is_entry_point,
+    is_varied,
+    refuse_alike,
+)
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UnknownNameError, unknown_name
+from metaroll.errors import MetarollError, UsageError, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -26,7 +35,14 @@ from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.description import AlgorithmDescription
 from metaroll.training.algorithms.options import MISSING, Option, constructor_options, merge_layers
-from metaroll.training.algorithms.registry import get_algorithm, preset
+from metaroll.training.algorithms.registry import (
+    ALGORITHM_NAMES,
+    SIZES,
+    default_size,
+    get_algorithm,
+    preset,
+    size_values,
+)
 from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
@@ -47,7 +63,6 @@ __all__ = [
     "build",
     "build_evaluator",
     "check_names",
-    "refuse_benchmark",
     "require_at_least",
     "resolve",
     "run_options",
@@ -56,10 +71,13 @@ __all__ = [
     "with_torch_threads",
 ]
 
-_BENCHMARK = re.compile(r"m[lt]\d+(-[^:]*)?|custom-m[lt]|meta-?world(/[^:]*)?", re.IGNORECASE)
 # What the run fills itself from other options.
 _FILLED_FOR_ALGORITHM = ("device", "seed", "generator", "num_epochs")
 _REWARD_KEYS = (("algorithm", "context_reward_key"), ("evaluation", "return_reward_key"))
+# Of each row in each unit of the networks: the activation and its gradient, in single precision.
+_BYTES_PER_UNIT = 8
+_LONG_EPISODE = 200
+_NUMBERS_OF_TASKS = ("num_train_tasks", "num_test_tasks")
 _FILLED_FOR_EVALUATOR = ("max_path_length", "n_test_tasks", "prefix", "seed", "allow_overlap", "test_task_names")
 
 
@@ -68,13 +86,15 @@ class RunOptions:
     """What a run needs beside the constructors of its algorithm and its evaluator.
 
     Args:
+        size: Size of the run, in fixed numbers: small (minutes on two cores), medium, or paper (the published values,
+            where there are some). Without it: the preset of the environment.
         seed: Seed of everything: networks, tasks, rollouts, updates, evaluation.
         task_seed: Seed of the training and held-out tasks (null: the seed of the run).
         epochs: Number of epochs.
         hidden_sizes: Hidden layers of the policy, the Q-functions and the value function.
         init: How weights are initialized: xavier_uniform, oyster (that of the reference code of PEARL) or orthogonal
             (usual for PPO).
-        num_workers: Processes that collect rollouts; results do not depend on it.
+        num_workers: Rollout worker processes; results do not depend on it.
         transport: How rollouts are run: in this process, in processes, on a Ray cluster, or as the number of workers
             suggests.
         ray_address: HOST:PORT of the Ray cluster, or auto (null: that of RAY_ADDRESS, else one on this machine alone).
@@ -90,6 +110,7 @@ class RunOptions:
         wandb: Send the numbers to this project of Weights & Biases, too (WANDB_MODE=offline keeps them here).
     """
 
+    size: Literal["small", "medium", "paper"] | None = None
     seed: int = 0
     task_seed: int | None = None
     epochs: int = 500
@@ -171,18 +192,18 @@ class Experiment(NamedTuple):
 def check_names(algo: str, env: str) -> None:
     """Error with the nearest names if there is no such algorithm or environment."""
     adapts = get_algorithm(algo).adapts
-    refuse_benchmark(env)
+    refuse_alike(env)
     if adapts and not is_entry_point(env) and not has_family(env):
+        refuse_misread(env)
+        if env in gymnasium.registry:
+            others = [name for name in ALGORITHM_NAMES if not get_algorithm(name).adapts]
+            raise UsageError(
+                f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. Say in a file my_env.py "
+                f"what they are, family = TaskFamily.from_params({env!r}, {{constant: (low, high)}}), and train in "
+                f"my_env:family; or train {' or '.join(others)} in {env}, in all of them at once with "
+                "--randomize-param constant=LOW:HIGH"
+            )
         raise unknown_name("environment", env, family_names())
-
-
-def refuse_benchmark(env: str) -> None:
-    """Error that says how to train on a benchmark of Meta-World, of which the nearest names would be of no use."""
-    if _BENCHMARK.fullmatch(env):
-        raise UnknownNameError(
-            f"{env} is of Meta-World, for whose benchmarks the command line has no options: docs/metaworld.md "
-            "shows how to train on ML1 and ML10 in Python"
-        )
 
 
 def run_options(algo: str) -> list[Option]:
@@ -195,18 +216,32 @@ def run_options(algo: str) -> list[Option]:
 
 
 def resolve(
-    algo: str, env: str, layers: Iterable[tuple[str, Mapping[str, Any]]] = (), command: str = "train"
+    algo: str,
+    env: str,
+    layers: Iterable[tuple[str, Mapping[str, Any]]] = (),
+    command: str = "train",
+    size: str | None = None,
 ) -> dict[str, Any]:
-    """The complete configuration: constructor defaults < task family < preset < ``layers``, every value written out.
+    """The complete configuration: constructor defaults < task family < preset < size < ``layers``, all written out.
 
     A schedule of the preset that lasts for its epochs follows the epochs of the run, unless a layer says otherwise.
+
+    Args:
+        algo: Name of the algorithm.
+        env: Name of the environment.
+        layers: ``(where, values)`` pairs, weakest first; ``where`` names the source in errors.
+        command: What the run is started by.
+        size: One of ``SIZES``; ``None`` takes that of the layers, else ``default_size``.
     """
     check_names(algo, env)
     description, options, layers = get_algorithm(algo), run_options(algo), list(layers)
     known = {option.name for option in options}
     sizes, tuned = description.sizes(env), preset(algo, env)
     own = {name: value for name, value in sizes.items() if name in known and value is not None}
-    values = merge_layers(options, [("the environment", own), ("the preset", tuned), *layers])
+    size = _size_of(algo, env, layers) if size is None else size
+    sized = {"size": size, **_fitting(env, size_values(algo, env, size))}
+    values = merge_layers(options, [("the environment", own), ("the preset", tuned), ("the size", sized), *layers])
+    values["size"] = size
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
@@ -214,7 +249,7 @@ def resolve(
     if missing:
         flags = ", ".join(option.flag for option in missing)
         raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
-    require_at_least({name: values[name] for name in ("num_train_tasks", "num_test_tasks") if name in known}, 1)
+    require_at_least({name: values[name] for name in _NUMBERS_OF_TASKS if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
     for option in options:
@@ -222,10 +257,35 @@ def resolve(
     return sections
 
 
+def _size_of(algo: str, env: str, layers: Sequence[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """The size that the strongest of ``layers`` names, else the usual one."""
+    for where, layer in reversed(layers):
+        if "size" in layer:
+            size = layer["size"]
+            if size is not None and size not in SIZES:
+                raise ValueError(f"size in {where} must be one of {', '.join(SIZES)}, got {size!r}")
+            return size
+    return default_size(algo, env, own=is_entry_point(env))
+
+
+def _fitting(env: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values``, without numbers of tasks where the family has fewer, says itself how many, or has long episodes."""
+    train, test = (values.get(name) for name in _NUMBERS_OF_TASKS)
+    if train is None and test is None:
+        return dict(values)
+    family = get_family(env)
+    usual = (family.num_train_tasks, family.num_test_tasks) == (USUAL_TRAIN_TASKS, USUAL_TEST_TASKS)
+    usual = usual and (family.horizon or 0) <= _LONG_EPISODE
+    with contextlib.suppress(ValueError):
+        if usual and family.split(train, test):
+            return dict(values)
+    return {name: value for name, value in values.items() if name not in _NUMBERS_OF_TASKS}
+
+
 def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
     """Training and held-out tasks of a configuration; ``num_test`` asks for another number of held-out ones.
 
-    Without any the algorithm learns in, and is evaluated on, the environment as it is: then the first is ``None``.
+    Without any the algorithm learns in, and is evaluated on, the nominal environment: then the first is ``None``.
     """
     return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
 
@@ -269,7 +329,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
 
 
 def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> Any:
-    """The algorithm; networks that do not fit into memory are an error in their sizes."""
+    """The algorithm; networks, or gradient steps, that do not fit into memory are an error in their sizes."""
     sizes = {"hidden_sizes": given.hidden_sizes}
     sizes |= {name: value for name, value in given.values.items() if name.endswith("hidden_sizes")}
     most = memory().total
@@ -278,11 +338,20 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         if needed > most:
             raise ValueError(f"{name} {list(widths)} takes {needed:,} bytes per network, more than this machine has")
     try:
-        return description.build(given, train, test)
+        algo = description.build(given, train, test)
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, MetarollError) or not (isinstance(error, MemoryError) or "memory" in str(error).lower()):
             raise
         raise ValueError(f"the networks do not fit into memory, take smaller hidden_sizes: {sizes}") from error
+    rows = description.largest_batch(given.values)
+    needed = _BYTES_PER_UNIT * rows * sum(itertools.chain(*sizes.values()))
+    if needed > most:
+        raise ValueError(
+            f"batch_size {given.values['batch_size']:,} means gradient steps over {rows:,} rows, which take about "
+            f"{needed / 2**30:,.0f} GiB in networks of {sizes}, and this machine has {most / 2**30:,.0f} GiB: take "
+            "--batch-size 256, say"
+        )
+    return algo
 
 
 def with_torch_threads(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,7 +379,7 @@ def _check_reward_keys(config: Mapping[str, Any], env: Any) -> None:
             )
 
 
-@contextmanager
+@contextlib.contextmanager
 def torch_threads(config: Mapping[str, Any]) -> Iterator[None]:
     """Inside, torch computes with the threads of ``config``."""
     before, wanted = torch.get_num_threads(), config["run"]["torch_threads"]

@@ -15,6 +15,7 @@ from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point
 from metaroll.errors import SnapshotError, UsageError, blame_input
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
 from metaroll.training.display.consoles import escape, make_console
@@ -25,6 +26,7 @@ from metaroll.training.display.results import (
     evaluation_values,
     show_study,
     success_values,
+    verdict_values,
 )
 from metaroll.training.display.timing import RunAmounts
 from metaroll.training.evaluation.adaptation_study import study_adaptation
@@ -32,6 +34,7 @@ from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
 from metaroll.training.session.run_config import check_same_run, flat_values
+from metaroll.training.session.sizes import size_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -73,7 +76,8 @@ def start(
                 run_folder.refuse_existing(folder)
             run_folder.write_config(folder, config)
             if split is not None:
-                write_json(folder / TASK_SPLIT_FILE, split.to_dict())
+                texts = [task_text(update.task) for update in experiment.evaluator.draw()]
+                write_json(folder / TASK_SPLIT_FILE, {**split.to_dict(), "test_tasks": texts})
         stack.enter_context(_training(config, folder, experiment))
         if built is not None:
             built(experiment)
@@ -161,17 +165,21 @@ def evaluate_run(
             _, test_tasks = experiments.split_tasks(config, num_tasks)
             if num_tasks is not None and not test_tasks:
                 raise UsageError(
-                    f"--num-tasks is for runs with held-out tasks; this one is evaluated in {config['env']} as it is: "
+                    f"--num-tasks is for runs with held-out tasks; this one has none, only {config['env']} itself: "
                     "ask for more episodes with --episodes N instead"
                 )
             evaluator = stack.enter_context(
                 contextlib.closing(experiments.build_evaluator(config, test_tasks, **changes))
             )
             split = _split_of(config, experiment.algo, evaluator)
+        if epoch == 0:
+            console.print(
+                "[yellow]this agent is untrained: the run has not finished its first epoch[/]", soft_wrap=True
+            )
         study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
         result = evaluator.evaluate(experiment.algo) if study is None else study.result
     success = {} if study is None else success_values(study.result, first=3)
-    more = {} if study is None else {**study.to_dict(), **success}
+    more = {} if study is None else {**study.to_dict(), **success, "verdict": verdict_values(study.verdict())}
     summary = _summary(config, result, split, epoch=epoch, **more)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / run_folder.EVALUATION_FILE, summary)
@@ -210,7 +218,8 @@ def restored_run(
 def _checked(config: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The configuration in ``folder``, checked value by value."""
     with blame_input():
-        layers = [(str(folder / run_folder.CONFIG_FILE), flat_values(config))]
+        # Runs of older versions name no size: they were of none that has a name now.
+        layers = [(str(folder / run_folder.CONFIG_FILE), {"size": None, **flat_values(config)})]
         return experiments.resolve(config["algo"], config["env"], layers, config.get("command", "train"))
 
 
@@ -230,7 +239,7 @@ def _seconds_so_far(folder: Path, done: int) -> float:
 
 
 def _display(config: Mapping[str, Any], console: Console) -> TrainingDisplay:
-    title = f"{config['algo']} learns {config['env']} (seed {config['run']['seed']})"
+    title = f"training {config['algo']} on {config['env']} (seed {config['run']['seed']})"
     description, values = get_algorithm(config["algo"]), config["algorithm"]
     work, every = description.work(values), values.get("evaluate_every", 0)
     episodes = config["evaluation"]
@@ -253,10 +262,10 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
     _show_notes(config, console)
     if split is None:
         what, num_tasks = amount, algorithm["num_test_tasks"]
-        where = f"{num_tasks} held-out tasks" if num_tasks else "the environment as it is"
+        where = f"{num_tasks} held-out tasks" if num_tasks else "the nominal environment"
         draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
         where = "held-out domain parameters" if draws and not is_varied(name) else where
-        returns, amount = f"in training, and without noise in {where}", ""
+        returns, amount = f"in training, and by the deterministic policy in {where}", ""
     else:
         what, where, amount = str(split), "held-out tasks", f"; {amount}"
         if split.overlaps:
@@ -265,7 +274,7 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
             where = "test tasks"
         returns = f"on {where}, before adaptation -> after it"
     console.print(
-        f"{config['algo']} on {name}: {what}\nrun folder {escape(str(folder))}{amount}\n"
+        f"{config['algo']} on {name}: {what}\n{escape(size_text(config))}\nrun folder {escape(str(folder))}{amount}\n"
         f"return: {returns} [95 % interval]\n",
         soft_wrap=True,
     )
@@ -332,12 +341,17 @@ def _finish(
     """Evaluate the finished agent, write ``summary.json`` and the pictures, and say what was learned."""
     epochs, more = config["run"]["epochs"], {}
     result, is_demo = display.result_of(epochs), config["command"] == "demo"
-    if is_demo:
-        with contextlib.closing(demo.final_evaluator(config)) as evaluator:
+    evaluator: Any = demo.final_evaluator(config) if is_demo else experiment.evaluator
+    with contextlib.closing(evaluator):
+        if isinstance(evaluator, MetaEvaluator):
+            study = study_adaptation(evaluator, experiment.algo, shots=[0])  # only the baselines
+            result, floor = study.result, None
+            if is_demo:
+                floor, oracle = demo.floor_and_oracle(result, evaluator, experiment.algo.env_spec)
+                more = demo.compare_with_references(result, floor, oracle, config["run"]["seed"])
+            more = {**more, "verdict": verdict_values(study.verdict(floor))}
+        elif result is None:  # nothing was left to train, or the last epoch was not evaluated
             result = evaluator.evaluate(experiment.algo)
-            more = demo.compare_with_references(result, evaluator, experiment.algo.env_spec, config["run"]["seed"])
-    elif result is None:  # nothing was left to train, or the last epoch was not evaluated
-        result = experiment.evaluator.evaluate(experiment.algo)
     ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}

@@ -146,7 +146,7 @@ def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, i
 
 
 def load_tree(folder: str | Path, name: str, hint: str = _CURE) -> Any:
-    """The tree that ``save_tree`` wrote, bit for bit; ``SnapshotError`` with ``hint`` if it is damaged."""
+    """The tree that ``save_tree`` wrote, bitwise identical; ``SnapshotError`` with ``hint`` if it is damaged."""
     arrays_path, json_path = Path(folder) / f"{name}.safetensors", Path(folder) / f"{name}.json"
     for path in (json_path, arrays_path):
         if not path.is_file():

@@ -285,7 +285,7 @@ def find_run(path: str | Path) -> Path:
     hint = f"runs here: {', '.join(str(run) for run in near[:8])}" if near else "start one with `metaroll train`"
     what = "is a file" if folder.is_file() else "does not exist"
     what = f"holds no {CONFIG_FILE}" if folder.is_dir() else what
-    raise FileNotFoundError(f"{folder} is no run of metaroll ({what}); {hint}")
+    raise FileNotFoundError(f"{folder} is not a metaroll run directory ({what}); {hint}")
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -1,0 +1,351 @@
+"""The public names of metaroll, and where they are defined; written by tools/stubs.py."""
+
+from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
+from metaroll.data.paths import TimeStep, TrajectoryBatch
+from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
+from metaroll.data.replay import PathBuffer
+from metaroll.data.rollout_values import check_act_equal, discounted_value, discounted_values, gae_returns
+from metaroll.data.step_sequence import DictIndexProxy, Step, StepSequence
+from metaroll.diagnostics.report import TaskCheck, TaskEnvReport
+from metaroll.diagnostics.task_checks import check_task_env
+from metaroll.envs.base.checks import check_slots
+from metaroll.envs.lookup.randomization import (
+    conservative_randomizer,
+    default_randomizer,
+    empty_randomizer,
+    zero_variance_randomizer,
+)
+from metaroll.envs.lookup.registry import TaskFamily, get_family
+from metaroll.envs.lookup.source import make_slots
+from metaroll.envs.metaworld.benchmarks import make_metaworld_benchmark
+from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
+from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
+from metaroll.envs.mujoco.definition import MujocoEnvDefinition
+from metaroll.envs.mujoco.threads import physics_threads
+from metaroll.envs.sims.batch import SimBatch
+from metaroll.envs.sims.catalog import (
+    BallOnBeamEnv,
+    CatapultEnv,
+    Gaussian2DEnv,
+    OneMassOscillatorEnv,
+    PendulumEnv,
+    QBallBalancerEnv,
+    QCartPoleStabEnv,
+    QCartPoleSwingUpEnv,
+    QQubeStabEnv,
+    QQubeSwingUpEnv,
+)
+from metaroll.envs.sims.sim_env import RealEnv, SimEnv
+from metaroll.envs.sims.simulator import SimSlots
+from metaroll.envs.sims.tasks import (
+    AbsErr,
+    DesStateTask,
+    ExpQuadrErr,
+    FinalRewTask,
+    QuadrErr,
+    RadiallySymmDesStateTask,
+    ScaledExpQuadrErr,
+)
+from metaroll.envs.wrappers.actions import ActDelayWrapper, ActNormWrapper, DownsamplingWrapper
+from metaroll.envs.wrappers.base import all_envs, inner_env, remove_envs, typed_env
+from metaroll.envs.wrappers.domain_rand import (
+    DomainRandWrapperBuffer,
+    DomainRandWrapperLive,
+    MetaDomainRandWrapper,
+    outermost_dr_wrapper,
+    remove_all_dr_wrappers,
+)
+from metaroll.envs.wrappers.observations import GaussianObsNoiseWrapper, ObsNormWrapper, ObsPartialWrapper
+from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
+from metaroll.envs.wrappers.trials import TrialWrapper
+from metaroll.functional.bootstrap import bootstrap_ci
+from metaroll.functional.cvar import conditional_value_at_risk
+from metaroll.functional.hyper_sphere import sample_from_hyper_sphere_surface
+from metaroll.functional.minibatches import (
+    gen_ordered_batch_idcs,
+    gen_ordered_batches,
+    gen_shuffled_batch_idcs,
+    shuffled_ordered_batches,
+)
+from metaroll.functional.returns import discounted_reverse_cumsum
+from metaroll.functional.robust_statistics import (
+    interquartile_mean,
+    interval_of_improvement,
+    interval_of_iqm,
+    probability_of_improvement,
+    wilson_interval,
+)
+from metaroll.functional.sequences import (
+    sequence,
+    sequence_add_init,
+    sequence_const,
+    sequence_nlog2,
+    sequence_plus_one,
+    sequence_rec_double,
+    sequence_rec_sqrt,
+    sequence_sqrt,
+)
+from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
+from metaroll.learners.distillation import Distillation
+from metaroll.learners.epopt import EPOpt
+from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.learners.pearl import PEARL
+from metaroll.learners.ppo import PPO
+from metaroll.policies.adapters import ScriptedPolicy, as_policy
+from metaroll.policies.context import ContextConditionedPolicy
+from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
+from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.networks import MLPEncoder, QFunction
+from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.garage.local_sampler import LocalSampler
+from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, Worker, WorkerFactory
+from metaroll.rollouts.samplers.cvar import CVaRSampler, select_cvar
+from metaroll.rollouts.samplers.evaluation import (
+    eval_domain_params,
+    eval_domain_params_with_segmentwise_reset,
+    eval_nominal_domain,
+    eval_randomized_domain,
+)
+from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.parameter_exploration import (
+    ParameterExplorationSampler,
+    ParameterSample,
+    ParameterSamplingResult,
+)
+from metaroll.rollouts.samplers.sampler import SamplerBase
+from metaroll.rollouts.single.interactive import after_rollout_query
+from metaroll.rollouts.single.replay import assert_worker_invariant, replay
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.single.vector_env import SlotsVectorEnv
+from metaroll.rollouts.workers.pool import GlobalNamespace, PoolTimeouts, SamplerPool
+from metaroll.rollouts.workers.schedule import WorkerStatus, format_workers
+from metaroll.seeding import get_base_seed, isolated_rng, set_seed
+from metaroll.tasks.distributions import (
+    BernoulliDomainParam,
+    DomainParam,
+    LogUniformDomainParam,
+    MultivariateNormalDomainParam,
+    NormalDomainParam,
+    UniformDomainParam,
+)
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange
+from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler
+from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.split_sampler import SplitTaskSampler
+from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
+from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.robustness import RobustnessMap, robustness_map
+from metaroll.training.figures.plots import plot_robustness
+from metaroll.training.figures.video import record_video, write_video
+from metaroll.training.report.report import write_report
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
+from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
+from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPlan
+
+__version__: str
+
+__all__ = [
+    "MW_TASKS_PER_ENV",
+    "PEARL",
+    "PPO",
+    "AbsErr",
+    "ActDelayWrapper",
+    "ActNormWrapper",
+    "AdaptedAgent",
+    "Agent",
+    "BallBalancerController",
+    "BallOnBeamEnv",
+    "BernoulliDomainParam",
+    "CVaRSampler",
+    "CartPoleController",
+    "CatapultEnv",
+    "CategoricalGRUPolicy",
+    "CategoricalMLPPolicy",
+    "ConstructEnvsSampler",
+    "ContextConditionedPolicy",
+    "DefaultWorker",
+    "DesStateTask",
+    "DictIndexProxy",
+    "Distillation",
+    "DomainParam",
+    "DomainParamTransformWrapper",
+    "DomainParamUpdate",
+    "DomainRandWrapperBuffer",
+    "DomainRandWrapperLive",
+    "DomainRandomizer",
+    "DownsamplingWrapper",
+    "DummyPolicy",
+    "EPOpt",
+    "EnvPoolSampler",
+    "EnvSpec",
+    "EnvUpdate",
+    "ExistingEnvUpdate",
+    "ExpQuadrErr",
+    "FinalRewTask",
+    "FixedTaskSampler",
+    "GRUGaussianPolicy",
+    "Gaussian2DEnv",
+    "GaussianMLPPolicy",
+    "GaussianObsNoiseWrapper",
+    "GlobalNamespace",
+    "HillClimbing",
+    "IdlePolicy",
+    "InOutSpec",
+    "LastActionPolicy",
+    "LocalRunner",
+    "LocalSampler",
+    "LogUniformDomainParam",
+    "MLPEncoder",
+    "MetaDomainRandWrapper",
+    "MetaEvaluator",
+    "MetaRLAlgorithm",
+    "MetaWorldTaskSampler",
+    "MujocoEnvDefinition",
+    "MultivariateNormalDomainParam",
+    "NewEnvUpdate",
+    "NormalDomainParam",
+    "NormalizedPolicy",
+    "ObsNormWrapper",
+    "ObsPartialWrapper",
+    "OneMassOscillatorEnv",
+    "OrnsteinUhlenbeckPolicy",
+    "PEARLWorker",
+    "ParallelRolloutSampler",
+    "ParameterExplorationSampler",
+    "ParameterSample",
+    "ParameterSamplingResult",
+    "PathBuffer",
+    "PendulumEnv",
+    "PlaybackPolicy",
+    "PolicyEvaluator",
+    "PoolTimeouts",
+    "QBallBalancerEnv",
+    "QCartPoleStabEnv",
+    "QCartPoleSwingUpEnv",
+    "QFunction",
+    "QQubeStabEnv",
+    "QQubeSwingUpEnv",
+    "QuadrErr",
+    "QubeController",
+    "RLAlgorithm",
+    "RadiallySymmDesStateTask",
+    "RandomizationRange",
+    "RealEnv",
+    "RenderMode",
+    "RobustnessMap",
+    "RolloutEngine",
+    "RolloutPlan",
+    "SamplerBase",
+    "SamplerPool",
+    "ScaledExpQuadrErr",
+    "ScriptedPolicy",
+    "SetTaskSampler",
+    "SetTaskUpdate",
+    "SimBatch",
+    "SimEnv",
+    "SimSlots",
+    "SlotsVectorEnv",
+    "SnapshotConfig",
+    "Snapshotter",
+    "SplitReport",
+    "SplitTaskSampler",
+    "Step",
+    "StepSequence",
+    "TanhGaussianMLPPolicy",
+    "TaskCheck",
+    "TaskEnvReport",
+    "TaskFamily",
+    "TaskSampler",
+    "TensorBoardLogger",
+    "TimePolicy",
+    "TimeStep",
+    "TrajectoryBatch",
+    "TrialWrapper",
+    "UniformDomainParam",
+    "WandbLogger",
+    "Worker",
+    "WorkerFactory",
+    "WorkerStatus",
+    "__version__",
+    "after_rollout_query",
+    "agent",
+    "all_envs",
+    "as_policy",
+    "assert_worker_invariant",
+    "bootstrap_ci",
+    "cat_to_format",
+    "check_act_equal",
+    "check_slots",
+    "check_split",
+    "check_task_env",
+    "conditional_value_at_risk",
+    "conservative_randomizer",
+    "default_randomizer",
+    "discounted_reverse_cumsum",
+    "discounted_value",
+    "discounted_values",
+    "empty_randomizer",
+    "eval_domain_params",
+    "eval_domain_params_with_segmentwise_reset",
+    "eval_nominal_domain",
+    "eval_randomized_domain",
+    "format_workers",
+    "gae_returns",
+    "gen_ordered_batch_idcs",
+    "gen_ordered_batches",
+    "gen_shuffled_batch_idcs",
+    "get_base_seed",
+    "get_family",
+    "inner_env",
+    "interquartile_mean",
+    "interval_of_improvement",
+    "interval_of_iqm",
+    "isolated_rng",
+    "load",
+    "load_rollout",
+    "load_rollouts",
+    "make_metaworld_benchmark",
+    "make_slots",
+    "new_tuple",
+    "outermost_dr_wrapper",
+    "physics_threads",
+    "plot_robustness",
+    "probability_of_improvement",
+    "record_video",
+    "remove_all_dr_wrappers",
+    "remove_envs",
+    "replay",
+    "robustness_map",
+    "rollout",
+    "sample_from_hyper_sphere_surface",
+    "save_rollout",
+    "save_rollouts",
+    "select_cvar",
+    "sequence",
+    "sequence_add_init",
+    "sequence_const",
+    "sequence_nlog2",
+    "sequence_plus_one",
+    "sequence_rec_double",
+    "sequence_rec_sqrt",
+    "sequence_sqrt",
+    "set_seed",
+    "shuffled_ordered_batches",
+    "stack_to_format",
+    "to_format",
+    "typed_env",
+    "wilson_interval",
+    "write_report",
+    "write_video",
+    "zero_variance_randomizer",
+]

@@ -1,0 +1,71 @@
+"""Where an error arose in code of the user: the last lines of the traceback that are in a file of theirs."""
+
+from __future__ import annotations
+
+import re
+import site
+import sysconfig
+import traceback
+from pathlib import Path
+from typing import NamedTuple
+
+import metaroll
+
+__all__ = ["Frame", "frames_of_user", "innermost", "is_of_user"]
+
+_MOST = 3
+_WORKER_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>\S.*))?')
+_OTHERS = [
+    Path(metaroll.__file__).parent,
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    *map(Path, site.getsitepackages()),
+]
+"""Folders of code that is not the user's."""
+
+
+class Frame(NamedTuple):
+    """A line of a traceback."""
+
+    file: str
+    line: int
+    function: str
+    code: str
+
+    def __str__(self) -> str:
+        return f"{self.file}, line {self.line}, in {self.function}: {self.code}"
+
+
+def frames_of_user(error: BaseException) -> list[Frame]:
+    """The last frames in files of the user, the innermost last; also of what was raised in a worker."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        text = str(vars(current).get("worker_traceback", ""))
+        found = [
+            Frame(match["file"], int(match["line"]), match["function"], match["code"] or "")
+            for match in _WORKER_FRAME.finditer(text)
+        ]
+        found += _frames(current)
+        own = [frame for frame in found if is_of_user(frame)]
+        if own:
+            return list(dict.fromkeys(own))[-_MOST:]
+        current = current.__cause__ or current.__context__
+    return []
+
+
+def innermost(error: BaseException) -> Frame | None:
+    """Where ``error`` was raised; ``None`` without a traceback."""
+    frames = _frames(error)
+    return frames[-1] if frames else None
+
+
+def _frames(error: BaseException) -> list[Frame]:
+    found = traceback.extract_tb(error.__traceback__)
+    return [Frame(frame.filename, frame.lineno or 0, frame.name, frame.line or "") for frame in found]
+
+
+def is_of_user(frame: Frame) -> bool:
+    """Whether the frame is in a file that belongs neither to metaroll, nor to Python, nor to an installed package."""
+    path = Path(frame.file)
+    return frame.file.endswith(".py") and not any(path.is_relative_to(folder) for folder in _OTHERS)

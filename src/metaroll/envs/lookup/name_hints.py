@@ -1,0 +1,82 @@
+"""What users may mean by a name that stands for no environment: a file of theirs, or a package that is not there."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+
+from metaroll.envs.base.task_family import TaskFamily
+from metaroll.errors import UnknownNameError
+
+__all__ = ["refuse_misread"]
+
+_PACKAGES = {"ALE": ("ale-py", "ale_py")}
+"""Namespace of Gymnasium -> package that registers it, and its module."""
+
+
+def refuse_misread(name: str) -> None:
+    """Error for an unknown ``name`` of a form that says what is meant, for which the nearest names are of no use.
+
+    Raises:
+        UnknownNameError: It is a file of Python, or an id in a namespace that nobody has registered.
+    """
+    if name in gymnasium.registry:
+        return
+    module = _module_of(name)
+    if module is not None:
+        raise UnknownNameError(_file_text(name, module))
+    found = re.fullmatch(r"(\w+)/(\S+)", name)
+    if found is None or any(spec.namespace == found[1] for spec in gymnasium.registry.values()):
+        return
+    if found[1] in _PACKAGES:
+        package, module = _PACKAGES[found[1]]
+        raise UnknownNameError(
+            f"unknown environment {name!r}: the package {package} registers it: pip install {package}, and name it "
+            f"with the module that is to be imported first, {module}:{name}"
+        )
+    raise UnknownNameError(
+        f"unknown environment {name!r}: no package that is imported registers environments as {found[1]}/...; name it "
+        f"with the module that does, module:{name}"
+    )
+
+
+def _module_of(name: str) -> str | None:
+    """The module of a file that ``name`` stands for: ``my_env``, ``my_env.py`` or ``./my_env.py``."""
+    path = Path(name)
+    if path.suffix == ".py":
+        return path.stem
+    return name if name.isidentifier() and Path(f"{name}.py").is_file() else None
+
+
+def _file_text(name: str, module: str) -> str:
+    path = Path(name if name.endswith(".py") else f"{name}.py")
+    if not path.is_file():
+        return f"unknown environment {name!r}: there is no file {path}; name one as module:attribute, my_env:family say"
+    start = f"unknown environment {name!r}: it is a file, of which one name is meant"
+    if path.absolute().parent != Path.cwd():
+        return f"{start}: run in its folder ({path.parent}), with {module}:NAME"
+    try:
+        found = _environments_in(module)
+    except Exception as error:  # whatever the file of the user does
+        return f"{start}, {module}:NAME; and it cannot be imported ({type(error).__name__}: {error})"
+    if not found:
+        return f"{start}, {module}:NAME; there is no TaskFamily and no environment in it (docs/own_environment.md)"
+    return f"{start}: {', '.join(f'{module}:{attribute} ({kind})' for attribute, kind in found.items())}"
+
+
+def _environments_in(module: str) -> dict[str, str]:
+    """Names in a module -> what they are; families first."""
+    members = {name: value for name, value in vars(importlib.import_module(module)).items() if name[:1] != "_"}
+    found = {name: "a family of tasks" for name, value in members.items() if isinstance(value, TaskFamily)}
+    found |= {name: "an environment" for name, value in members.items() if _makes_env(value, module)}
+    return found
+
+
+def _makes_env(value: Any, module: str) -> bool:
+    is_env = inspect.isclass(value) and hasattr(value, "step") and hasattr(value, "reset")
+    return is_env and value.__module__ == module

@@ -1,0 +1,187 @@
+"""Does an agent adapt? What the paired returns of a study say, in a few facts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from metaroll.errors import ShapeError
+from metaroll.training.evaluation.evaluation_metrics import (
+    Interval,
+    interval_of_mean,
+    interval_of_normalized_score,
+    normalized_score,
+)
+
+__all__ = ["HARDLY_DIFFERS", "Estimate", "Verdict", "judge"]
+
+HARDLY_DIFFERS = 0.1
+"""Nats: with a smaller mean divergence (from the prior, from another task's posterior) next to nothing is known."""
+
+
+class Estimate(NamedTuple):
+    """A mean over tasks and its 95 % bootstrap interval; NaN bounds of a single task."""
+
+    value: float
+    interval: Interval
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is an interval."""
+        return all(map(math.isfinite, self.interval))
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether the interval lies above 0."""
+        return self.is_known and self.interval.low > 0
+
+    def to_dict(self, name: str) -> dict[str, float]:
+        """The three numbers as entries ``name``, ``<name>_ci_low``, ``<name>_ci_high``."""
+        return {name: self.value, f"{name}_ci_low": self.interval.low, f"{name}_ci_high": self.interval.high}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether, by how much and by what an agent adapts. Differences are paired: they are of the same test episodes.
+
+    Attributes:
+        adapts: Whether the interval of ``gain`` lies above 0; ``None`` without an interval.
+        num_tasks: Number of tasks M.
+        gain: Return after adaptation minus return of no adaptation.
+        own_data: Whether the interval of ``own_data_gain`` lies above 0: it adapts by what it saw in the task, and not
+            by any data; ``None`` where that was not measured.
+        own_data_gain: Return after adaptation minus that after adaptation to another task's data (mismatched context).
+        oracle_room: Return of the oracle minus return of no adaptation; ``None`` without an oracle.
+        oracle_share: How far on the way from the floor (without one: from no adaptation) to the oracle the agent gets:
+            0 is the floor, 1 the oracle; ``None`` where there is no oracle, or where it is no better than the floor.
+        posterior_divergence: Mean over tasks of ``KL(posterior || prior)`` in nats; ``None`` for algorithms without a
+            posterior (see ``MetaRLAlgorithm.posterior_divergence``).
+        task_divergence: The same of ``KL(posterior || posterior given another task's data)``: a posterior may be far
+            from the prior, and the same in all tasks.
+        failing: Positions of the tasks with less return after adaptation than without, the worst first.
+        failing_tasks: Their values, in words.
+    """
+
+    adapts: bool | None
+    num_tasks: int
+    gain: Estimate
+    own_data: bool | None
+    own_data_gain: Estimate | None
+    oracle_room: Estimate | None
+    oracle_share: Estimate | None
+    posterior_divergence: float | None
+    task_divergence: float | None
+    failing: tuple[int, ...]
+    failing_tasks: tuple[str, ...]
+
+    @property
+    def gets_worse(self) -> bool:
+        """Whether the interval of ``gain`` lies below 0."""
+        return self.gain.is_known and self.gain.interval.high < 0
+
+    @property
+    def posterior_differs(self) -> bool | None:
+        """Whether the mean divergence is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        return None if self.posterior_divergence is None else self.posterior_divergence >= HARDLY_DIFFERS
+
+    @property
+    def posterior_tells_tasks(self) -> bool | None:
+        """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
+        return None if self.task_divergence is None else self.task_divergence >= HARDLY_DIFFERS
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        told: dict[str, Any] = {"adapts": self.adapts, "n_tasks": self.num_tasks, **self.gain.to_dict("gain")}
+        told["own_data"] = self.own_data
+        for name, estimate in (
+            ("own_data_gain", self.own_data_gain),
+            ("oracle_room", self.oracle_room),
+            ("oracle_share", self.oracle_share),
+        ):
+            told |= {} if estimate is None else estimate.to_dict(name)
+        if self.posterior_divergence is not None:
+            told["posterior_divergence"] = self.posterior_divergence
+            told["posterior_differs"] = self.posterior_differs
+        if self.task_divergence is not None:
+            told["task_divergence"] = self.task_divergence
+            told["posterior_tells_tasks"] = self.posterior_tells_tasks
+        told["n_failing"] = len(self.failing)
+        told["failing_tasks"] = [
+            {"index": index, "task": text} for index, text in zip(self.failing, self.failing_tasks, strict=True)
+        ]
+        return told
+
+
+def judge(
+    adapted: Any,
+    no_adaptation: Any,
+    *,
+    mismatched: Any = None,
+    oracle: Any = None,
+    floor: Any = None,
+    divergence: Any = None,
+    task_divergence: Any = None,
+    tasks: Sequence[str] = (),
+) -> Verdict:
+    """The verdict on returns per task, shape ``(M,)`` each, all of the same test episodes.
+
+    Args:
+        adapted: After adaptation to the task's own data.
+        no_adaptation: Of the same policy without any data.
+        mismatched: After adaptation to the data of another task.
+        oracle: Of a policy that has access to the task.
+        floor: Of the best policy that does not adapt, where that is known; ``None`` means ``no_adaptation``.
+        divergence: ``KL(posterior || prior)`` in nats.
+        task_divergence: ``KL(posterior || posterior given another task's data)``.
+        tasks: What the tasks are, in words; without them they are called ``task 0``, ``task 1``, ...
+
+    Raises:
+        ShapeError: The arrays are not all of one length, or there is no task.
+    """
+    after, without = (np.asarray(values, dtype=np.float64) for values in (adapted, no_adaptation))
+    others = {"mismatched": mismatched, "oracle": oracle, "floor": floor}
+    others |= {"divergence": divergence, "task_divergence": task_divergence}
+    known = {name: np.asarray(values, np.float64) for name, values in others.items() if values is not None}
+    count = len(after) if after.ndim == 1 else 0
+    shapes = {"adapted": after.shape, "no_adaptation": without.shape, **{n: v.shape for n, v in known.items()}}
+    names = list(tasks) or [f"task {i}" for i in range(count)]
+    if not count or len(names) != count or set(shapes.values()) != {(count,)}:
+        given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ShapeError(f"all returns must have shape (M,), one per task, with a text for each task, got {given}")
+    gains = after - without
+    gain = _estimate(gains)
+    own = _estimate(after - known["mismatched"]) if "mismatched" in known else None
+    failing = tuple(i for i in np.argsort(gains, kind="stable").tolist() if gains[i] < 0)
+    return Verdict(
+        adapts=gain.is_positive if gain.is_known else None,
+        num_tasks=count,
+        gain=gain,
+        own_data=own.is_positive if own is not None and own.is_known else None,
+        own_data_gain=own,
+        oracle_room=_estimate(known["oracle"] - without) if "oracle" in known else None,
+        oracle_share=_share(after, known.get("floor", without), known["oracle"]) if "oracle" in known else None,
+        posterior_divergence=_mean(known.get("divergence")),
+        task_divergence=_mean(known.get("task_divergence")),
+        failing=failing,
+        failing_tasks=tuple(names[i] for i in failing),
+    )
+
+
+def _mean(values: np.ndarray | None) -> float | None:
+    return float(values.mean()) if values is not None and np.isfinite(values).all() else None
+
+
+def _estimate(differences: np.ndarray) -> Estimate:
+    return Estimate(float(differences.mean()), interval_of_mean(differences))
+
+
+def _share(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> Estimate | None:
+    """The normalized score, where there is a way to go: else it would be a ratio of noise."""
+    if not (_estimate(oracle - floor).is_positive if len(after) > 1 else oracle[0] > floor[0]):
+        return None
+    score = normalized_score(after, floor, oracle)
+    return Estimate(score, interval_of_normalized_score(after, floor, oracle))

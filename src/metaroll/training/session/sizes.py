@@ -1,0 +1,48 @@
+"""What the size of a run means, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metaroll.training.algorithms.registry import get_algorithm, publication
+
+__all__ = ["size_text"]
+
+
+def size_text(config: Mapping[str, Any]) -> str:
+    """The size of a run, its epochs, steps, updates, tasks and networks, and how to ask for a smaller run.
+
+    Args:
+        config: A configuration from ``experiments.resolve``.
+    """
+    algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
+    size = run["size"]
+    title = {None: f"preset of {config['env']}", "paper": f"size paper ({publication(algo)})"}.get(size, f"size {size}")
+    parts = [f"{title}: {_epochs(config)}"]
+    tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
+    if tasks[0] is not None:
+        parts.append(f"{tasks[0]} training and {tasks[1]} held-out tasks")
+    networks = {"hidden_sizes": run["hidden_sizes"]}
+    networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
+    parts.append("networks " + ", ".join(f"{_widths(widths)}{_role(name)}" for name, widths in networks.items()))
+    hint = "" if size == "small" else "\n--size small takes minutes on two cores"
+    return "; ".join(parts) + hint
+
+
+def _epochs(config: Mapping[str, Any]) -> str:
+    count = config["run"]["epochs"]
+    if config["algorithm"].get("max_path_length", 0) is None:  # how many steps it takes is not known
+        return f"{count} epochs"
+    work = get_algorithm(config["algo"]).work(config["algorithm"])
+    each = [f"{work.epoch_steps:,} steps"] + [f"{work.epoch_updates:,} updates"] * bool(work.epoch_updates)
+    before = f" after {work.initial_steps:,} initial steps" if work.initial_steps else ""
+    return f"{count} epoch{'' if count == 1 else 's'} of {' and '.join(each)}{before}"
+
+
+def _widths(widths: Sequence[int]) -> str:
+    return "x".join(map(str, widths)) or "linear"
+
+
+def _role(name: str) -> str:
+    return "" if name == "hidden_sizes" else f" ({name.removesuffix('_hidden_sizes')})"

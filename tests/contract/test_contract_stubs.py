@@ -1,0 +1,113 @@
+"""Editors see the library: the stub is that of the lazy table, and a user's script finds the types of the classes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import metaroll
+
+ROOT = Path(__file__).parents[2]
+# What a user writes, and the type that pyright finds in `reveal_type` of it.
+REVEALED = {
+    "metaroll.agent('ppo', 'Pendulum-v1', seed=0, learning_rate=3e-4)": "Agent",
+    "metaroll.agent('ppo', 'Pendulum-v1').learn(1000)": "Agent",
+    "metaroll.load('ppo').act": "(obs: Any, *, deterministic: bool = True)",
+    "metaroll.load('pearl').adapt([])": "AdaptedAgent",
+    "metaroll.load('pearl').explore('point-robot', episodes=3)": "list[StepSequence]",
+    "metaroll.TaskFamily.from_params('CartPole-v1', {'length': (0.3, 0.7)})": "TaskFamily",
+    "metaroll.get_family('point-robot')": "TaskFamily",
+    "metaroll.get_family('point-robot').split()": "tuple[list[EnvUpdate], list[EnvUpdate]]",
+    "metaroll.get_family('point-robot').horizon": "int | None",
+    "metaroll.rollout('point-robot', metaroll.IdlePolicy(spec), seed=0)": "StepSequence",
+    "rollout('point-robot', None).rewards": "ndarray",
+    "metaroll.RolloutEngine('point-robot', None)": "RolloutEngine",
+    "metaroll.RolloutPlan(seed=(0, 0, 1))": "RolloutPlan",
+    "metaroll.PPO": "type[PPO]",
+    "metaroll.PEARL": "type[PEARL]",
+    "metaroll.PEARL.augment_env_spec(spec, 5)": "EnvSpec",
+    "metaroll.LocalRunner(run_dir='run', seed=1)": "LocalRunner",
+    "metaroll.LocalRunner(run_dir='run').total_env_steps": "int",
+    "metaroll.StepSequence.concat([])": "StepSequence",
+    "metaroll.DomainRandomizer(metaroll.UniformDomainParam('mass', mean=1, halfspan=0.5))": "DomainRandomizer",
+    "metaroll.make_slots('Pendulum-v1', 4)": "Slots",
+    "metaroll.TanhGaussianMLPPolicy(spec, hidden_sizes=(64, 64))": "TanhGaussianMLPPolicy",
+    "metaroll.QFunction(spec)": "QFunction",
+    "metaroll.bootstrap_ci": "num_reps: int",
+    "metaroll.check_task_env('point-robot')": "TaskEnvReport",
+    "metaroll.check_task_env('point-robot').failed": "list[str]",
+    "metaroll.MW_TASKS_PER_ENV": "50",
+    "metaroll.__version__": "str",
+}
+MISTAKES = {
+    "metaroll.load('ppo').learn(steps=3)": '"steps"',
+    "metaroll.TaskFamily.from_params('CartPole-v1', parameters={})": '"parameters"',
+    "metaroll.LocalRunner(run_directory='run')": '"run_directory"',
+    "metaroll.RolloutPlan(sead=1)": '"sead"',
+    "metaroll.PERAL": '"PERAL"',
+}
+
+
+@pytest.fixture(scope="module")
+def stubs():
+    spec = importlib.util.spec_from_file_location("stubs", ROOT / "tools" / "stubs.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_stub_is_that_of_the_table(stubs):
+    assert stubs.main(["--check"]) == 0, "run python tools/stubs.py --write"
+    listed = re.search(r"^__all__ = \[\n(.*?)\]", stubs.STUB.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    assert sorted(re.findall(r'"(\w+)"', listed[1])) == sorted(metaroll.__all__)
+
+
+def test_new_names_of_the_table_are_picked_up(stubs):
+    source = (
+        '_MODULES = {"b": ["make", "Thing", "LIMIT"], "a.c": [' + ", ".join(repr("x" * 30 + i) for i in "dcba") + "]}"
+    )
+    text = stubs.stub_text(source)
+    assert "from metaroll.b import LIMIT, Thing, make\n" in text
+    assert "from metaroll.a.c import (\n    xxx" in text
+    assert '__all__ = [\n    "LIMIT",\n    "Thing",\n    "__version__",\n    "make",\n' in text
+    with pytest.raises(ValueError, match="no table"):
+        stubs.stub_text("_HOME = {}")
+
+
+def test_an_old_stub_is_refused(stubs, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(stubs, "STUB", tmp_path / "__init__.pyi")
+    assert stubs.main(["--check"]) == 1
+    assert "run python tools/stubs.py --write" in capsys.readouterr().err
+    assert stubs.main(["--write"]) == 0
+    assert stubs.main(["--check"]) == 0
+
+
+def test_a_type_checker_knows_the_public_names(tmp_path):
+    head = ["import metaroll", "from metaroll import EnvSpec, rollout", "", "spec = EnvSpec.from_env(object())"]
+    lines = [*head, *(f"reveal_type({code})" for code in REVEALED), *MISTAKES]
+    (tmp_path / "script.py").write_text("\n".join(lines), "utf-8")
+    config = {"extraPaths": [str(ROOT / "src")], "typeCheckingMode": "standard", "pythonVersion": "3.11"}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config), "utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "--project", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for entry in json.loads(done.stdout)["generalDiagnostics"]:
+        line = lines[entry["range"]["start"]["line"]]
+        found.setdefault(line, []).append((entry["severity"], entry["message"]))
+    for code, kind in REVEALED.items():
+        ((severity, message),) = found.pop(f"reveal_type({code})")
+        assert severity == "information", (code, message)
+        shown = message.partition(" is ")[2].strip('"')
+        assert kind in shown and "Unknown" not in shown and shown != "object", (code, message)
+    for code, name in MISTAKES.items():
+        said = found.pop(code)
+        assert any(severity == "error" and name in message for severity, message in said), (code, said)
+    assert not found

@@ -1,0 +1,245 @@
+"""What new users type wrongly: each message names what came, what is expected, and what to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import gymnasium
+import pytest
+import yaml
+from test_cli_sessions import TINY
+
+from metaroll.cli.main import main
+
+MY_ENV = """
+import gymnasium, numpy as np
+from metaroll import TaskFamily
+
+class Cart(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    mass = 1.0
+    broken = ""
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x = np.zeros(2, np.float32)
+        return (self.x if self.broken != "old" else (self.x,))[:] if self.broken != "old" else self.x, {}
+    def step(self, action):
+        if self.broken == "raises":
+            raise KeyError("goal")
+        if self.broken == "shape":
+            return np.zeros(3, np.float32), 0.0, False, False, {}
+        if self.broken == "old":
+            return self.x, 0.0, False, {}
+        if self.broken == "nan":
+            return self.x * np.nan, 0.0, False, False, {}
+        return self.x, -abs(float(self.x[0]) - 1.0), False, False, {}
+
+class Raises(Cart):
+    broken = "raises"
+
+class OldInterface(Cart):
+    broken = "old"
+
+class OtherShape(Cart):
+    broken = "shape"
+
+class NotANumber(Cart):
+    broken = "nan"
+
+family = TaskFamily.from_params(Cart, {"mass": (0.5, 2.0)}, horizon=5, num_train_tasks=4, num_test_tasks=3)
+raising = TaskFamily.from_params(Raises, {"mass": (0.5, 2.0)}, horizon=5, num_train_tasks=4, num_test_tasks=3)
+old = TaskFamily.from_params(OldInterface, {"mass": (0.5, 2.0)}, horizon=5, num_train_tasks=4, num_test_tasks=3)
+shape = TaskFamily.from_params(OtherShape, {"mass": (0.5, 2.0)}, horizon=5, num_train_tasks=4, num_test_tasks=3)
+nan = TaskFamily.from_params(NotANumber, {"mass": (0.5, 2.0)}, horizon=5, num_train_tasks=4, num_test_tasks=3)
+
+def wrong_constant():
+    return TaskFamily.from_params(Cart, {"mas": (0.5, 2.0)}, horizon=5)
+"""
+PPO = [
+    "--epochs",
+    "1",
+    "--steps-per-epoch",
+    "40",
+    "--max-path-length",
+    "10",
+    "--num-episodes",
+    "1",
+    "--torch-threads",
+    "1",
+]
+
+
+class Mistake(NamedTuple):
+    """What is typed, and what the message must say: what came, what is expected, and what to do."""
+
+    typed: str
+    came: str
+    expected: str
+    hint: str
+
+
+ROWS = [
+    # -- those whose message failed in the review of 2026-11-22 --------------------------------------------------------
+    Mistake("train ppo HalfCheetah-v5", "HalfCheetah-v5", "a package that it needs is missing", "pip install"),
+    Mistake("train ppo LunarLander-v3", "LunarLander-v3", "a package that it needs is missing", "gymnasium[box2d]"),
+    Mistake("train pearl Pendulum-v1", "Pendulum-v1", "without tasks", "TaskFamily.from_params('Pendulum-v1'"),
+    Mistake("train pearl Pendulum-v1", "Pendulum-v1", "adapt to tasks", "--randomize-param"),
+    Mistake("train ppo ALE/Pong-v5", "ALE/Pong-v5", "ale-py registers it", "pip install ale-py"),
+    Mistake("train point-robot pearl", "point-robot", "the algorithm comes first", "metaroll train pearl point-robot"),
+    Mistake("train sac Pendulum-v1", "sac", "Known: pearl, ppo", "ppo may be what you want"),
+    Mistake("train ppo Pendulum-v1 --lr 0.1", "--lr", "--learning-rate", "did you mean"),
+    Mistake("train pearl point-robot --lr 0.1", "--lr", "--policy-lr or --qf-lr", "did you mean"),
+    Mistake(
+        "train ppo Pendulum-v1 --total-timesteps 100", "--total-timesteps", "fixed number of environment", "--epochs"
+    ),
+    Mistake("train ppo Pendulum-v1 --set epochs=3", "--set", "a flag of its own", "--epochs 3"),
+    Mistake("train ppo Pendulum-v1 --hidden-sizes 64,64", "'64,64'", "spaces between them", "--hidden-sizes 64 64"),
+    Mistake("train ppo Pendulum-v1 --n-envs 4", "--n-envs", "--num-workers", "did you mean"),
+    Mistake("train pearl my_env.py", "my_env.py", "one name is meant", "my_env:family (a family of tasks)"),
+    Mistake("train pearl my_env", "'my_env'", "one name is meant", "my_env:family (a family of tasks)"),
+    Mistake("train ppo my_env.py", "my_env.py", "one name is meant", "my_env:Cart (an environment)"),
+    Mistake("train pearl point-robot --batch-size 100000000", "batch_size 100,000,000", "GiB", "take --batch-size"),
+    Mistake("compare runs/pearl runs/ppo", "'point-robot' in runs/pearl", "not comparable", "leave some out"),
+    Mistake(
+        "train pearl my_env:raising --config tiny.yaml", "KeyError", "my_env.py, line 16, in step", "raise KeyError"
+    ),
+    Mistake("evaluate runs/ppo --num-tasks 3", "--num-tasks", "held-out tasks", "--episodes N"),
+    # -- those that were answered well ---------------------------------------------------------------------------------
+    Mistake("trian", "'trian'", "Known:", "did you mean 'train'"),
+    Mistake("train perl point-robot", "'perl'", "Known:", "did you mean 'pearl'"),
+    Mistake("train pearl", "the environment is missing", "metaroll train ALGO ENV", "point-robot"),
+    Mistake("train pearl point-robto", "'point-robto'", "Known:", "did you mean 'point-robot'"),
+    Mistake("train ppo Pendulm-v1", "'Pendulm-v1'", "any id of Gymnasium", "Pendulum-v1"),
+    Mistake("train ppo Pendulum-v2", "'Pendulum-v2'", "any id of Gymnasium", "Pendulum-v1"),
+    Mistake("train ppo Pendulum-v1 --epoch 3", "--epoch", "did you mean", "--epochs"),
+    Mistake("train ppo Pendulum-v1 --epochs ten", "'ten'", "a whole number", "--help"),
+    Mistake("train ppo Pendulum-v1 --epochs 0", "got 0", "at least 1", "epochs"),
+    Mistake("train ppo Pendulum-v1 --learning-rate -1", "-1", "(0, inf)", "learning_rate"),
+    Mistake("train ppo Pendulum-v1 --discount 1.5", "1.5", "[0, 1]", "discount"),
+    Mistake("train ppo Pendulum-v1 --hidden-sizes 0", "[0]", "at least 1 each", "hidden_sizes"),
+    Mistake("train ppo Pendulum-v1 --num-workers 0", "got 0", "at least 1", "num_workers"),
+    Mistake("train ppo Pendulum-v1 --num-workers 100", "got 100", "at most", "processors"),
+    Mistake("train ppo Pendulum-v1 --device cuda", "'cuda'", "cannot be used here", "--device cpu"),
+    Mistake("train ppo Pendulum-v1 --device gpu", "'gpu'", "cannot be used here", "--device cpu"),
+    Mistake("train pearl point-robot --out runs/pearl", "runs/pearl", "exists", "metaroll resume runs/pearl"),
+    Mistake(
+        "train pearl point-robot --config wrong_type.yaml", "'many'", "an integer", "batch_size in wrong_type.yaml"
+    ),
+    Mistake("train pearl point-robot --config unknown.yaml", "'batch_sise'", "did you mean", "'batch_size'"),
+    Mistake("train pearl point-robot --config text.yaml", "text.yaml", "must hold lines", "name: value"),
+    Mistake("train pearl point-robot --config scalar.yaml", "64", "a list", "hidden_sizes in scalar.yaml"),
+    Mistake("train ppo Pendulum-v1 --randomize default", "'default'", "no usual ranges", "--randomize-param length="),
+    Mistake("train ppo qcp-st --randomize-param lenght=0.3:0.7", "lenght", "known", "length"),
+    Mistake("train ppo qcp-st --randomize-param length=0.7:0.3", "'length=0.7:0.3'", "LOW < HIGH", "length=0.3:0.7"),
+    Mistake("train ppo qcp-st --randomize", "--randomize", "none", "default"),
+    Mistake("train ppo qcp-st --randomize yes", "'yes'", "conservative, default, none", "--randomize must be one of"),
+    Mistake("train ppo qcp-st --privileged", "privileged", "domain_params", "name"),
+    Mistake("train ppo qcp-st --domain-params pole_mas", "pole_mas", "known", "pole_mass"),
+    Mistake("train distill qcp-st", "teacher is missing", "the folder of the run", "--teacher RUN"),
+    Mistake("train distill qcp-st --teacher no/run", "'no/run'", "the folder of a run", "no folder"),
+    Mistake("train pearl cheetah-dir --num-train-tasks 5", "5", "2", "tasks"),
+    Mistake("train pearl point-robot --embedding-mini-batch-size 7", "7", "embedding_batch_size", "must"),
+    Mistake("train pearl my_envv:family", "my_envv", "no module", "run in the folder of your file"),
+    Mistake("train pearl my_env:famly", "'famly'", "Known:", "did you mean 'family'"),
+    Mistake("train pearl torn:family", "SyntaxError", "cannot be imported", "python -c 'import torn'"),
+    Mistake("train ppo my_env:Cart", "my_env:Cart", "no time limit", "--max-path-length"),
+    Mistake("train pearl my_env:wrong_constant", "'mas'", "known", "mass"),
+    Mistake("check Pendulum-v1", "Pendulum-v1", "without tasks", "metaroll check my_env:family"),
+    Mistake("resume", "the folder of the run is missing", "metaroll resume RUN", "[options]"),
+    Mistake("resume empty", "empty", "is not a metaroll run directory", "runs/p"),
+    Mistake("evaluate runs/ppo --adapted-episodes 3", "--adapted-episodes", "algorithms that adapt", "--episodes N"),
+    Mistake("robustness runs/ppo --param g", "'g'", "FROM:TO:COUNT", "--param NAME"),
+    Mistake("robustness runs/ppo --param g=1:2", "'1:2'", "FROM:TO:COUNT or V1,V2", "numbers"),
+    Mistake("train pearl my_env:old --config tiny.yaml", "", "", ""),
+    Mistake("train pearl my_env:shape --config tiny.yaml", "(3,)", "(2,)", "observation"),
+    Mistake("train pearl my_env:nan --config tiny.yaml", "nan", "finite", "observation"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with files of a user, and two runs."""
+    folder = tmp_path_factory.mktemp("user")
+    texts = {
+        "my_env.py": MY_ENV,
+        "torn.py": "def family(:\n",
+        "tiny.yaml": yaml.safe_dump({k: v for k, v in TINY.items() if not k.startswith("num_t") or "sample" in k}),
+        "wrong_type.yaml": "batch_size: many",
+        "unknown.yaml": "batch_sise: 3",
+        "text.yaml": "just words",
+        "scalar.yaml": "hidden_sizes: 64",
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    (folder / "empty").mkdir()
+    (folder / "tasks.yaml").write_text(yaml.safe_dump(TINY))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        arguments = ["--config", str(folder / "tasks.yaml"), "--epochs", "1", "--out", "runs/pearl", "--quiet"]
+        assert main(["train", "pearl", "point-robot", *arguments]) == 0
+        assert main(["train", "ppo", "Pendulum-v1", *PPO, "--out", "runs/ppo", "--quiet"]) == 0
+    return folder
+
+
+@pytest.fixture
+def here(place, monkeypatch):
+    monkeypatch.chdir(place)
+    monkeypatch.syspath_prepend(str(place))
+    yield place
+    for name in ("my_env", "torn"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def without_packages(monkeypatch):
+    """Gymnasium as it is where MuJoCo and Box2D are not installed."""
+    make = gymnasium.make
+
+    def refuse(spec, **options):
+        name = spec if isinstance(spec, str) else spec.id
+        if name in ("HalfCheetah-v5", "LunarLander-v3"):
+            extra = {"HalfCheetah-v5": "mujoco", "LunarLander-v3": "box2d"}[name]
+            text = f'{extra} is not installed, run `pip install "gymnasium[{extra}]"`'
+            raise gymnasium.error.DependencyNotInstalled(text)
+        return make(spec, **options)
+
+    monkeypatch.setattr(gymnasium, "make", refuse)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.typed.replace(" ", "_") for row in ROWS])
+def test_a_mistake_names_what_came_what_is_expected_and_what_to_do(row, here, without_packages, capsys):
+    status = main(row.typed.split())
+    err = capsys.readouterr().err
+    told = " ".join(err.split())
+    assert status == 2, told
+    assert "Traceback" not in told and "internal error" not in told
+    for part in (row.came, row.expected, row.hint):
+        assert part in told, told
+    assert len(told) < 1000
+
+
+def test_nearly_all_mistakes_of_the_review_are_here():
+    assert len(ROWS) >= 62
+
+
+def test_an_own_environment_that_raises_while_it_is_made_is_no_internal_error(here, capsys):
+    (here / "raises.py").write_text("def make():\n    raise LookupError('no such robot')\n")
+    assert main(["train", "ppo", "raises:make"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no such robot" in told and "raises.py, line 2, in make" in told
+
+
+def test_sizes_are_recorded_and_refused_where_nothing_was_published(here, capsys):
+    assert main(["train", "pearl", "my_env:family", "--size", "paper"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "size 'paper' needs values that were published" in told and "cheetah-vel" in told and "--size small" in told
+    assert main(["train", "ppo", "Pendulum-v1", "--size", "paper"]) == 2
+    assert "none is known here for ppo" in " ".join(capsys.readouterr().err.split())
+    assert main(["train", "pearl", "my_env:family", "--size", "tiny"]) == 2
+    assert "unknown size 'tiny'" in " ".join(capsys.readouterr().err.split())
+    config = json.loads(json.dumps(yaml.safe_load((here / "runs" / "pearl" / "config.yaml").read_text())))
+    assert config["run"]["size"] == "paper"

@@ -1,0 +1,154 @@
+"""Sizes of runs: fixed numbers, one source of truth with the demo, and a default that nobody is surprised by."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from metaroll import TaskFamily
+from metaroll.cli.main import main
+from metaroll.envs.lookup.registry import family_names
+from metaroll.errors import UnknownNameError
+from metaroll.training.algorithms.registry import (
+    ALGORITHM_NAMES,
+    SIZES,
+    default_size,
+    example_envs,
+    preset,
+    preset_names,
+    size_values,
+)
+from metaroll.training.session.demo import DEMO_VALUES, demo_config
+from metaroll.training.session.experiments import build, resolve
+from metaroll.training.session.sizes import size_text
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def arm(monkeypatch) -> str:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    yield "two_link_arm:family"
+    sys.modules.pop("two_link_arm", None)
+
+
+@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
+@pytest.mark.parametrize("size", ["small", "medium"])
+def test_every_algorithm_has_the_sizes_everywhere(algo, size):
+    for env in [*preset_names(algo), *example_envs(algo)]:
+        config = resolve(algo, env, size=size)
+        for name, value in size_values(algo, env, size).items():
+            found = {**config["run"], **config["algorithm"], **config["evaluation"]}[name]
+            assert found == value or name in ("num_train_tasks", "num_test_tasks"), (env, name)
+        assert config["run"]["size"] == size
+        assert f"size {size}: {config['run']['epochs']} epochs of" in size_text(config)
+
+
+@pytest.mark.parametrize("algo", ALGORITHM_NAMES)
+def test_sizes_grow(algo):
+    small, medium = (resolve(algo, example_envs(algo)[0], size=size) for size in ("small", "medium"))
+    assert small["run"]["epochs"] < medium["run"]["epochs"]
+
+
+def test_the_demo_is_the_small_size_of_point_robot():
+    demo, small = demo_config({}), resolve("pearl", "point-robot", size="small")
+    assert {**demo, "command": "train"} == small
+    assert size_values("pearl", "point-robot", "small") == DEMO_VALUES
+    assert (demo["run"]["epochs"], demo["run"]["torch_threads"], demo["run"]["hidden_sizes"]) == (
+        20,
+        1,
+        (100, 100, 100),
+    )
+    algorithm = demo["algorithm"]
+    names = ("num_train_tasks", "num_test_tasks", "num_steps_per_epoch", "reward_scale", "discount", "num_steps_prior")
+    assert [algorithm[name] for name in names] == [400, 60, 400, 10.0, 0.9, 200]
+
+
+def test_paper_is_what_was_published_and_an_error_elsewhere():
+    for env in preset_names("pearl"):
+        assert default_size("pearl", env) == "paper"
+        assert resolve("pearl", env, size="paper") == resolve("pearl", env)
+    assert "size paper (Rakelly et al. 2019" in size_text(resolve("pearl", "cheetah-vel"))
+    assert "--size small takes minutes" in size_text(resolve("pearl", "cheetah-vel"))
+    with pytest.raises(ValueError, match=r"published \(for pearl in ant-dir, .*\), got qcp-su: take --size small or"):
+        resolve("pearl", "qcp-su", size="paper")
+    for algo in set(ALGORITHM_NAMES) - {"pearl"}:
+        with pytest.raises(ValueError, match=f"none is known here for {algo}"):
+            resolve(algo, example_envs(algo)[0], size="paper")
+
+
+def test_without_a_size_presets_stay_and_what_is_ones_own_is_small(arm):
+    assert default_size("ppo", "HalfCheetah-v5") is None
+    halfcheetah = resolve("ppo", "HalfCheetah-v5")
+    assert (halfcheetah["run"]["size"], halfcheetah["run"]["epochs"]) == (None, 500)
+    assert "preset of HalfCheetah-v5: 500 epochs" in size_text(halfcheetah)
+    assert {default_size("pearl", env) for env in set(family_names()) - set(preset_names("pearl"))} == {"small"}
+    assert default_size("epopt", "qcp-st") == "medium" and resolve("epopt", "qcp-st")["run"]["epochs"] == 150
+    for algo in set(ALGORITHM_NAMES) - {"distill", "hill-climbing"}:
+        config = resolve(algo, arm)
+        assert config["run"]["size"] == "small", algo
+        assert resolve(algo, arm, size="small") == config
+    assert resolve("pearl", arm)["algorithm"]["num_train_tasks"] == 400
+
+
+def test_options_and_files_go_before_sizes(arm):
+    layers = [("a file", {"size": "medium", "discount": 0.8}), ("the options", {"epochs": 3})]
+    config = resolve("pearl", arm, layers)
+    assert (config["run"]["size"], config["run"]["epochs"], config["algorithm"]["discount"]) == ("medium", 3, 0.8)
+    assert config["run"]["hidden_sizes"] == (200, 200, 200)
+    assert resolve("pearl", arm, [("a run of before", {"size": None})])["run"]["hidden_sizes"] == (300, 300, 300)
+    assert resolve("ppo", "Pendulum-v1", size="medium")["algorithm"]["lr_decay_epochs"] == 500
+
+
+def test_a_family_of_fewer_tasks_or_with_numbers_of_its_own_keeps_them(arm, monkeypatch):
+    import two_link_arm
+    from two_link_arm import TARGETS, Arm
+
+    few = TaskFamily.from_constructors({str(i): Arm for i in range(6)}, test_tasks=["0", "1"], horizon=20)
+    said = TaskFamily.from_params(Arm, TARGETS, horizon=20, num_train_tasks=30, num_test_tasks=7)
+    for name, family, numbers in (("few", few, (4, 2)), ("said", said, (30, 7))):
+        monkeypatch.setattr(two_link_arm, name, family, raising=False)
+        algorithm = resolve("pearl", f"two_link_arm:{name}")["algorithm"]
+        assert (algorithm["num_train_tasks"], algorithm["num_test_tasks"]) == numbers
+    assert resolve("pearl", "cheetah-dir", size="small")["algorithm"]["num_train_tasks"] == 2
+    long_episodes = resolve("pearl", "qcp-su")["algorithm"]
+    assert (long_episodes["num_train_tasks"], long_episodes["max_path_length"]) == (80, 8000)
+
+
+def test_an_unknown_size_is_refused_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="unknown size 'smal'; did you mean 'small'"):
+        resolve("ppo", "Pendulum-v1", size="smal")
+    with pytest.raises(ValueError, match="size in a file must be one of small, medium, paper, got 'tiny'"):
+        resolve("ppo", "Pendulum-v1", [("a file", {"size": "tiny"})])
+
+
+def test_the_small_size_of_the_arm_is_ready_to_train_for_both_bounds(arm):
+    for name, bound in (("family", 2.0), ("slow_family", 0.1)):
+        experiment = build(resolve("pearl", f"two_link_arm:{name}", [("the test", {"num_train_tasks": 5})]))
+        assert experiment.algo.env_spec.action_space.high.tolist() == pytest.approx([bound, bound])
+        experiment.runner.close()
+
+
+def test_a_run_says_and_keeps_its_size_and_help_shows_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    tiny = ["--epochs", "1", "--steps-per-epoch", "40", "--max-path-length", "10", "--num-episodes", "1"]
+    assert main(["train", "ppo", "Pendulum-v1", "--size", "small", *tiny, "--out", "r"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "size small: 1 epoch of 40 steps and" in shown
+    assert yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())["run"]["size"] == "small"
+    assert main(["resume", "r", "--epochs", "2", "--quiet"]) == 0
+    assert yaml.safe_load((tmp_path / "r" / "config.yaml").read_text())["run"]["size"] == "small"
+    assert main(["train", "ppo", "Pendulum-v1", "--size", "medium", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "size medium: 500 epochs of 2,000 steps" in shown and "{small,medium,paper}" in shown
+    assert main(["train", "ppo", "Pendulum-v1", "--config", "r/config.yaml", "--size", "medium", "--out", "s"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "--size medium does not fit r/config.yaml, which is of size small" in told
+
+
+def test_values_of_sizes_are_those_that_exist():
+    assert SIZES == ("small", "medium", "paper")
+    assert preset("pearl", "my_env:family")["epochs"] == 500  # what there is without any size

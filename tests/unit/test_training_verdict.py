@@ -1,0 +1,157 @@
+"""The verdict on whether an agent adapts: its facts by hand, and the sentence that they make."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metaroll.errors import ShapeError
+from metaroll.training.display.results import closing_panel, verdict_text, verdict_values
+from metaroll.training.evaluation.evaluation_metrics import interval_of_mean, interval_of_normalized_score
+from metaroll.training.evaluation.verdict import HARDLY_DIFFERS, Verdict, judge
+from metaroll.training.store.files import to_plain
+
+WITHOUT = np.array([-10.0, -20.0, -30.0, -40.0])
+SPEEDS = ["velocity=0.5", "velocity=1.42", "velocity=2.87", "velocity=2.91"]
+
+
+def verdict_of(gains: Any = 2.0, **more: Any) -> Verdict:
+    return judge(WITHOUT + np.asarray(gains), WITHOUT, **more)
+
+
+def test_the_facts_by_hand() -> None:
+    gains = np.array([8.0, 12.0, -1.0, -3.0])
+    after = WITHOUT + gains
+    found = verdict_of(
+        gains,
+        mismatched=after - 4.0,
+        oracle=WITHOUT + 20.0,
+        divergence=[1.0, 2.0, 3.0, 4.0],
+        task_divergence=np.full(4, 0.05),
+        tasks=SPEEDS,
+    )
+    assert found.num_tasks == 4
+    assert found.gain == (4.0, interval_of_mean(gains))
+    assert found.adapts is (interval_of_mean(gains).low > 0)
+    assert found.own_data is True and found.own_data_gain == (4.0, (4.0, 4.0))
+    assert found.oracle_room == (20.0, (20.0, 20.0))
+    assert found.oracle_share is not None
+    assert found.oracle_share.value == pytest.approx(4 / 20)
+    assert found.oracle_share.interval == interval_of_normalized_score(after, WITHOUT, WITHOUT + 20.0)
+    assert (found.posterior_divergence, found.posterior_differs) == (2.5, True)
+    assert (found.task_divergence, found.posterior_tells_tasks) == (pytest.approx(0.05), False)
+    assert (found.failing, found.failing_tasks) == ((3, 2), ("velocity=2.91", "velocity=2.87"))  # worst first
+
+
+def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
+    oracle = WITHOUT + 20.0
+    from_floor = verdict_of(15.0, oracle=oracle, floor=WITHOUT + 10.0).oracle_share
+    assert from_floor is not None and from_floor == (pytest.approx(0.5), (pytest.approx(0.5), pytest.approx(0.5)))
+    assert verdict_of(15.0, oracle=WITHOUT).oracle_share is None  # no way to go
+    assert verdict_of(15.0, oracle=WITHOUT - 3.0).oracle_share is None
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (
+            verdict_of(12.0, mismatched=WITHOUT, oracle=WITHOUT + 16.0),
+            "adapts: +12.0 [12.0, 12.0] by its own data, 75 % [75, 75] of the way to the oracle; helps in all 4 tasks",
+        ),
+        (verdict_of(12.0), "adapts: +12.0 [12.0, 12.0]; helps in all 4 tasks"),
+        (
+            verdict_of(12.0, mismatched=WITHOUT + 12.0),
+            "adapts: +12.0 [12.0, 12.0], but hardly by its own data (against another task's data: +0.0 [0.0, 0.0]); "
+            "helps in all 4 tasks",
+        ),
+        (
+            verdict_of(0.0, divergence=np.full(4, 0.02)),
+            "no evidence of adaptation: gain +0.0 [0.0, 0.0]; the posterior hardly differs from the prior "
+            "(KL 0.02 nats)",
+        ),
+        (
+            verdict_of(0.0, divergence=np.full(4, 13.4), task_divergence=np.full(4, 0.031)),
+            "no evidence of adaptation: gain +0.0 [0.0, 0.0]; the posterior hardly differs from one task to another "
+            "(KL 0.031 nats)",
+        ),
+        (
+            verdict_of(0.0, divergence=np.full(4, 13.4), task_divergence=np.full(4, 3.1)),
+            "no evidence of adaptation: gain +0.0 [0.0, 0.0]; although the posterior differs from the prior and from "
+            "one task to another (KL 13.4 nats)",
+        ),
+        (
+            verdict_of(0.0, oracle=WITHOUT),
+            "no evidence of adaptation: gain +0.0 [0.0, 0.0]; nor is there much to gain: the oracle is better by +0.0 "
+            "[0.0, 0.0]",
+        ),
+        (verdict_of(-3.0), "adapting makes it worse: gain -3.00 [-3.00, -3.00], on 4 of 4 tasks"),
+        (judge([-7.0], [-10.0]), "no verdict: gain +3.00 on 1 task, too few for an interval"),
+    ],
+)
+def test_the_sentence(verdict: Verdict, text: str) -> None:
+    assert verdict_text(verdict) == text
+
+
+def test_tasks_that_fail_are_named_by_their_values() -> None:
+    gains = np.r_[np.full(18, 15.0), -2.0, -1.0]
+    speeds = [f"velocity={v:.3g}" for v in np.linspace(1, 2, 18)] + ["velocity=2.91", "velocity=2.87"]
+    found = judge(gains - 60.0, np.full(20, -60.0), tasks=speeds)
+    assert found.adapts
+    assert verdict_text(found).endswith("; fails on 2 of 20 tasks: velocity=2.91, 2.87")
+    goals = [f"goal=({i}, 1)" for i in range(20)]
+    assert "goal=(18, 1), (19, 1)" in verdict_text(dataclasses.replace(found, failing_tasks=tuple(goals[18:])))
+    many = judge(np.r_[np.full(13, 100.0), np.full(7, -1.0)], np.zeros(20), tasks=[f"a={i}, b=1" for i in range(20)])
+    text = verdict_text(many)
+    assert text.endswith("7 of 20 tasks: (a=13, b=1), (a=14, b=1), (a=15, b=1), (a=16, b=1), (a=17, b=1) and 2 more")
+
+
+def test_files_have_the_facts_and_the_sentence() -> None:
+    found = verdict_of(
+        [5.0, 6.0, 7.0, -1.0], mismatched=WITHOUT, oracle=WITHOUT + 10, divergence=[1.0] * 4, tasks=SPEEDS
+    )
+    told = json.loads(json.dumps(to_plain(verdict_values(found)), allow_nan=False))
+    assert told["text"] == verdict_text(found)
+    assert (told["adapts"], told["own_data"], told["n_tasks"]) == (found.adapts, found.own_data, 4)
+    for name in ("gain", "own_data_gain", "oracle_room", "oracle_share"):
+        assert told[f"{name}_ci_low"] <= told[name] <= told[f"{name}_ci_high"], name
+    assert told["gain"] == 4.25 and told["oracle_share"] == pytest.approx(0.425)
+    assert (told["posterior_divergence"], told["posterior_differs"]) == (1.0, True)
+    assert (told["n_failing"], told["failing_tasks"]) == (1, [{"index": 3, "task": "velocity=2.91"}])
+    plain = verdict_values(verdict_of())
+    assert plain["own_data"] is None
+    assert not {"oracle_share", "posterior_divergence", "task_divergence"} & plain.keys()
+    assert math.isnan(judge([1.0], [0.0]).to_dict()["gain_ci_low"])
+
+
+def test_the_panel_begins_with_it(tmp_path: Any) -> None:
+    numbers = {
+        "n_test_tasks": 4,
+        "n_exploration_episodes": 2,
+        "return_before": -25.0,
+        "return_after": -23.0,
+        "return_after_interval": [-24.0, -22.0],
+        "epochs": 3,
+    }
+    panel = closing_panel({**numbers, "verdict": verdict_values(verdict_of())}, tmp_path, [], "metaroll list")
+    first = str(panel.renderable).splitlines()[0]
+    assert first == "[bold green]adapts: +2.00 [2.00, 2.00]; helps in all 4 tasks[/]"
+    worse = closing_panel({**numbers, "verdict": verdict_values(verdict_of(-1.0))}, tmp_path, [], "metaroll list")
+    assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
+
+
+def test_bad_input() -> None:
+    for after, without, more in (
+        ([1.0, 2.0], [1.0], {}),
+        ([], [], {}),
+        (1.0, 2.0, {}),
+        ([1.0, 2.0], [1.0, 2.0], {"oracle": [1.0]}),
+        ([1.0, 2.0], [1.0, 2.0], {"tasks": ["a"]}),
+    ):
+        with pytest.raises(ShapeError, match=r"all returns must have shape \(M,\), one per task"):
+            judge(after, without, **more)
+    assert HARDLY_DIFFERS == 0.1

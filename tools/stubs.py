@@ -1,0 +1,83 @@
+"""``src/metaroll/__init__.pyi``: what editors and type checkers read of the names that ``metaroll`` loads lazily.
+
+python tools/stubs.py --write   write it from the table in ``src/metaroll/__init__.py``
+python tools/stubs.py --check   1 if it is out of date, 0 otherwise
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["STUB", "stub_text"]
+
+PACKAGE = Path(__file__).parents[1] / "src" / "metaroll"
+STUB = PACKAGE / "__init__.pyi"
+
+_HEAD = '''"""The public names of metaroll, and where they are defined; written by tools/stubs.py."""
+
+'''
+_WIDTH = 120
+
+
+def stub_text(source: str) -> str:
+    """The stub of a package.
+
+    Args:
+        source: Text of its ``__init__.py``, with the table ``_MODULES``: module -> public names.
+
+    Raises:
+        ValueError: There is no such table.
+    """
+    table = _table(source)
+    imports = [_import(module, names) for module, names in sorted(table.items())]
+    public = sorted(["__version__", *(name for names in table.values() for name in names)], key=_place)
+    listed = "".join(f'    "{name}",\n' for name in public)
+    return f"{_HEAD}{''.join(imports)}\n__version__: str\n\n__all__ = [\n{listed}]\n"
+
+
+def _table(source: str) -> dict[str, list[str]]:
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "_MODULES" for t in node.targets):
+            return ast.literal_eval(node.value)
+    raise ValueError("there is no table _MODULES = {module: [names]}")
+
+
+def _import(module: str, names: Sequence[str]) -> str:
+    """One statement, as ``make format`` leaves it."""
+    ordered = sorted(names, key=_place)
+    line = f"from metaroll.{module} import {', '.join(ordered)}\n"
+    if len(line) <= _WIDTH + 1:
+        return line
+    rows = "".join(f"    {name},\n" for name in ordered)
+    return f"from metaroll.{module} import (\n{rows})\n"
+
+
+def _place(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions."""
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[:1].isupper() else 2
+    return kind, name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the stub, or say whether it is up to date."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--write", action="store_true", help="write the stub")
+    action.add_argument("--check", action="store_true", help="compare it with the table")
+    given = parser.parse_args(arguments)
+    text = stub_text((PACKAGE / "__init__.py").read_text("utf-8"))
+    if given.write:
+        STUB.write_text(text, "utf-8")
+        return 0
+    if STUB.is_file() and STUB.read_text("utf-8") == text:
+        return 0
+    print(f"{STUB} is out of date: run python tools/stubs.py --write", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
