@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import Any, Protocol, cast, final
 
 from metaroll.learners.base import AlgorithmInfo, MetaRLAlgorithm, RLAlgorithm
+from metaroll.learners.runner import Runner
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
-if TYPE_CHECKING:
-    from metaroll.learners.runner import Runner
-
-__all__ = ["ForeignAlgorithm", "ForeignRunner", "as_algorithm", "as_runner"]
+__all__ = ["ForeignAlgorithm", "ForeignRunner", "PartsRunner", "as_algorithm", "as_runner"]
 
 
 def as_algorithm(algo: Any, *, trains: bool = False) -> RLAlgorithm:
@@ -129,10 +127,35 @@ class ForeignAlgorithm(MetaRLAlgorithm):
         return callable(self._ask(name))
 
 
-def as_runner(runner: Any) -> Runner:
-    """``runner`` with the contract of ``Runner``: itself, or a view of one that lacks what came later."""
+class PartsRunner(Runner, Protocol):
+    """A runner that also collects in parts, between which it can save what there is."""
+
+    def obtain_in_parts(
+        self,
+        itr: int,
+        batch_size: int,
+        env_updates: Sequence[EnvUpdate],
+        *,
+        contexts: Sequence[Context | None] | None = None,
+        missing: Sequence[int] | None = None,
+    ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
+        """What one call of ``obtain_samples`` would give, some variations at a time: positions, and a list for each.
+
+        How they are divided changes no bit. Between two parts the runner may save a snapshot: the algorithm stores each
+        part before it asks for the next, and after a resume it asks for what it still lacks.
+
+        Args:
+            itr, batch_size, contexts: As for ``obtain_samples``.
+            env_updates: All M variations.
+            missing: Positions of those that are wanted; ``None`` means all.
+        """
+        ...
+
+
+def as_runner(runner: Any) -> PartsRunner:
+    """``runner`` with the contract of ``PartsRunner``: itself, or a view of one that lacks what came later."""
     whole = all(callable(getattr(runner, name, None)) for name in ("progress", "obtain_in_parts"))
-    return cast("Runner", runner if whole else ForeignRunner(runner))
+    return cast("PartsRunner", runner if whole else ForeignRunner(runner))
 
 
 @final

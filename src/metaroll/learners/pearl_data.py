@@ -24,6 +24,7 @@ from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import flatten_batch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
+from metaroll.learners.foreign import PartsRunner
 from metaroll.learners.pearl_config import PEARLConfig
 from metaroll.learners.runner import Runner
 from metaroll.policies.scaling import ActionScaling
@@ -405,7 +406,7 @@ class PEARLCollector:
         self._config = config
         self._posterior = posterior
 
-    def collect_initial(self, runner: Runner) -> None:
+    def collect_initial(self, runner: PartsRunner) -> None:
         """Data of every train task that has none, under the prior, before any training.
 
         Each part is stored before the runner gives the next, so that a run that is stopped in between keeps it.

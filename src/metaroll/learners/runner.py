@@ -47,27 +47,6 @@ class Runner(Protocol):
         """
         ...
 
-    def obtain_in_parts(
-        self,
-        itr: int,
-        batch_size: int,
-        env_updates: Sequence[EnvUpdate],
-        *,
-        contexts: Sequence[Context | None] | None = None,
-        missing: Sequence[int] | None = None,
-    ) -> Iterator[tuple[Sequence[int], Sequence[Any]]]:
-        """What one call of ``obtain_samples`` would give, some variations at a time: positions, and a list for each.
-
-        How they are divided changes no bit. Between two parts the runner may save a snapshot: the algorithm stores each
-        part before it asks for the next, and after a resume it asks for what it still lacks.
-
-        Args:
-            itr, batch_size, contexts: As for ``obtain_samples``.
-            env_updates: All M variations.
-            missing: Positions of those that are wanted; ``None`` means all.
-        """
-        ...
-
     def advance(
         self,
         num_steps: int,
@@ -118,13 +97,7 @@ class Runner(Protocol):
     def log(self, metrics: Mapping[str, float]) -> None: ...
 
     def progress(self, phase: str, done: int, total: int) -> None:
-        """Say how far the work is; cheap enough to be called after every gradient step, and no result depends on it.
-
-        Args:
-            phase: ``"warm-up"`` or ``"sampling"``, where the runner counts the environment steps of its rollouts
-                itself from here on; ``"updates"`` in gradient steps; ``"evaluation"`` in episodes; or a name of one's
-                own.
-            done: How many are done.
-            total: How many there are in this epoch.
+        """Say how far a phase is: ``"warm-up"`` or ``"sampling"`` (environment steps, which the runner goes on to count
+        itself), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes). It is cheap, and changes no result.
         """
         ...

@@ -302,8 +302,7 @@ class RolloutEngine:
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
                 gives what a call with each row would give its variation (to the last bit where the policy has
                 ``info.parameter_blocks``); ``None`` means the policy's present ones.
-            only: Positions of the variations to run; the result holds these alone, with the bits that they have among
-                all. ``None`` means all.
+            only: Positions of the variations to run, which have the bits that they have among all; ``None`` means all.
             progress: As in ``run``.
 
         Raises:
@@ -435,18 +434,13 @@ class RolloutEngine:
     # -- helpers ---------------------------------------------------------------------------------------------------
 
     def _run_until(
-        self,
-        run: Callable[[Iterable[int]], Rollouts],
-        count: int,
-        need: int,
-        max_steps: int | None,
-        wanted: Sequence[int],
+        self, run: Callable[[Iterable[int]], Rollouts], count: int, need: int, limit: int | None, wanted: Sequence[int]
     ) -> list[Rollouts]:
         """Shortest prefixes of variations with at least ``need`` steps each; run ``n`` is of ``n % count``."""
         done, found = Rollouts(), [Rollouts()] * count
         started, more = [0] * count, [0] * count
         for m in wanted:
-            more[m] = 1 if max_steps is None else int(-(-need // max_steps))
+            more[m] = 1 if limit is None else int(-(-need // limit))
         while any(more):
             numbers = [j * count + m for m in range(count) for j in range(started[m], started[m] + more[m])]
             try:
@@ -461,7 +455,6 @@ class RolloutEngine:
                 if not len(found[m]) and started[m] >= _MOST_DROPPED:
                     last = [entry for entry in self.dropped if entry.plan.index % count == m][-1]
                     raise all_dropped(f"all {started[m]} rollouts of variation {m}", "Leave the variation out", last)
-            more = [0] * count
             for m in wanted:
                 more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]

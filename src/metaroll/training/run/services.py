@@ -181,7 +181,7 @@ class RunnerServices(ABC):
         contexts: Sequence[Context | None] | None = None,
         missing: Sequence[int] | None = None,
     ) -> Iterator[tuple[Sequence[int], Sequence[Sequence[Any]]]]:
-        """What one call of ``obtain_samples`` would give, some variations at a time; see ``Runner``.
+        """What one call of ``obtain_samples`` would give, some variations at a time; see ``PartsRunner``.
 
         Parts take a few seconds each. Between them a snapshot is saved if the last is old.
         """
