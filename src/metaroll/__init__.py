@@ -145,6 +145,7 @@ _MODULES = {
     "rollouts.garage.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
     "rollouts.garage.local_sampler": ["LocalSampler"],
     "training.session.agent": ["AdaptedAgent", "Agent", "agent", "load"],
+    "training.session.comparison": ["Comparison", "compare"],
     "learners.base": ["MetaRLAlgorithm", "RLAlgorithm"],
     "learners.epopt": ["EPOpt"],
     "learners.distillation": ["Distillation"],

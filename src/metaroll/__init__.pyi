@@ -148,6 +148,7 @@ from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
 from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPlan
@@ -171,6 +172,7 @@ __all__ = [
     "CatapultEnv",
     "CategoricalGRUPolicy",
     "CategoricalMLPPolicy",
+    "Comparison",
     "ConstructEnvsSampler",
     "ContextConditionedPolicy",
     "DefaultWorker",
@@ -288,6 +290,7 @@ __all__ = [
     "check_slots",
     "check_split",
     "check_task_env",
+    "compare",
     "conditional_value_at_risk",
     "conservative_randomizer",
     "default_randomizer",

@@ -13,10 +13,10 @@ TINY = (
 )
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(4))
 def test_the_code_runs(number: int, tmp_path: Path) -> None:
     blocks = python_blocks(page("python.md"))
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     code = blocks[number].replace('size="small"', f'size="small", {TINY}')
     (tmp_path / "script.py").write_text(code)
     shown = run_python(tmp_path, "script.py")

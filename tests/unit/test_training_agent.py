@@ -323,3 +323,24 @@ def test_adaptive_mistakes_are_named() -> None:
         agent.adapt(other)
     with pytest.raises(TypeError, match="StepSequences"):
         agent.adapt([np.zeros(3)])
+
+
+def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    options = {**PPO, "epochs": 1}
+    slow = [metaroll.agent("ppo", "Pendulum-v1", seed=seed, **options).learn(progress=False) for seed in (0, 1)]
+    fast = [
+        metaroll.agent("ppo", "Pendulum-v1", seed=seed, learning_rate=0.01, **options).learn(progress=False)
+        for seed in (0, 1)
+    ]
+    found = metaroll.compare(*slow, *fast)
+    assert [group["seeds"] for group in found.groups] == [[0, 1], [0, 1]]
+    means = [group["mean"] for group in found.groups]
+    assert found.comparisons[0]["difference"] == pytest.approx(means[0] - means[1])
+    assert "learning_rate=0.01" in str(found)
+    folders = [str(agent.run_dir) for agent in (*slow, *fast)]
+    assert main(["compare", *folders, "--json", "--quiet"]) == 0
+    assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
+    with pytest.raises(ValueError, match="learned nothing that could be compared"):
+        metaroll.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
+    with pytest.raises(TypeError, match="folders or agents"):
+        metaroll.compare(3)  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ def _policies(folder: Path) -> Entries:
 
 
 def _runs(folder: Path) -> Entries:
-    from metaroll.cli.runs.run_reports import find_runs, read_run
+    from metaroll.training.session.run_reports import find_runs, read_run
 
     found = find_runs(folder) if folder.is_dir() else []
     return [{**dataclasses.asdict(report), "folder": str(report.folder)} for report in map(read_run, found)]

@@ -174,7 +174,7 @@ def train(arguments: Sequence[str]) -> None:
         seeds = range(config["run"]["seed"], config["run"]["seed"] + files.seeds)
         last = seeds[-1] if files.seeds > 1 else None
         folder = run_config.default_run_dir(algo, env, seeds[0], last) if files.out is None else _folder(files.out)
-        group = seed_group.SeedGroup(folder, config, tuple(seeds), files.jobs)
+        group = run_config.SeedGroup(folder, config, tuple(seeds), files.jobs)
         if files.seeds > 1:
             seed_group.refuse_existing_group(group)
         else:
@@ -198,7 +198,7 @@ def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tu
     return (algo, names[1] if len(names) == 2 else example_envs(algo)[0]), rest
 
 
-def _show_group(group: seed_group.SeedGroup, summaries: Sequence[Mapping[str, Any]], output: Output) -> None:
+def _show_group(group: run_config.SeedGroup, summaries: Sequence[Mapping[str, Any]], output: Output) -> None:
     """Say what can be done with the runs of a group that is complete."""
     output.console().print(f"next: metaroll compare {group.folder}", soft_wrap=True, markup=False)
     _print_json({"runs": list(summaries)}, output)
@@ -218,7 +218,7 @@ def resume(arguments: Sequence[str]) -> None:
 
     console = given.output.console()
     with blame_input():
-        group = seed_group.read_group(Path(names[0]))
+        group = run_config.read_group(Path(names[0]))
         if group is not None:
             require_at_least({"--jobs": given.jobs, "--epochs": given.epochs}, 1)
             if given.from_epoch is not None:

@@ -129,7 +129,7 @@ def _pictures(folder: Path, num_tasks: int) -> tuple[list[Any], list[str]]:
 
 def _head(folder: Path) -> dict[str, Any]:
     """What stands below the title."""
-    from metaroll.cli.runs.run_reports import read_run
+    from metaroll.training.session.run_reports import read_run
 
     known = read_run(folder)
     total = "" if known.epochs_total is None else f" of {known.epochs_total}"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +16,11 @@ from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.errors import MetarollError, RunExistsError, SnapshotError
 from metaroll.training.display.consoles import escape
 from metaroll.training.session.machine import processors
+from metaroll.training.session.run_config import SeedGroup, read_group
 from metaroll.training.store import run_folder
-from metaroll.training.store.run_folder import CONFIG_FILE, GROUP_FILE
+from metaroll.training.store.run_folder import GROUP_FILE
 
-__all__ = ["SeedGroup", "SeedsFailedError", "read_group", "refuse_existing_group", "resume_group", "train_group"]
+__all__ = ["SeedsFailedError", "refuse_existing_group", "resume_group", "train_group"]
 
 _POLL_SECONDS = 0.2
 _FLAGS = {"epochs": "--epochs", "num_workers": "--num-workers", "transport": "--engine", "ray_address": "--ray-address"}
@@ -30,54 +29,6 @@ _FLAGS = {"epochs": "--epochs", "num_workers": "--num-workers", "transport": "--
 
 class SeedsFailedError(MetarollError, RuntimeError):
     """Some of several runs ended with an error; the others are complete."""
-
-
-@dataclass(frozen=True)
-class SeedGroup:
-    """Runs that one command line asked for, which differ in their seeds.
-
-    Attributes:
-        folder: Folder that holds their folders.
-        config: Configuration of all of them but the seed.
-        seeds: Their seeds.
-        jobs: Runs at a time, in a process each; 1 trains in this process.
-    """
-
-    folder: Path
-    config: Mapping[str, Any]
-    seeds: tuple[int, ...]
-    jobs: int = 1
-
-    @property
-    def folders(self) -> list[Path]:
-        """Folder of each run."""
-        return [self.folder / f"seed-{seed}" for seed in self.seeds]
-
-    @property
-    def missing(self) -> list[Path]:
-        """Folders of the runs that have not begun."""
-        return [folder for folder in self.folders if not (folder / CONFIG_FILE).is_file()]
-
-    @property
-    def resume_command(self) -> str:
-        """What continues all of them."""
-        return f"metaroll resume {shlex.quote(str(self.folder))}"
-
-    def write(self) -> None:
-        """Write down what belongs to the group, so that it can go on from its folder alone."""
-        run_folder.write_config(self.folder, {**self.config, "seeds": self.seeds, "jobs": self.jobs}, GROUP_FILE)
-
-
-def read_group(folder: Path) -> SeedGroup | None:
-    """The group of runs in ``folder``; ``None`` if there is none."""
-    path = folder / GROUP_FILE
-    if not path.is_file():
-        return None
-    document = run_folder.read_config(folder, GROUP_FILE)
-    seeds, jobs = document.pop("seeds", None), document.pop("jobs", 1)
-    if not isinstance(seeds, list) or not seeds or not all(isinstance(n, int) for n in [*seeds, jobs]) or jobs < 1:
-        raise SnapshotError(f"seeds in {path} is {seeds!r}, jobs {jobs!r}: restore the file from a copy, or train anew")
-    return SeedGroup(folder, document, tuple(seeds), jobs)
 
 
 def refuse_existing_group(group: SeedGroup) -> None:
@@ -107,7 +58,7 @@ def resume_group(group: SeedGroup, changes: Mapping[str, Any], console: Console)
         changes: Options of the runs that are to change.
         console: Where to say what is done.
     """
-    from metaroll.cli.runs.run_reports import read_run
+    from metaroll.training.session.run_reports import read_run
 
     epochs = {"epochs": changes["epochs"]} if "epochs" in changes else {}
     group = dataclasses.replace(group, config={**group.config, "run": {**group.config["run"], **epochs}})

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from metaroll.errors import SnapshotError
-from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS
+from metaroll.training.store import run_folder
+from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
 from metaroll.training.store.yaml_files import read_yaml
 
-__all__ = ["check_same_run", "default_run_dir", "file_values", "flat_values"]
+__all__ = ["SeedGroup", "check_same_run", "default_run_dir", "file_values", "flat_values", "read_group"]
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
@@ -54,6 +57,54 @@ def file_values(path: Path, algo: str, env: str) -> dict[str, Any]:
         return flat_values(document)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs that one command line asked for, which differ in their seeds.
+
+    Attributes:
+        folder: Folder that holds their folders.
+        config: Configuration of all of them but the seed.
+        seeds: Their seeds.
+        jobs: Runs at a time, in a process each; 1 trains in this process.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    jobs: int = 1
+
+    @property
+    def folders(self) -> list[Path]:
+        """Folder of each run."""
+        return [self.folder / f"seed-{seed}" for seed in self.seeds]
+
+    @property
+    def missing(self) -> list[Path]:
+        """Folders of the runs that have not begun."""
+        return [folder for folder in self.folders if not (folder / CONFIG_FILE).is_file()]
+
+    @property
+    def resume_command(self) -> str:
+        """What continues all of them."""
+        return f"metaroll resume {shlex.quote(str(self.folder))}"
+
+    def write(self) -> None:
+        """Write down what belongs to the group, so that it can go on from its folder alone."""
+        run_folder.write_config(self.folder, {**self.config, "seeds": self.seeds, "jobs": self.jobs}, GROUP_FILE)
+
+
+def read_group(folder: Path) -> SeedGroup | None:
+    """The group of runs in ``folder``; ``None`` if there is none."""
+    path = folder / GROUP_FILE
+    if not path.is_file():
+        return None
+    document = run_folder.read_config(folder, GROUP_FILE)
+    seeds, jobs = document.pop("seeds", None), document.pop("jobs", 1)
+    if not isinstance(seeds, list) or not seeds or not all(isinstance(n, int) for n in [*seeds, jobs]) or jobs < 1:
+        raise SnapshotError(f"seeds in {path} is {seeds!r}, jobs {jobs!r}: restore the file from a copy, or train anew")
+    return SeedGroup(folder, document, tuple(seeds), jobs)
 
 
 def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, folder: Path) -> None:

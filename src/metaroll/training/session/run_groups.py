@@ -14,6 +14,8 @@ import numpy as np
 from metaroll.errors import UsageError
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session import run_config
+from metaroll.training.session.run_config import read_group
+from metaroll.training.session.run_reports import ends_with_evaluation, find_runs, read_run, read_summary
 from metaroll.training.store import run_folder
 from metaroll.training.store.metrics_log import read_metrics
 
@@ -112,9 +114,6 @@ def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str]
     Raises:
         UsageError: Two runs were measured in different ways, are the same one, or one has no evaluation.
     """
-    from metaroll.cli.runs.run_reports import find_runs
-    from metaroll.cli.runs.seed_group import read_group
-
     sources: dict[Path, Path] = {}
     unfinished: list[str] = []
     for argument in arguments:
@@ -205,8 +204,6 @@ def scores_of(*groups: RunGroup, paired: bool = False) -> list[np.ndarray]:
 
 
 def _read(folder: Path, source: Path) -> RunScores:
-    from metaroll.cli.runs.run_reports import ends_with_evaluation, read_run, read_summary
-
     config, known, summary = run_folder.read_config(folder), read_run(folder), read_summary(folder)
     if known.problem:
         raise UsageError(f"{folder} is damaged: {known.problem}; or leave it out")
