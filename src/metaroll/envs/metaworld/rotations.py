@@ -11,7 +11,6 @@ import types
 from typing import Any
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 __all__ = ["quaternion_of", "with_fast_rotations"]
 
@@ -52,6 +51,8 @@ def with_fast_rotations(function: Any) -> Any:
 
     It is returned as it is where it does not use it, or where SciPy here does not agree to the last bit.
     """
+    from scipy.spatial.transform import Rotation  # loads slowly, and all names of environments pass this module
+
     names = getattr(function, "__globals__", {})
     if names.get("Rotation") is not Rotation or not _agrees_with_scipy():
         return function
@@ -66,6 +67,8 @@ def with_fast_rotations(function: Any) -> Any:
 
 @functools.cache
 def _agrees_with_scipy() -> bool:
+    from scipy.spatial.transform import Rotation
+
     draw = np.random.default_rng(0)
     quaternions = [*draw.normal(size=(40, 4)), *np.eye(4), *(draw.normal(size=(8, 4)) * (1.0, 1.0, 1.0, 1e-3))]
     matrices = [Rotation.from_quat(quaternion).as_matrix() for quaternion in quaternions]
