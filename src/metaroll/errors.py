@@ -184,7 +184,7 @@ def blame_input() -> Iterator[None]:
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:
     """Error for an unknown ``name``: ``unknown environment 'chetah-vel'; did you mean 'cheetah-vel'? Known: ...``."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5) or [n for n in known if n.lower() == name.lower()]
     hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
     # A long list would hide what is meant, if that is known.
     listed = f"{len(known)} names" if near and len(known) > _MOST_LISTED else ", ".join(known)

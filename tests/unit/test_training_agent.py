@@ -303,6 +303,9 @@ def test_mistakes_are_named(ppo: metaroll.Agent, tmp_path: Path) -> None:
     config.write_text(config.read_text().replace("metaroll_run: 1", "metaroll_run: 2"))
     with pytest.raises(SnapshotError, match="metaroll_run: 1, got 2"):
         metaroll.load("kept")
+    config.write_text(config.read_text().replace("metaroll_run: 2", "metaroll_run: 1").replace("0.1.0", "9.0.0"))
+    with pytest.raises(SnapshotError, match=r"written by metaroll 9\.0\.0"):
+        metaroll.load("kept")
     Path("full").mkdir()
     Path("full/mine.txt").write_text("x")
     with pytest.raises(FileExistsError):
@@ -344,3 +347,66 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
         metaroll.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
     with pytest.raises(TypeError, match="folders or agents"):
         metaroll.compare(3)  # type: ignore[arg-type]
+
+
+def test_learning_again_stretches_a_schedule_that_followed_the_epochs() -> None:
+    rates: list[float] = []
+
+    class Watch:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            rates.append(metrics["learning_rate"])
+
+    agent = metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(800, callbacks=[Watch()], progress=False)
+    agent.learn(800, callbacks=[Watch()], progress=False)
+    assert rates == pytest.approx([0.001, 0.0005, 0.0005, 0.00025])
+    assert agent.config["algorithm"]["lr_decay_epochs"] == 4
+    agent.save("kept")
+    assert metaroll.load("kept").learn(epochs=1, progress=False).config["algorithm"]["lr_decay_epochs"] == 5
+
+
+def test_episodes_of_agents_end_as_in_training() -> None:
+    class Endless(ReachEnv):
+        def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+            obs, reward, _, _, info = super().step(action)
+            return obs, reward, False, False, info
+
+    agent = metaroll.agent("pearl", Endless, max_path_length=10, **PEARL).learn(progress=False)
+    env = agent.test_tasks[0]()
+    adapted = agent.adapt(agent.explore(env, episodes=1))
+    assert len(metaroll.rollout(env, adapted, seed=0)) == 10
+
+
+def test_a_caller_is_told_what_stopped_and_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stop:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            raise KeyboardInterrupt
+
+    agent = metaroll.agent("ppo", "Pendulum-v1", epochs=2, **PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(callbacks=[Stop()])
+    assert "stopped; what was learned in 1 finished epochs is in runs/ppo-Pendulum-v1-0" in capsys.readouterr().out
+
+
+def test_more_mistakes_are_named(ppo: metaroll.Agent) -> None:
+    ppo.save("kept")
+    with pytest.raises(ValueError, match="holds an agent of 'Pendulum-v1', got env 'CartPole-v1'"):
+        metaroll.load("kept", env="CartPole-v1")
+    with pytest.raises(ValueError, match="num_tasks must be an integer of at least 1, got 0"):
+        ppo.evaluate(0)
+    with pytest.raises(ValueError, match="num_tasks is for held-out tasks"):
+        ppo.evaluate(5)
+    with pytest.raises(TypeError, match=r"no argument 'n_eval_episodes'; .*num_episodes"):
+        ppo.evaluate(n_eval_episodes=3)
+    with pytest.raises(TypeError, match="callbacks must be a list"):
+        ppo.learn(10, callbacks=print)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="callbacks must have on_epoch_end"):
+        ppo.learn(10, callbacks=[print])
+    with pytest.raises(TypeError, match=r"obs, info = env\.reset\(\)"):
+        ppo.act(gymnasium.make("Pendulum-v1").reset(seed=0))
+    with pytest.raises(TypeError, match="obs must hold numbers"):
+        ppo.act(["a", "b", "c"])
+    with pytest.raises(ShapeError, match="the agent acts in environments whose observation_space"):
+        metaroll.rollout("CartPole-v1", ppo, max_steps=3)
+    with pytest.raises(UnknownNameError, match="did you mean 'ppo'"):
+        metaroll.agent("PPO", "Pendulum-v1")
+    assert ppo.learn(4e2, progress=False).config["run"]["epochs"] == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -307,7 +308,8 @@ class PPO(EpochLearner):
         """Class, networks and hyperparameters as a short text; a snapshot fits a PPO with the same one."""
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
         shapes = [*shapes_of(self._policy), *shapes_of(self._critic)]
-        return fingerprint_of(self, *kinds, *shapes, described(self._config))
+        config = replace(self._config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
+        return fingerprint_of(self, *kinds, *shapes, described(config))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer, moments of observations and returns, generators and counters."""

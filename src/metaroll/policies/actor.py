@@ -27,10 +27,12 @@ class Actor(ABC):
     Args:
         env_spec: Spaces of the environment.
         seed: Seed of the noise of actions, and of what the policy draws when an episode begins.
+        max_path_length: Steps of the episodes in which it has learned; ``rollout`` ends episodes there in environments
+            without a limit of their own.
     """
 
-    def __init__(self, env_spec: EnvSpec, seed: int = 0) -> None:
-        self.env_spec = env_spec
+    def __init__(self, env_spec: EnvSpec, seed: int = 0, max_path_length: int | None = None) -> None:
+        self.env_spec, self.max_path_length = env_spec, max_path_length
         self._space = env_spec.observation_space
         self._shape = None if is_structured(self._space) else (self._space.shape or ())
         self._generator = np.random.default_rng(seed)
@@ -102,7 +104,14 @@ class Actor(ABC):
         """``obs`` with a leading axis, and whether it is a single one."""
         if self._shape is None:
             return map_leaves(lambda leaf, path: np.asarray(leaf)[None], obs), True
-        array = np.asarray(obs)
+        if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
+            raise TypeError("obs must be an observation, got what reset returns: obs, info = env.reset()")
+        try:
+            array = np.asarray(obs)
+        except ValueError:
+            array = np.zeros(0, dtype=object)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"obs must hold numbers, shape {self._shape}, got {obs!r} of type {type(obs).__name__}")
         if array.shape == self._shape:
             return array[None], True
         if array.ndim and array.shape[1:] == self._shape and len(array):

@@ -14,6 +14,7 @@ from torch import nn
 
 from metaroll.data.data_format import map_leaves
 from metaroll.data.space_batches import action_row, check_elements, flat_actions, take_rows
+from metaroll.errors import ShapeError
 from metaroll.policies.actor import Actor
 from metaroll.policies.parameters import ParameterFreePolicy, ParameterLayout
 from metaroll.seeding import isolated_rng
@@ -39,6 +40,11 @@ def as_policy(policy: Any, env_spec: EnvSpec) -> Policy:
     if isinstance(policy, type):
         raise TypeError(f"policy must be an instance, got the class {policy.__name__}; construct it first")
     if isinstance(policy, Actor):
+        wanted, here = policy.env_spec, EnvSpec.from_env(env_spec)
+        for name in ("observation_space", "action_space"):
+            space, other = getattr(wanted, name), getattr(here, name)
+            if type(space) is not type(other) or space.shape != other.shape:
+                raise ShapeError(f"the agent acts in environments whose {name} is like {space}, got {other}")
         return policy.policy
     if isinstance(policy, Policy):
         return policy

@@ -18,6 +18,7 @@ from metaroll.envs.base.env_state import ResumedEnv
 from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
 from metaroll.errors import RolloutError
+from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.engine.extras import module_mode
 from metaroll.rollouts.engine.slot_loop import SlotLoop
@@ -66,7 +67,8 @@ def rollout(
         policy: A ``Policy``, or a callable ``obs -> action``, or an object with ``get_action``. Its ``reset`` is told
             the environment's parameters if it takes ``domain_param``.
         eval: Evaluation: the mean action, and a torch module in evaluation mode (for the time of the rollout).
-        max_steps: Truncate after this many steps; a TimeLimit of the environment holds as well.
+        max_steps: Truncate after this many steps; a TimeLimit of the environment holds as well. ``None`` means without
+            further limit, of an agent after as many as its episodes of training have.
         reset_kwargs: ``{"init_state": ..., "domain_param": {...}}``. The environment keeps the domain parameters.
         render_mode: ``text`` writes lines to the standard output, ``render`` shows the environment's window, ``video``
             collects its frames in ``rollout_info["frames"]``, uint8 ``(F, height, width, 3)``.
@@ -118,6 +120,8 @@ def rollout(
         context=context,
         extras={} if update is None else {"domain_param": update.task},
     )
+    if max_steps is None and isinstance(policy, Actor) and policy.max_path_length is not None:
+        plan = plan.with_(max_steps=policy.max_path_length)  # as in training; a limit of the environment holds, too
     given = is_env_instance(env)
     if given:
         instance = env

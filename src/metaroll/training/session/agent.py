@@ -6,13 +6,15 @@ What these do is what the command line does: a run that was made here is a run t
 from __future__ import annotations
 
 import contextlib
+import inspect
 import itertools
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_whole
 from metaroll.data.atomic_files import temporary_path
@@ -36,6 +38,8 @@ from metaroll.training.store.snapshots import latest, load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate, Policy
 
 __all__ = ["AdaptedAgent", "Agent", "agent", "load"]
+
+_EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end")
 
 
 def agent(
@@ -82,10 +86,20 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent
     """
     folder = run_folder.find_run(path)
     config = run_folder.read_config(folder)
+    written = str((config.get("versions") or {}).get("metaroll", "0"))
+    here = run_folder.package_versions()["metaroll"]
+    with contextlib.suppress(InvalidVersion):
+        if Version(written) > Version(here):
+            raise SnapshotError(
+                f"{folder} was written by metaroll {written}, and this is {here}: install the newer one"
+            )
     if algo is not None and config["algo"] != get_algorithm(algo).name:
         raise ValueError(f"{folder} holds an agent of {config['algo']!r}, expected {algo!r}: load it without algo")
     if env is not None:
-        config["env"] = name_given(env, config["env"] if is_given(config["env"]) else None)
+        saved = config["env"]
+        config["env"] = name_given(env, saved if is_given(saved) else None)
+        if config["env"] != saved:
+            raise ValueError(f"{folder} holds an agent of {saved!r}, got env {config['env']!r}: load it without env")
     if latest(folder) is None:
         raise SnapshotError(f"{folder} holds no snapshot: its run ended before the first, or kept none; learn anew")
     return Agent._of_run(config, folder)
@@ -112,7 +126,8 @@ class Agent(Actor):
         owned: bool = True,
     ) -> None:
         spec = experiment.algo.env_spec
-        super().__init__(_spec_of(experiment) if spec is None else spec, derive_seed("acting", config["run"]["seed"]))
+        seed, limit = derive_seed("acting", config["run"]["seed"]), config["algorithm"].get("max_path_length")
+        super().__init__(_spec_of(experiment) if spec is None else spec, seed, limit)
         self.config, self.run_dir = dict(config), run_dir
         self._experiment, self._options = experiment, dict(options)
         self._wanted: Path | None = None
@@ -176,7 +191,7 @@ class Agent(Actor):
 
     def learn(
         self,
-        env_steps: int | None = None,
+        env_steps: float | None = None,
         *,
         epochs: int | None = None,
         callbacks: Sequence[Any] = (),
@@ -201,9 +216,11 @@ class Agent(Actor):
         """
         if env_steps is not None and epochs is not None:
             raise ValueError(f"give env_steps or epochs, got both ({env_steps}, {epochs})")
+        env_steps = int(env_steps) if isinstance(env_steps, float) and env_steps.is_integer() else env_steps  # 1e6
         for name, value in (("env_steps", env_steps), ("epochs", epochs)):
             if value is not None:
                 check_whole(name, value)
+        _check_callbacks(callbacks)
         console = make_console(quiet=not progress)
         settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use}
         if self.run_dir is None:
@@ -230,6 +247,13 @@ class Agent(Actor):
                 self._adopt(folder)
                 with sessions.restored_run(self.config, folder) as (_, experiment, _):
                     self._use(experiment)
+                done = load_snapshot(folder, "last").iteration
+                console.print(
+                    f"stopped; what was learned in {done} finished epochs is in {folder}: learn() goes on, "
+                    f"save(...) copies it, metaroll.load({str(folder)!r}) reads it",
+                    soft_wrap=True,
+                    markup=False,
+                )
             raise
         self._adopt(folder)
 
@@ -241,23 +265,27 @@ class Agent(Actor):
         self._experiment, self._policy = experiment, None
         self.reset()
 
-    def _config_for(self, env_steps: int | None, epochs: int | None) -> dict[str, Any]:
+    def _config_for(self, env_steps: float | None, epochs: int | None) -> dict[str, Any]:
         """The configuration of a run of that length; schedules that follow the epochs do so."""
         if env_steps is not None:
-            epochs = get_algorithm(self.config["algo"]).work(self.config["algorithm"]).epochs_for(env_steps)
+            epochs = get_algorithm(self.config["algo"]).work(self.config["algorithm"]).epochs_for(int(env_steps))
         if epochs is None:
             return self.config
         return _resolved(self.config["algo"], self.config["env"], {**self._options, "epochs": epochs})
 
-    def _config_further(self, folder: Path, env_steps: int | None, epochs: int | None) -> dict[str, Any]:
+    def _config_further(self, folder: Path, env_steps: float | None, epochs: int | None) -> dict[str, Any]:
         done = load_snapshot(folder, "last").iteration
         if env_steps is not None:
             work = get_algorithm(self.config["algo"]).work(self.config["algorithm"])
-            epochs = max(1, -(-env_steps // work.epoch_steps))
+            epochs = max(1, -(-int(env_steps) // work.epoch_steps))
         further = self.config["run"]["epochs"] if epochs is None else epochs
         if epochs is None and done < self.config["run"]["epochs"]:
             further = self.config["run"]["epochs"] - done  # it was interrupted
-        return {**self.config, "run": {**self.config["run"], "epochs": done + further}}
+        before, values, total = self.config["run"]["epochs"], dict(self.config["algorithm"]), done + further
+        # A schedule that lasted for the epochs of the run lasts for all of them now: at its end nothing is learned.
+        follows = get_algorithm(self.config["algo"]).follows_epochs
+        values |= {name: total for name in follows if values[name] == before}
+        return {**self.config, "run": {**self.config["run"], "epochs": total}, "algorithm": values}
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
@@ -309,8 +337,20 @@ class Agent(Actor):
 
         Returns:
             An ``EvaluationResult`` before and after adaptation, or a ``PolicyEvaluation``.
+
+        Raises:
+            TypeError: There is no such argument.
+            ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
         """
+        if num_tasks is not None:
+            check_whole("num_tasks", num_tasks)
+        known = inspect.signature(get_algorithm(self.config["algo"]).evaluator).parameters
+        for name in changes:
+            if name not in known:
+                raise TypeError(f"evaluate has no argument {name!r}; those of the evaluator are {', '.join(known)}")
         _, tasks = experiments.split_tasks(self.config, num_tasks)
+        if num_tasks is not None and not tasks:
+            raise ValueError(f"num_tasks is for held-out tasks, and {self.config['env']} has none: use num_episodes")
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
             return evaluator.evaluate(self.algo)
 
@@ -373,13 +413,16 @@ class Agent(Actor):
             ValueError: There are none, or the algorithm does not adapt.
         """
         self._meta("adapt")
+        if not isinstance(rollouts, Iterable):
+            raise TypeError(f"rollouts must be episodes, as agent.explore returns them, got {type(rollouts).__name__}")
         episodes = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
         if not episodes:
             raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
         for number, episode in enumerate(episodes):
             _check_episode(episode, number, self.env_spec)
         seed = self.config["run"]["seed"]
-        return AdaptedAgent(self._adapted(episodes, seed), self.env_spec, derive_seed("adapted", seed))
+        acting = self._adapted(episodes, seed)
+        return AdaptedAgent(acting, self.env_spec, derive_seed("adapted", seed), self.max_path_length)
 
     def _adapted(self, episodes: Sequence[StepSequence], seed: int) -> Any:
         algo = self._meta("adapt")
@@ -392,14 +435,28 @@ class Agent(Actor):
 class AdaptedAgent(Actor):
     """Acts in one task; made by ``Agent.adapt``. ``rollout(env, adapted)`` takes it as a policy."""
 
-    def __init__(self, policy: Any, env_spec: EnvSpec, seed: int) -> None:
-        super().__init__(env_spec, seed)
+    def __init__(self, policy: Any, env_spec: EnvSpec, seed: int, max_path_length: int | None = None) -> None:
+        super().__init__(env_spec, seed, max_path_length)
         self._policy = as_policy(policy, env_spec)
 
     @property
     def policy(self) -> Policy:
         """What acts."""
         return self._policy
+
+    def __repr__(self) -> str:
+        return f"AdaptedAgent({type(self._policy).__name__})"
+
+
+def _check_callbacks(callbacks: Any) -> None:
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise TypeError(f"callbacks must be a list of objects, got {type(callbacks).__name__}: callbacks=[mine]")
+    for callback in callbacks:
+        if not any(callable(getattr(callback, name, None)) for name in _EVENTS):
+            raise TypeError(
+                f"callbacks must have {' or '.join(_EVENTS)}, got {callback!r}: on_epoch_end(self, runner, epoch, "
+                "metrics) is called after every epoch"
+            )
 
 
 def _resolved(algo: str, env: str, options: Mapping[str, Any]) -> dict[str, Any]:

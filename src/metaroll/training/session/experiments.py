@@ -299,7 +299,7 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks: Objects that the runner tells about epochs and evaluations.
     """
     if config["algorithm"].get("max_path_length", 0) is None:  # not in resolve, which also tells defaults for --help
-        raise ValueError(f"{config['env']} has no time limit: give one with --max-path-length")
+        raise ValueError(f"{config['env']} has no time limit: give one with max_path_length (--max-path-length N)")
     train_tasks, test_tasks = split_tasks(config)
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
     env = description.environment(given, train_tasks)

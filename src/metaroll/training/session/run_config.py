@@ -17,7 +17,7 @@ __all__ = ["SeedGroup", "check_same_run", "default_run_dir", "file_values", "fla
 
 _NOT_OPTIONS = ("metaroll_run", "command", "versions", "algo", "env", "seeds", "jobs")
 # What a run may change when it goes on; all else of these sections decides what its snapshots hold.
-_CHANGEABLE = ("evaluate_every", "memory_limit")
+_CHANGEABLE = ("evaluate_every", "memory_limit", "lr_decay_epochs")
 _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
 
 
