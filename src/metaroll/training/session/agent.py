@@ -224,7 +224,7 @@ class Agent(Actor):
         console = make_console(quiet=not progress)
         settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use}
         if self.run_dir is None:
-            config = self._config_for(env_steps, epochs)
+            config = _config_for(self.config, self._options, env_steps, epochs)
             folder = self._wanted or _free_folder(config)
             before = self._experiment
             try:
@@ -235,7 +235,7 @@ class Agent(Actor):
                 raise
         else:
             folder = self.run_dir if self._owned else self._copy_of_run()
-            config = self._config_further(folder, env_steps, epochs)
+            config = _config_further(self.config, folder, env_steps, epochs)
             self._go(sessions.continue_run, config, folder, console, settings)
         return self
 
@@ -264,28 +264,6 @@ class Agent(Actor):
     def _use(self, experiment: experiments.Experiment) -> None:
         self._experiment, self._policy = experiment, None
         self.reset()
-
-    def _config_for(self, env_steps: float | None, epochs: int | None) -> dict[str, Any]:
-        """The configuration of a run of that length; schedules that follow the epochs do so."""
-        if env_steps is not None:
-            epochs = get_algorithm(self.config["algo"]).work(self.config["algorithm"]).epochs_for(int(env_steps))
-        if epochs is None:
-            return self.config
-        return _resolved(self.config["algo"], self.config["env"], {**self._options, "epochs": epochs})
-
-    def _config_further(self, folder: Path, env_steps: float | None, epochs: int | None) -> dict[str, Any]:
-        done = load_snapshot(folder, "last").iteration
-        if env_steps is not None:
-            work = get_algorithm(self.config["algo"]).work(self.config["algorithm"])
-            epochs = max(1, -(-int(env_steps) // work.epoch_steps))
-        further = self.config["run"]["epochs"] if epochs is None else epochs
-        if epochs is None and done < self.config["run"]["epochs"]:
-            further = self.config["run"]["epochs"] - done  # it was interrupted
-        before, values, total = self.config["run"]["epochs"], dict(self.config["algorithm"]), done + further
-        # A schedule that lasted for the epochs of the run lasts for all of them now: at its end nothing is learned.
-        follows = get_algorithm(self.config["algo"]).follows_epochs
-        values |= {name: total for name in follows if values[name] == before}
-        return {**self.config, "run": {**self.config["run"], "epochs": total}, "algorithm": values}
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
@@ -342,15 +320,7 @@ class Agent(Actor):
             TypeError: There is no such argument.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
         """
-        if num_tasks is not None:
-            check_whole("num_tasks", num_tasks)
-        known = inspect.signature(get_algorithm(self.config["algo"]).evaluator).parameters
-        for name in changes:
-            if name not in known:
-                raise TypeError(f"evaluate has no argument {name!r}; those of the evaluator are {', '.join(known)}")
-        _, tasks = experiments.split_tasks(self.config, num_tasks)
-        if num_tasks is not None and not tasks:
-            raise ValueError(f"num_tasks is for held-out tasks, and {self.config['env']} has none: use num_episodes")
+        tasks = _tasks_of(self.config, num_tasks, changes)
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
             return evaluator.evaluate(self.algo)
 
@@ -446,6 +416,48 @@ class AdaptedAgent(Actor):
 
     def __repr__(self) -> str:
         return f"AdaptedAgent({type(self._policy).__name__})"
+
+
+def _config_for(
+    config: dict[str, Any], options: Mapping[str, Any], env_steps: float | None, epochs: int | None
+) -> dict[str, Any]:
+    """The configuration of a run of that length; schedules that follow the epochs do so."""
+    if env_steps is not None:
+        epochs = get_algorithm(config["algo"]).work(config["algorithm"]).epochs_for(int(env_steps))
+    if epochs is None:
+        return config
+    return _resolved(config["algo"], config["env"], {**options, "epochs": epochs})
+
+
+def _config_further(
+    config: Mapping[str, Any], folder: Path, env_steps: float | None, epochs: int | None
+) -> dict[str, Any]:
+    done = load_snapshot(folder, "last").iteration
+    if env_steps is not None:
+        work = get_algorithm(config["algo"]).work(config["algorithm"])
+        epochs = max(1, -(-int(env_steps) // work.epoch_steps))
+    further = config["run"]["epochs"] if epochs is None else epochs
+    if epochs is None and done < config["run"]["epochs"]:
+        further = config["run"]["epochs"] - done  # it was interrupted
+    before, values, total = config["run"]["epochs"], dict(config["algorithm"]), done + further
+    # A schedule that lasted for the epochs of the run lasts for all of them now: at its end nothing is learned.
+    follows = get_algorithm(config["algo"]).follows_epochs
+    values |= {name: total for name in follows if values[name] == before}
+    return {**config, "run": {**config["run"], "epochs": total}, "algorithm": values}
+
+
+def _tasks_of(config: Mapping[str, Any], num_tasks: int | None, changes: Mapping[str, Any]) -> list[EnvUpdate]:
+    """Held-out tasks of an evaluation, whose other arguments are ``changes``."""
+    if num_tasks is not None:
+        check_whole("num_tasks", num_tasks)
+    known = inspect.signature(get_algorithm(config["algo"]).evaluator).parameters
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"evaluate has no argument {name!r}; those of the evaluator are {', '.join(known)}")
+    tasks = experiments.split_tasks(config, num_tasks)[1]
+    if num_tasks is not None and not tasks:
+        raise ValueError(f"num_tasks is for held-out tasks, and {config['env']} has none: use num_episodes")
+    return tasks
 
 
 def _check_callbacks(callbacks: Any) -> None:
