@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = [
     "check_number",
     "check_unit_interval",
     "check_whole",
+    "described",
     "domain_row",
     "plain_number",
     "takes_arguments",
@@ -37,6 +39,19 @@ def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) ->
     if high is not None and value > high:
         raise ValueError(f"{name} must be at most {high}, got {value}")
     return int(value)
+
+
+def described(value: Any) -> str:
+    """What an error says that it got: short, whatever it is. Arrays by type and shape, lists by their length."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, str | bytes | int | float | complex):
+        return f"{reprlib.repr(value)} of type {type(value).__name__}"
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        return f"{type(value).__name__} of dtype {value.dtype} and shape {tuple(value.shape)}"
+    if isinstance(value, Sized):
+        return f"{type(value).__name__} with {len(value)} entries"
+    return f"an object of type {type(value).__name__}"
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> float:

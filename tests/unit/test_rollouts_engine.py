@@ -562,6 +562,38 @@ def test_requests_that_do_not_fit_are_refused_before_anything_runs(on_error):
 
 
 @pytest.mark.parametrize(
+    ("only", "kind", "text"),
+    [
+        ([0, 2, 0], ValueError, "only must hold each position once, got 0 more than once"),
+        ([5], ValueError, r"only must hold positions from 0 to 2 \(3 variations\), got 5"),
+        ([-1], ValueError, "from 0 to 2"),
+        ([True, False, True], TypeError, r"got a mask; pass np.flatnonzero\(mask\)"),
+        (np.array([True, False, True]), TypeError, "got a mask"),
+        (1, TypeError, "only must be a list of positions of variations, .*got 1 of type int"),
+        ([1.0], TypeError, r"got 1\.0 of type float in it"),
+        ("01", TypeError, "got '01' of type str"),
+    ],
+)
+def test_only_names_distinct_variations(only, kind, text):
+    updates = [SetDrift(0.1), None, SetDrift(0.2)]
+    with RolloutEngine(Drift, gaussian()) as engine:
+        for amount in ({"num_rollouts": 2}, {"min_steps": 5}):
+            with pytest.raises(kind, match=text):
+                engine.run_groups(updates, seed=0, max_steps=3, only=only, **amount)
+
+
+def test_only_keeps_its_order_and_takes_arrays():
+    updates = [SetDrift(0.1), None, SetDrift(0.2)]
+    with RolloutEngine(Drift, gaussian()) as engine:
+        for amount in ({"num_rollouts": 2}, {"min_steps": 5}):
+            every = engine.run_groups(updates, seed=0, max_steps=3, **amount)
+            found = engine.run_groups(updates, seed=0, max_steps=3, only=np.array([2, 0]), **amount)
+            for m, group in zip((2, 0), found, strict=True):
+                assert all(rollouts_equal(a, b) for a, b in zip(every[m], group, strict=True))
+            assert engine.run_groups(updates, seed=0, max_steps=3, only=[], **amount) == []
+
+
+@pytest.mark.parametrize(
     ("kwargs", "text"),
     [
         ({"num_workers": 1.5}, "num_workers must be an integer"),

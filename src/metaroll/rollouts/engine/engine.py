@@ -32,6 +32,7 @@ from metaroll.rollouts.engine.unit_work import (
     UnitRunner,
     acting_build,
     checked_parameters,
+    chosen_variations,
     dropped_in_order,
     forget,
     joined_rows,
@@ -115,7 +116,7 @@ class RolloutEngine:
             raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
         if pool is not None and address is not None:
             raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
-        self._device = device_of(device, num_workers, pool)
+        self._device = device_of(device, num_workers, transport, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
@@ -302,11 +303,13 @@ class RolloutEngine:
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
                 gives what a call with each row would give its variation (to the last bit where the policy has
                 ``info.parameter_blocks``); ``None`` means the policy's present ones.
-            only: Positions of the variations to run, which have the bits that they have among all; ``None`` means all.
+            only: Positions of the variations to run, distinct and from 0 to M - 1, which have the bits that they have
+                among all; ``None`` means all.
             progress: As in ``run``.
 
         Raises:
             ShapeError: ``parameters`` have another shape.
+            TypeError, ValueError: ``only`` holds other things than such positions.
             RolloutError, WorkerLost: As in ``run``; ``error.completed`` holds all rollouts so far.
         """
         if (min_steps is None) == (num_rollouts is None):
@@ -338,12 +341,12 @@ class RolloutEngine:
             plans = [bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers]
             return self.run(plans, shared, progress=progress)
 
-        wanted = range(count) if only is None else only
+        wanted = chosen_variations(only, count)
         if num_rollouts is None:
             groups = self._run_until(run, count, min_steps or 1, max_steps, wanted)
         else:
             groups = _groups(run(sorted(j * count + m for m in wanted for j in range(num_rollouts))), count)
-        return groups if only is None else [groups[m] for m in only]
+        return groups if only is None else [groups[m] for m in wanted]
 
     def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.

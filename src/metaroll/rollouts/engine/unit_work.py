@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from metaroll.checks import described
 from metaroll.data.rollouts import RolloutColumns, Rollouts, check_first_row, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
@@ -30,6 +31,7 @@ __all__ = [
     "UnitRunner",
     "acting_build",
     "checked_parameters",
+    "chosen_variations",
     "dropped_in_order",
     "forget",
     "joined_rows",
@@ -382,6 +384,33 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
             f"{given.shape}"
         )
     return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
+
+
+def chosen_variations(only: Any, count: int) -> list[int]:
+    """Positions of the variations to run among ``count``, all where ``only`` is ``None``.
+
+    Raises:
+        TypeError: ``only`` is no list of integers (a mask is none).
+        ValueError: A position lies outside, or occurs twice.
+    """
+    if only is None:
+        return list(range(count))
+    listed = only.ndim == 1 if isinstance(only, np.ndarray) else isinstance(only, Sequence)
+    if not listed or isinstance(only, str):
+        raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(only)}")
+    found = []
+    for m in only:
+        if isinstance(m, bool | np.bool_):
+            raise TypeError("only must be a list of positions of variations, got a mask; pass np.flatnonzero(mask)")
+        if not isinstance(m, int | np.integer):
+            raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(m)} in it")
+        if not 0 <= m < count:
+            raise ValueError(f"only must hold positions from 0 to {count - 1} ({count} variations), got {m}")
+        found.append(int(m))
+    if len(set(found)) < len(found):
+        twice = next(m for m in found if found.count(m) > 1)
+        raise ValueError(f"only must hold each position once, got {twice} more than once")
+    return found
 
 
 def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:
