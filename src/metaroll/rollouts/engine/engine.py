@@ -13,7 +13,6 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import torch
-from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
@@ -27,15 +26,16 @@ from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_o
 from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
+    ReducedRows,
     Unit,
     UnitResult,
     UnitRunner,
     acting_build,
+    buffers_of,
     checked_parameters,
     chosen_variations,
     dropped_in_order,
     forget,
-    joined_rows,
     run_unit_in_worker,
     set_env,
     set_parameters,
@@ -231,6 +231,9 @@ class RolloutEngine:
             Shape ``(N, ...)`` for N plans; rows of dropped rollouts hold NaN (integers then become floats).
 
         Raises:
+            Exception: Whatever is raised while plans run or are made has ``error.reduced (n, ...)``, the rows of all
+                units of work that were done before, and ``error.kept (n,)``, the places of their plans, in order.
+            NotPicklableError: ``reduce`` cannot be sent to the workers.
             ShapeError: ``reduce`` returns another number of rows, or rows of different shapes.
             ValueError: ``reduce`` raises, or gives the first rollout of a unit of work another row alone than among
                 others (the others are not looked at; ``check_reduce`` does that).
@@ -241,13 +244,17 @@ class RolloutEngine:
             parts = iter(lambda: list(itertools.islice(plans, _MADE_AT_ONCE)), [])
         else:
             parts = iter([plans])
-        count, places, found = 0, [], []
-        for part in parts:
-            units, pieces, results = self._results(part, parameters, reduce, progress)
-            places += [piece + count for piece in pieces]
-            found += results
-            count += sum(len(unit.plans) for unit in units)
-        return joined_rows(count, found, places)
+        if not self._pool.is_serial:
+            encode_command(reduce, (), {}, "reduce", _HERE)  # else its plans would be blamed
+        rows = ReducedRows()
+        try:
+            for part in parts:
+                units, _, _ = self._results(part, parameters, reduce, progress, rows)
+                rows.count += sum(len(unit.plans) for unit in units)
+            return rows.joined()
+        except BaseException as error:
+            rows.tell(error)
+            raise
 
     def _results(
         self,
@@ -255,6 +262,7 @@ class RolloutEngine:
         parameters: np.ndarray | None,
         reduce: Reduce | None,
         progress: Callable[[int, int], None] | None,
+        rows: ReducedRows | None = None,
     ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
         """Units, the places of their plans, and what came of them."""
         if not self._finalizer.alive:
@@ -266,8 +274,15 @@ class RolloutEngine:
             self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce)
             for number, piece in enumerate(pieces)
         ]
+
+        def done(result: UnitResult) -> None:
+            if rows is not None:
+                rows.add(pieces[result.number], result)
+            if progress is not None:
+                progress(len(result.kept), result.num_steps)
+
         run_units = self._run_here if self._pool.is_serial else self._run_in_pool
-        results = run_units(units, shared, progress)
+        results = run_units(units, shared, done)
         self.dropped.extend(dropped_in_order(results, pieces))
         return units, pieces, results
 
@@ -487,7 +502,7 @@ class RolloutEngine:
         )
 
     def _run_here(
-        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+        self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]
     ) -> list[UnitResult]:
         self._local.parameters = parameters
         results: list[UnitResult] = []
@@ -497,18 +512,16 @@ class RolloutEngine:
             except RolloutError as error:
                 error.completed = _completed(units, results, error)
                 raise
-            if progress is not None:
-                progress(*_size(results[-1]))
+            done(results[-1])
         return results
 
     def _run_in_pool(
-        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+        self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]
     ) -> list[UnitResult]:
         self._send_policy(parameters)
         jobs = [self._job(number, unit) for number, unit in enumerate(units)]
-        done = None if progress is None else lambda job, result: progress(*_size(result))
         try:
-            return self._pool.run_jobs(jobs, done)
+            return self._pool.run_jobs(jobs, lambda job, result: done(result))
         except (RolloutError, WorkerLost) as error:
             error.completed = _completed(units, error.completed, error)
             raise
@@ -525,7 +538,7 @@ class RolloutEngine:
     def _send_policy(self, parameters: np.ndarray) -> None:
         # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
         # and one with buffers (statistics of a normalization) whenever these have.
-        buffers = _buffers_of(self.policy)
+        buffers = buffers_of(self.policy)
         if self._sent_policy is None or not parameters.size or buffers != self._sent_buffers:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
@@ -535,15 +548,6 @@ class RolloutEngine:
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)
             self._sent_parameters = parameters.copy()
-
-
-def _buffers_of(policy: Any) -> bytes:
-    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
-    module = getattr(policy, "policy", policy)
-    if not isinstance(module, nn.Module):
-        return b""
-    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
-    return b"".join(buffer.numpy().tobytes() for buffer in flat)
 
 
 def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:
@@ -577,11 +581,6 @@ def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exce
     rollouts = [rollout for part in parts for rollout in part]
     rollouts += error.finished if isinstance(error, RolloutError) else []
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
-
-
-def _size(result: UnitResult) -> tuple[int, int]:
-    """Numbers of rollouts and steps."""
-    return len(result.kept), result.num_steps
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from metaroll.checks import described
 from metaroll.data.rollouts import RolloutColumns, Rollouts, check_first_row, reduced_rows
@@ -26,15 +27,16 @@ from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
+    "ReducedRows",
     "Unit",
     "UnitResult",
     "UnitRunner",
     "acting_build",
+    "buffers_of",
     "checked_parameters",
     "chosen_variations",
     "dropped_in_order",
     "forget",
-    "joined_rows",
     "one_torch_thread",
     "run_unit_in_worker",
     "set_env",
@@ -422,18 +424,49 @@ def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]
     return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
 
-def joined_rows(count: int, results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all units in the order of their plans ``(count, ...)``."""
-    found = [(piece[r.kept], r.reduced) for piece, r in zip(pieces, results, strict=True) if r.reduced is not None]
-    shapes = {rows.shape[1:] for _, rows in found}
-    if len(shapes) > 1:
-        raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
-    if not found:
-        return np.full((count, *([0] if not count else [])), np.nan)
-    dtype = np.result_type(*(rows.dtype for _, rows in found))
-    if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
-        dtype = np.dtype(np.float64)
-    rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
-    for places, part in found:
-        rows[places] = part
-    return rows
+class ReducedRows:
+    """The rows that ``reduce`` has made of units so far, and the places of their plans."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Plans of all parts that are done."""
+        self._found: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, piece: np.ndarray, result: UnitResult) -> None:
+        """Take over what came of a unit, whose plans have the places ``piece`` in their part."""
+        if result.reduced is not None:
+            self._found.append((piece[result.kept] + self.count, result.reduced))
+
+    def joined(self) -> np.ndarray:
+        """All rows in the order of their plans ``(count, ...)``."""
+        found, count = self._found, self.count
+        shapes = {rows.shape[1:] for _, rows in found}
+        if len(shapes) > 1:
+            raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
+        if not found:
+            return np.full((count, *([0] if not count else [])), np.nan)
+        dtype = np.result_type(*(rows.dtype for _, rows in found))
+        if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
+            dtype = np.dtype(np.float64)
+        rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+        for places, part in found:
+            rows[places] = part
+        return rows
+
+    def tell(self, error: BaseException) -> None:
+        """Hang what there is on an error: ``reduced`` and ``kept``, of the first shape where there are several."""
+        found = [entry for entry in self._found if entry[1].shape[1:] == self._found[0][1].shape[1:]]
+        kept, rows = np.zeros(0, dtype=np.int64), np.zeros(0)
+        if found:
+            kept, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(kept)
+        vars(error).update(reduced=rows[order], kept=kept[order])
+
+
+def buffers_of(policy: Any) -> bytes:
+    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
+    module = getattr(policy, "policy", policy)
+    if not isinstance(module, nn.Module):
+        return b""
+    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
+    return b"".join(buffer.numpy().tobytes() for buffer in flat)
