@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from metaroll.errors import DataError
+from metaroll.errors import DataError, ShapeError
 
 __all__ = [
+    "array_of",
     "check_fraction",
     "check_number",
     "check_unit_interval",
@@ -21,6 +22,7 @@ __all__ = [
     "described",
     "domain_row",
     "plain_number",
+    "row_numbers",
     "takes_arguments",
 ]
 
@@ -52,6 +54,22 @@ def described(value: Any) -> str:
     if isinstance(value, Sized):
         return f"{type(value).__name__} with {len(value)} entries"
     return f"an object of type {type(value).__name__}"
+
+
+def array_of(name: str, value: Any, expected: str) -> np.ndarray:
+    """``value`` as an array, if it is one of real numbers (booleans are none).
+
+    Raises:
+        TypeError: It is something else; says what is ``expected``.
+        ShapeError: It is a list of lists of unequal lengths.
+    """
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} must be {expected}, got {described(value)} of unequal lengths") from error
+    if found.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be {expected}, got {described(value)}")
+    return found
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> float:
@@ -163,3 +181,24 @@ def domain_row(names: Sequence[str], told: Mapping[str, Any] | None, who: str) -
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
     return row
+
+
+def row_numbers(numbers: Any, count: int) -> np.ndarray:
+    """``numbers``, or those where a mask ``(count,)`` is true, as numbers of at least 0."""
+    try:
+        chosen = np.asarray(numbers)
+    except ValueError:  # lists of unequal lengths
+        chosen = np.zeros((1, 1))
+    if chosen.dtype == bool and chosen.shape == (count,):
+        return np.flatnonzero(chosen)
+    if chosen.dtype == bool and chosen.size:
+        raise IndexError(f"a mask must have one entry per rollout ({count},), got shape {chosen.shape}")
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise TypeError(
+            f"numbers must be a list of whole numbers, or a mask of {count} rollouts, got {described(numbers)}"
+        )
+    chosen = chosen.astype(np.int64)
+    outside = chosen[(chosen < -count) | (chosen >= count)]
+    if outside.size:
+        raise IndexError(f"numbers must be below the number of rollouts, {count}, got {outside[0]}")
+    return np.where(chosen < 0, chosen + count, chosen)

@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from metaroll.checks import check_whole
+from metaroll.checks import array_of, check_whole, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
@@ -32,6 +32,7 @@ from metaroll.rollouts.engine.unit_work import (
     UnitRunner,
     acting_build,
     buffers_of,
+    check_variations,
     checked_parameters,
     chosen_variations,
     dropped_in_order,
@@ -239,7 +240,7 @@ class RolloutEngine:
                 others (the others are not looked at; ``check_reduce`` does that).
         """
         if not callable(reduce):
-            raise TypeError(f"reduce must be a function of columns and bounds, got {reduce!r}")
+            raise TypeError(f"reduce must be a function of columns and bounds, got {described(reduce)}")
         if isinstance(plans, Iterator):
             parts = iter(lambda: list(itertools.islice(plans, _MADE_AT_ONCE)), [])
         else:
@@ -267,6 +268,8 @@ class RolloutEngine:
         """Units, the places of their plans, and what came of them."""
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be a function of (rollouts, steps) or None, got {described(progress)}")
         table = resolve_plans(plans, self.policy)
         shared = checked_parameters(self.policy, parameters, table)
         pieces = self._pieces(table)
@@ -332,14 +335,9 @@ class RolloutEngine:
         for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
             if value is not None:
                 check_whole(name, value)
-        if isinstance(updates, EnvUpdate):
-            raise TypeError(
-                f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]"
-            )
+        check_variations(updates, contexts)
         check_whole("seed", seed, 0)
         check_whole("sub_seed", sub_seed, 0)
-        if contexts is not None and len(contexts) != len(updates):
-            raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
         count = len(updates)
         shared, own = shared_or_own(self.policy, parameters, count)
         base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
@@ -383,7 +381,7 @@ class RolloutEngine:
         if self._device is not None:
             raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
         if not callable(plan_of):
-            raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {plan_of!r}")
+            raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {described(plan_of)}")
         first = plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
@@ -408,7 +406,7 @@ class RolloutEngine:
                     f"{changed} of the engine has changed since this collection was opened; open another one"
                 )
             own = self.policy.acting_parameters()
-            shared = own if parameters is None else np.asarray(parameters)
+            shared = own if parameters is None else array_of("parameters", parameters, "an array of numbers (P,)")
             if shared.shape != own.shape:
                 raise ShapeError(f"parameters must have shape {own.shape}, got {shared.shape}")
             if pool.is_serial:

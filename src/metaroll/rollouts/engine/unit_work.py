@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.checks import described
+from metaroll.checks import array_of, described
 from metaroll.data.rollouts import RolloutColumns, Rollouts, check_first_row, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
@@ -21,10 +21,10 @@ from metaroll.rollouts.engine.device_block import DeviceLoop
 from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
-from metaroll.rollouts.failures import DroppedRollout
+from metaroll.rollouts.failures import DroppedRollout, without_advice
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
+from metaroll.types import EnvSpec, EnvUpdate, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
     "ReducedRows",
@@ -33,6 +33,7 @@ __all__ = [
     "UnitRunner",
     "acting_build",
     "buffers_of",
+    "check_variations",
     "checked_parameters",
     "chosen_variations",
     "dropped_in_order",
@@ -143,7 +144,7 @@ class UnitRunner:
                     _gather(parts, dropped, loop, places)
                     error.finished = list(Rollouts([columns for columns, _ in parts]))
                     raise
-                queue += _without_failed(plans, places, loop, error, dropped)
+                queue += _without_failed(plans, places, loop, without_advice(error), dropped)
             _gather(parts, dropped, loop, places)
         return _result(unit, parts, dropped)
 
@@ -341,20 +342,20 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
         ShapeError: They, or those of a plan, are of another shape.
     """
     own = policy.acting_parameters()
-    given = own if parameters is None else np.asarray(parameters)
-    if given.dtype.kind not in "fiu":
-        raise TypeError(f"parameters must be an array of numbers ({own.size},), got {parameters!r}")
+    expected = f"an array of numbers ({own.size},)"
+    given = own if parameters is None else array_of("parameters", parameters, expected)
     if given.shape != own.shape:
         raise ShapeError(
             f"parameters must be flat (P,), here {own.shape}, got shape {given.shape}; a set of its own for each plan "
             "goes into RolloutPlan.parameters"
         )
     for number, values in enumerate(plans.parameter_sets):
-        if np.shape(values) != own.shape:
-            plan = plans[int(np.flatnonzero(plans.set_of == number)[0])]
-            raise ShapeError(
-                f"parameters of plan {plan.index} must be flat (P,), here {own.shape}, got {np.shape(values)}"
-            )
+        if isinstance(values, np.ndarray) and values.shape == own.shape and values.dtype.kind in "fiu":
+            continue  # the usual case, for each of many
+        index = int(plans.indices[np.flatnonzero(plans.set_of == number)[0]])
+        shape = array_of(f"parameters of plan {index}", values, expected).shape
+        if shape != own.shape:
+            raise ShapeError(f"parameters of plan {index} must be flat (P,), here {own.shape}, got {shape}")
     return given
 
 
@@ -377,7 +378,8 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
     """Parameters ``(P,)`` for all of ``count`` variations, or an array for each."""
     if parameters is None:
         return None, None
-    given, size = np.asarray(parameters), policy.acting_parameters().size
+    size = policy.acting_parameters().size
+    given = array_of("parameters", parameters, f"an array of numbers ({size},) or ({count}, {size})")
     if given.shape == (size,):
         return given, None
     if given.shape != (count, size):
@@ -386,6 +388,26 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
             f"{given.shape}"
         )
     return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
+
+
+def check_variations(updates: Any, contexts: Any) -> None:
+    """Whether there is a list of updates, with a context for each where there are contexts.
+
+    Raises:
+        TypeError: One of them is no list.
+        ValueError: They are not of one length.
+    """
+    if isinstance(updates, EnvUpdate):
+        raise TypeError(f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]")
+    for name, value in (("updates", updates), ("contexts", contexts)):
+        if isinstance(value, str | Mapping | Set) or not (isinstance(value, Iterable) and isinstance(value, Sized)):
+            if name == "contexts" and value is None:
+                continue
+            kind = "EnvUpdates (None is the environment as it is)" if name == "updates" else "contexts (or None)"
+            hint = f"list({name})" if isinstance(value, Iterable) else f"[{None if value is None else name[:-1]}]"
+            raise TypeError(f"{name} must be a list of {kind}, got {described(value)}; pass {hint}")
+    if contexts is not None and len(contexts) != len(updates):
+        raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
 
 
 def chosen_variations(only: Any, count: int) -> list[int]:
