@@ -680,9 +680,7 @@ def test_parameters_that_are_no_array_of_numbers(wrong, kind, got):
 
 def test_ragged_actions_are_named():
     with RolloutEngine(Drift, gaussian()) as engine, engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 2) as live:
-        with pytest.raises(
-            ShapeError, match=r"actions must have one row per slot \(2.* list with 2 entries of unequal"
-        ):
+        with pytest.raises(ShapeError, match=r"actions must have one row per slot \(2.* list with 2 entries of uneq"):
             live.advance(1, actions=[[0.0], [1.0, 2.0]])
     with pytest.raises(ShapeError, match=r"actions must have one row per slot \(2\) .* of unequal lengths"):
         check_elements("actions", SPEC.action_space, [[0.0], [1.0, 2.0]], 2)
