@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 import torch
 
-from metaroll.errors import DataError
+from metaroll.errors import DataError, ShapeError
 
 __all__ = [
+    "array_of",
     "check_fraction",
     "check_number",
     "check_unit_interval",
     "check_whole",
+    "described",
     "domain_row",
     "plain_number",
+    "row_numbers",
     "takes_arguments",
 ]
 
@@ -37,6 +41,35 @@ def check_whole(name: str, value: Any, low: int = 1, high: int | None = None) ->
     if high is not None and value > high:
         raise ValueError(f"{name} must be at most {high}, got {value}")
     return int(value)
+
+
+def described(value: Any) -> str:
+    """What an error says that it got: short, whatever it is. Arrays by type and shape, lists by their length."""
+    if value is None or isinstance(value, bool):
+        return repr(value)
+    if isinstance(value, str | bytes | int | float | complex):
+        return f"{reprlib.repr(value)} of type {type(value).__name__}"
+    if isinstance(value, np.ndarray | np.generic | torch.Tensor):
+        return f"{type(value).__name__} of dtype {value.dtype} and shape {tuple(value.shape)}"
+    if isinstance(value, Sized):
+        return f"{type(value).__name__} with {len(value)} entries"
+    return f"an object of type {type(value).__name__}"
+
+
+def array_of(name: str, value: Any, expected: str) -> np.ndarray:
+    """``value`` as an array, if it is one of real numbers (booleans are none).
+
+    Raises:
+        TypeError: It is something else; says what is ``expected``.
+        ShapeError: It is a list of lists of unequal lengths.
+    """
+    try:
+        found = np.asarray(value)
+    except ValueError as error:
+        raise ShapeError(f"{name} must be {expected}, got {described(value)} of unequal lengths") from error
+    if found.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be {expected}, got {described(value)}")
+    return found
 
 
 def check_number(name: str, value: Any, low: float, high: float = math.inf, *, above_low: bool = False) -> float:
@@ -148,3 +181,24 @@ def domain_row(names: Sequence[str], told: Mapping[str, Any] | None, who: str) -
         except (TypeError, ValueError) as error:
             raise DataError(str(error)) from error
     return row
+
+
+def row_numbers(numbers: Any, count: int) -> np.ndarray:
+    """``numbers``, or those where a mask ``(count,)`` is true, as numbers of at least 0."""
+    try:
+        chosen = np.asarray(numbers)
+    except ValueError:  # lists of unequal lengths
+        chosen = np.zeros((1, 1))
+    if chosen.dtype == bool and chosen.shape == (count,):
+        return np.flatnonzero(chosen)
+    if chosen.dtype == bool and chosen.size:
+        raise IndexError(f"a mask must have one entry per rollout ({count},), got shape {chosen.shape}")
+    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise TypeError(
+            f"numbers must be a list of whole numbers, or a mask of {count} rollouts, got {described(numbers)}"
+        )
+    chosen = chosen.astype(np.int64)
+    outside = chosen[(chosen < -count) | (chosen >= count)]
+    if outside.size:
+        raise IndexError(f"numbers must be below the number of rollouts, {count}, got {outside[0]}")
+    return np.where(chosen < 0, chosen + count, chosen)

@@ -92,11 +92,14 @@ class WorkerLost(MetarollError, RuntimeError):
         plans: The ``RolloutPlan`` of each rollout that was part of the work; empty for functions.
         plan: The first of them, or ``None``.
         completed: All rollouts (of functions, results) of the same call that were done before.
+        reduced, kept: As of ``RolloutError``.
     """
 
     def __init__(self, message: str, plans: Iterable[Any] = ()) -> None:
         super().__init__(message)
         self.completed: list[Any] = []
+        self.reduced: Any = None
+        self.kept: Any = None
         self.plans = list(plans)
         self.plan = self.plans[0] if self.plans else None
 
@@ -110,6 +113,8 @@ class RolloutError(MetarollError, RuntimeError):
         worker_traceback: Traceback text from the worker.
         finished: Rollouts that had ended before, of those that were stepped together with this one.
         completed: All rollouts of the same call that had ended before.
+        reduced: Of ``RolloutEngine.run_reduced``, the rows ``(n, ...)`` that had been made before; else ``None``.
+        kept: Places of their plans, ``(n,)``, in order; else ``None``.
         suspects: The plans of which one has failed, where it is not known which.
         loop: The step loop in which it failed, in its own process.
     """
@@ -121,6 +126,8 @@ class RolloutError(MetarollError, RuntimeError):
         self.worker_traceback = worker_traceback
         self.finished: list[Any] = []
         self.completed: list[Any] = []
+        self.reduced: Any = None
+        self.kept: Any = None
         self.suspects: list[Any] = []
         self.loop: Any = None
 

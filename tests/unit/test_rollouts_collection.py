@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -18,8 +19,9 @@ from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 from metaroll import RolloutEngine, SamplerPool
 from metaroll.data.rollouts import Rollouts, check_reduce
 from metaroll.envs.point.point_robot import PointRobotEnv
-from metaroll.errors import ReplayError, RolloutError, ShapeError
+from metaroll.errors import NotPicklableError, ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine import collection as collection_module
+from metaroll.rollouts.engine import engine as engine_module
 from metaroll.rollouts.engine import shard_record
 from metaroll.training.store.files import load_tree, save_tree
 from metaroll.types import RolloutPlan
@@ -513,6 +515,48 @@ def test_reduced_rows_are_those_of_the_rollouts() -> None:
             engine.run_reduced(plans, "mean")  # type: ignore[arg-type]
     with SamplerPool(2, transport="process") as pool, RolloutEngine(Drift, policy, pool=pool) as engine:
         np.testing.assert_array_equal(engine.run_reduced(plans, returns_and_lengths), expected)
+
+
+def refuses_short_ones(columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
+    if (np.diff(bounds) < 8).any():
+        raise ArithmeticError("too short")
+    return np.diff(bounds)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_rows_that_were_made_before_an_error_are_told(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_MADE_AT_ONCE", 16)
+    plans = [RolloutPlan(index=i, seed=(1, 0, i), max_steps=8, env_update=SetDrift(0.01)) for i in range(40)]
+    burning = [plan.with_(env_update=SetDrift(0.25)) if plan.index == 25 else plan for plan in plans]
+
+    def made() -> Any:
+        yield from plans[:20]
+        raise KeyError("no more parameters")
+
+    burns = functools.partial(Trouble, "raise", only_drift=0.25)
+    with RolloutEngine(burns, policy_for(Drift()), num_workers=count) as engine:
+        expected = engine.run_reduced(plans, returns_and_lengths)
+        with pytest.raises(KeyError) as stopped:
+            engine.run_reduced(made(), returns_and_lengths)
+        with pytest.raises(RolloutError, match="the motor is on fire") as failed:
+            engine.run_reduced(iter(burning), returns_and_lengths)
+        with pytest.raises(RolloutError, match="the motor is on fire") as listed:
+            engine.run_reduced(burning, returns_and_lengths)
+        with pytest.raises(ValueError, match="too short") as broken:
+            engine.run_reduced(iter([*plans[:16], plans[16].with_(max_steps=3)]), refuses_short_ones)
+    assert vars(stopped.value)["kept"].tolist() == vars(broken.value)["kept"].tolist() == list(range(16))
+    assert set(failed.value.kept.tolist()) >= set(range(16))
+    for error in (stopped.value, failed.value, listed.value):
+        kept = vars(error)["kept"]
+        assert 25 not in kept and (np.diff(kept) > 0).all() and len(kept)
+        np.testing.assert_array_equal(vars(error)["reduced"], expected[kept])
+
+
+def test_a_reduce_that_cannot_be_sent_is_named() -> None:
+    lock = threading.Lock()
+    with RolloutEngine(Drift, policy_for(Drift()), num_workers=2) as engine:
+        with pytest.raises(NotPicklableError, match=r"^reduce cannot be sent to a worker"):
+            engine.run_reduced([drift_plan(0)], lambda columns, bounds: np.diff(bounds) if lock else bounds)
 
 
 def test_rows_of_dropped_rollouts_hold_nan() -> None:

@@ -26,6 +26,7 @@ from metaroll.policies.networks import MLPEncoder
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.rollouts.engine.device_block import DeviceLoop, run_block
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import torch_generator
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
@@ -410,6 +411,7 @@ def test_what_cannot_run_on_a_device_says_so():
         (ValueError, "device must be None.*got 7", {"device": "7"}),
         (ValueError, "device must be None.*got 'meta'", {"device": "meta"}),
         (ValueError, "num_workers must be 1 .*device='cpu'.*got 2", {"device": "cpu", "num_workers": 2}),
+        (ValueError, "^transport must be .*device='cpu'.*got 'process'", {"device": "cpu", "transport": "process"}),
     ]
     if not torch.cuda.is_available():
         cases.append((ValueError, "device 'cuda' is not there: torch .* sees 0 CUDA devices", {"device": "cuda"}))
@@ -417,6 +419,9 @@ def test_what_cannot_run_on_a_device_says_so():
         message = message.replace("got 7", "got '7'")
         with pytest.raises(kind, match=message):
             RolloutEngine("point-robot", policy, **options)
+    with SamplerPool(1, transport="process") as pool:
+        with pytest.raises(ValueError, match=r"^pool must run in this process .*device='cpu'.*leave device out"):
+            RolloutEngine("point-robot", policy, device="cpu", pool=pool)
     others = [
         ("point-robot", lambda obs: np.zeros(2), "acts in NumPy"),
         ("point-robot", _Halved(spec_of("point-robot")), "_Halved, which acts in NumPy"),

@@ -14,6 +14,8 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal, trees_equal
+from metaroll.data.rollouts import Rollouts, check_reduce
+from metaroll.data.space_batches import check_elements
 from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import InvalidValueError, NotPicklableError, RolloutError, ShapeError, WorkerLost
@@ -562,6 +564,38 @@ def test_requests_that_do_not_fit_are_refused_before_anything_runs(on_error):
 
 
 @pytest.mark.parametrize(
+    ("only", "kind", "text"),
+    [
+        ([0, 2, 0], ValueError, "only must hold each position once, got 0 more than once"),
+        ([5], ValueError, r"only must hold positions from 0 to 2 \(3 variations\), got 5"),
+        ([-1], ValueError, "from 0 to 2"),
+        ([True, False, True], TypeError, r"got a mask; pass np.flatnonzero\(mask\)"),
+        (np.array([True, False, True]), TypeError, "got a mask"),
+        (1, TypeError, "only must be a list of positions of variations, .*got 1 of type int"),
+        ([1.0], TypeError, r"got 1\.0 of type float in it"),
+        ("01", TypeError, "got '01' of type str"),
+    ],
+)
+def test_only_names_distinct_variations(only, kind, text):
+    updates = [SetDrift(0.1), None, SetDrift(0.2)]
+    with RolloutEngine(Drift, gaussian()) as engine:
+        for amount in ({"num_rollouts": 2}, {"min_steps": 5}):
+            with pytest.raises(kind, match=text):
+                engine.run_groups(updates, seed=0, max_steps=3, only=only, **amount)
+
+
+def test_only_keeps_its_order_and_takes_arrays():
+    updates = [SetDrift(0.1), None, SetDrift(0.2)]
+    with RolloutEngine(Drift, gaussian()) as engine:
+        for amount in ({"num_rollouts": 2}, {"min_steps": 5}):
+            every = engine.run_groups(updates, seed=0, max_steps=3, **amount)
+            found = engine.run_groups(updates, seed=0, max_steps=3, only=np.array([2, 0]), **amount)
+            for m, group in zip((2, 0), found, strict=True):
+                assert all(rollouts_equal(a, b) for a, b in zip(every[m], group, strict=True))
+            assert engine.run_groups(updates, seed=0, max_steps=3, only=[], **amount) == []
+
+
+@pytest.mark.parametrize(
     ("kwargs", "text"),
     [
         ({"num_workers": 1.5}, "num_workers must be an integer"),
@@ -602,3 +636,94 @@ def test_the_way_out_of_an_error_is_named_and_quoted():
             RolloutError, match=r"all \d+ rollouts of variation 0 were dropped, .* the motor is on fire"
         ):
             engine.run_groups([SetDrift(0.25)], seed=0, max_steps=9, min_steps=5)
+
+
+def test_engines_that_drop_do_not_advise_to_drop():
+    def fails(obs):
+        raise ArithmeticError("too far")
+
+    with RolloutEngine(Drift, fails, on_error="drop") as engine:
+        engine.run([RolloutPlan(index=i, seed=(0, 0, i), max_steps=3) for i in range(3)])
+        assert len(engine.dropped) == 3
+        assert not any("on_error" in entry.message for entry in engine.dropped)
+        with engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 3) as live:
+            with pytest.raises(RolloutError, match="the policy failed at step 0 of one of 3") as caught:
+                live.advance(4)
+    assert "on_error" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "got"),
+    [
+        ([[0.0], [1.0, 2.0]], ShapeError, "got list with 2 entries of unequal lengths"),
+        ("best", TypeError, "got 'best' of type str"),
+        ({"w": 1.0}, TypeError, "got dict with 1 entries"),
+        (np.zeros(3000, dtype=complex), TypeError, r"got ndarray of dtype complex128 and shape \(3000,\)"),
+        (np.full(3000, "x"), TypeError, "got ndarray of dtype <U1"),
+    ],
+)
+def test_parameters_that_are_no_array_of_numbers(wrong, kind, got):
+    plan = RolloutPlan(seed=(0, 0, 0), max_steps=3)
+    with RolloutEngine(Drift, gaussian()) as engine:
+        for call in (
+            lambda: engine.run([plan], wrong),
+            lambda: engine.run_groups([None] * 2, seed=0, max_steps=3, num_rollouts=1, parameters=wrong),
+        ):
+            with pytest.raises(kind, match=f"^parameters must be an array of numbers .*{got}"):
+                call()
+        with pytest.raises(kind, match=f"^parameters of plan 4 must be an array of numbers .*{got}"):
+            engine.run([plan.with_(index=4, parameters=wrong)])
+        with engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 2) as live:
+            with pytest.raises(kind, match=f"^parameters must be an array of numbers .*{got}"):
+                live.advance(2, wrong)
+
+
+def test_ragged_actions_are_named():
+    with RolloutEngine(Drift, gaussian()) as engine, engine.open(lambda n: RolloutPlan(seed=(1, 0, n)), 2) as live:
+        with pytest.raises(ShapeError, match=r"actions must have one row per slot \(2.* list with 2 entries of uneq"):
+            live.advance(1, actions=[[0.0], [1.0, 2.0]])
+    with pytest.raises(ShapeError, match=r"actions must have one row per slot \(2\) .* of unequal lengths"):
+        check_elements("actions", SPEC.action_space, [[0.0], [1.0, 2.0]], 2)
+
+
+def test_lists_that_are_none_are_named_and_not_quoted():
+    groups = {"seed": 0, "max_steps": 3, "num_rollouts": 1}
+    plan = RolloutPlan(seed=(0, 0, 0), max_steps=3)
+    with RolloutEngine(Drift, gaussian()) as engine:
+        cases = [
+            (r"updates must be a list of .* got None; pass \[None\]", lambda: engine.run_groups(None, **groups)),
+            (
+                r"updates must be a list of .* type generator; pass list\(updates\)",
+                lambda: engine.run_groups((None for _ in range(2)), **groups),
+            ),
+            ("contexts must be a list of .* got 3", lambda: engine.run_groups([None], contexts=3, **groups)),
+            ("progress must be a function .* got 3 of type int", lambda: engine.run([plan], progress=3)),
+            ("progress must be a function", lambda: engine.run_groups([None], progress=3, **groups)),
+            ("RolloutPlan, got list with 500 entries at position 0", lambda: engine.run([[plan] * 500])),
+            ("columns and bounds, got list with 500 entries", lambda: engine.run_reduced(len, [plan] * 500)),
+        ]
+        for text, call in cases:
+            with pytest.raises(TypeError, match=text) as caught:
+                call()
+            assert len(str(caught.value)) < 200
+
+
+# -- what rollouts say -------------------------------------------------------------------------------------------------
+
+
+def test_rollouts_say_what_they_have():
+    with RolloutEngine(Drift, gaussian()) as engine:
+        found = engine.run(plans(3, max_steps=3))
+    for call in (found.column, found.each):
+        with pytest.raises(KeyError, match=r"not all rollouts have 'foo'; all have .*'actions'.*'truncated'"):
+            call("foo")
+    with pytest.raises(AttributeError, match=r"no attribute 'foo'; rollouts.column\(name\) .*'rewards'.*'truncated'"):
+        found.foo  # noqa: B018
+    with pytest.raises(TypeError, match=r"reduce must be a function .* check_reduce\(reduce, rollouts\)"):
+        check_reduce(found, lambda columns, bounds: np.diff(bounds))
+    with pytest.raises(TypeError, match="groups must be lists of rollouts, got 3 of type int at position 1"):
+        Rollouts.joined([found, 3])
+    with pytest.raises(TypeError, match="rollouts must be a list of StepSequences, got 3"):
+        Rollouts.of(3)
+    with pytest.raises(IndexError, match="below the number of rollouts, 3, got 7"):
+        found.take([0, 7])

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from metaroll.checks import described, row_numbers
 from metaroll.data.data_format import iterate_leaves, map_leaves, to_format
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
@@ -149,6 +150,8 @@ class Rollouts(Sequence[StepSequence]):
         """
         if isinstance(rollouts, Rollouts):
             return rollouts
+        if not isinstance(rollouts, Iterable):
+            raise TypeError(f"rollouts must be a list of StepSequences, got {described(rollouts)}")
         spans = []
         for rollout in rollouts:
             if not isinstance(rollout, StepSequence):
@@ -163,7 +166,12 @@ class Rollouts(Sequence[StepSequence]):
     @classmethod
     def joined(cls, groups: Iterable[Iterable[StepSequence]]) -> Rollouts:
         """The columns of all groups, one after the other."""
-        return cls._of_spans([span for group in groups for span in cls.of(group)._spans])
+        spans: list[_Span] = []
+        for position, group in enumerate(groups):
+            if isinstance(group, StepSequence) or not isinstance(group, Iterable):
+                raise TypeError(f"groups must be lists of rollouts, got {described(group)} at position {position}")
+            spans += cls.of(group)._spans
+        return cls._of_spans(spans)
 
     @classmethod
     def _of_spans(cls, spans: list[_Span]) -> Rollouts:
@@ -222,6 +230,8 @@ class Rollouts(Sequence[StepSequence]):
             message += f"; rollouts.column({name!r}) has it for all steps, rollouts.each({name!r}) for each rollout"
         elif name in vars(StepSequence) or name in ("done", "rollout_info", "states", "time"):
             message += f"; a single one has: rollouts[0].{name}"
+        elif known and not name.startswith("_"):
+            message += f"; rollouts.column(name) and rollouts.each(name) give what is recorded: {self._names()}"
         raise AttributeError(message, name=name, obj=self)
 
     @property
@@ -246,7 +256,7 @@ class Rollouts(Sequence[StepSequence]):
             TypeError: They are no whole numbers.
             IndexError: There is no rollout of such a number, or a mask has another length.
         """
-        chosen = _row_numbers(numbers, len(self))
+        chosen = row_numbers(numbers, len(self))
         span = np.searchsorted(self._starts, chosen, side="right") - 1
         firsts = np.array([first for _, first, _ in self._spans], dtype=np.int64)
         inside = chosen - self._starts[span] + firsts[span] if len(chosen) else chosen
@@ -345,8 +355,7 @@ class Rollouts(Sequence[StepSequence]):
             if not known:
                 raise KeyError(f"there are no rollouts here, so there is no {name!r}")
             if name not in _FLAGS and any(name not in part.fields for part in known):
-                all_have = sorted(set.intersection(*(set(part.fields) for part in known)))
-                raise KeyError(f"not all rollouts have {name!r}; all have {all_have}")
+                raise KeyError(f"not all rollouts have {name!r}; all have {self._names()}")
             trees = [
                 part.column(name)
                 if stop - first == len(part)
@@ -374,7 +383,7 @@ class Rollouts(Sequence[StepSequence]):
         """
         found = [value for part, first, stop in self._spans for value in part.values(name, first, stop)]
         if default is _NONE and any(value is _NONE for value in found):
-            raise KeyError(f"not all rollouts have {name!r}")
+            raise KeyError(f"not all rollouts have {name!r}; all have {self._names()}")
         return found if default is _NONE else [default if value is _NONE else value for value in found]
 
     def steps_and_final(self, name: str) -> tuple[Any, Any]:
@@ -399,6 +408,10 @@ class Rollouts(Sequence[StepSequence]):
             return None
         have = [name in part.fields for part in self.parts]
         return {} if not any(have) else self.column(name) if all(have) else None
+
+    def _names(self) -> list[str]:
+        """Fields and flags that all rollouts have."""
+        return sorted({*set.intersection(*(set(part.fields) for part in self.parts)), *_FLAGS})
 
     def _has_own(self, name: str) -> bool:
         return any(name in own for part, first, stop in self._spans if part.own for own in part.own[first:stop])
@@ -536,6 +549,9 @@ def check_reduce(reduce: Callable[[dict[str, Any], np.ndarray], Any], rollouts: 
     Raises:
         ValueError: A row depends on which rollouts it is computed with.
     """
+    if not callable(reduce):
+        hint = "; it comes first: check_reduce(reduce, rollouts)" if callable(rollouts) else ""
+        raise TypeError(f"reduce must be a function of columns and bounds, got {described(reduce)}{hint}")
     rollouts = Rollouts.of(rollouts)
     if len(rollouts) < 2:
         raise ValueError(f"rollouts must hold at least two rollouts, got {len(rollouts)}")
@@ -563,21 +579,6 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
         "init_state": plan.init_state,
         "context": plan.context or None,
     }
-
-
-def _row_numbers(numbers: Any, count: int) -> np.ndarray:
-    """``numbers``, or those where a mask ``(count,)`` is true, as numbers of at least 0."""
-    chosen = np.asarray(numbers)
-    if chosen.dtype == bool and chosen.shape == (count,):
-        return np.flatnonzero(chosen)
-    if chosen.dtype == bool and chosen.size:
-        raise IndexError(f"a mask must have one entry per rollout ({count},), got shape {chosen.shape}")
-    if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-        raise TypeError(f"numbers must be a list of whole numbers, or a mask of {count} rollouts, got {numbers!r}")
-    chosen = chosen.astype(np.int64)
-    if chosen.size and not -count <= chosen.min() <= chosen.max() < count:
-        raise IndexError(f"numbers must be below the number of rollouts, {count}, got {numbers!r}")
-    return np.where(chosen < 0, chosen + count, chosen)
 
 
 def _short(row: np.ndarray) -> str:

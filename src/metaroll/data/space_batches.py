@@ -16,6 +16,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from metaroll.checks import described
 from metaroll.data.data_format import iterate_leaves, map_leaves, own_copy
 from metaroll.errors import ShapeError
 from metaroll.types import flat_dim
@@ -269,7 +270,12 @@ def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> 
     elif isinstance(space, _NESTED):
         _matching_parts(space, batch, name)
         return _map_parts(space, lambda key, part: check_elements(f"{name}[{key!r}]", part, batch[key], size))
-    array = batch if batch.__class__ is np.ndarray else np.asarray(batch)
+    try:
+        array = batch if batch.__class__ is np.ndarray else np.asarray(batch)
+    except ValueError as error:
+        raise ShapeError(
+            f"{name} must have one row per slot ({size}) for {space}, got {described(batch)} of unequal lengths"
+        ) from error
     if array.dtype.hasobject and not isinstance(space, _ARRAYS):
         entries, wanted = len(array), size
     else:

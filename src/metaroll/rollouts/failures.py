@@ -23,11 +23,15 @@ __all__ = [
     "first_invalid",
     "invalid_value",
     "replay_line",
+    "without_advice",
 ]
 
 FAILURES = (Exception, SystemExit)
 """What counts as a failure of an environment or policy: one that calls ``sys.exit`` must not end the program."""
 
+
+_DROP = "\nEngines made with on_error='drop' leave such rollouts out."
+"""What helps where rollouts that fail are not left out already."""
 
 _NAME = "name"
 """Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
@@ -117,11 +121,17 @@ def failure_in_slots(
     text = "".join(traceback.format_exception(error))
     message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}"
     if can_run_again(plans[0]):
-        message += "\nEngines made with on_error='drop' leave such rollouts out."
+        message += _DROP
     message += _again(plans[0])
     failed = RolloutError(message, plans[0], step, text)
     failed.suspects = list(plans)
     return failed
+
+
+def without_advice(error: RolloutError) -> RolloutError:
+    """``error`` of an engine that leaves failed rollouts out already: its message does not advise that."""
+    error.args = (str(error).replace(_DROP, ""), *error.args[1:])
+    return error
 
 
 def finite_rows(values: np.ndarray) -> np.ndarray:

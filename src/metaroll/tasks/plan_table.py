@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.functional.philox import integers32, stream_keys
 from metaroll.seeding import fresh_seed
 from metaroll.types import Context, EnvUpdate, Policy, RolloutPlan
@@ -232,12 +232,12 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
     if isinstance(plans, RolloutPlan):
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
     if not isinstance(plans, Iterable):
-        raise TypeError(f"plans must be a list of RolloutPlan, got {plans!r}")
+        raise TypeError(f"plans must be a list of RolloutPlan, got {described(plans)}")
     resolved = list(plans)
     if set(map(type, resolved)) != {RolloutPlan}:
         for position, plan in enumerate(resolved):
             if not isinstance(plan, RolloutPlan):
-                raise TypeError(f"plans must be a list of RolloutPlan, got {plan!r} at position {position}")
+                raise TypeError(f"plans must be a list of RolloutPlan, got {described(plan)} at position {position}")
     columns = _columns_of(resolved)
     limits, seeds = columns["max_steps"], columns["seed"]
     for limit in set(limits) - {None}:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_whole, described
 from metaroll.data.data_format import cat_to_format, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.errors import InvalidValueError, ReplayError, RolloutError, ShapeError
@@ -339,5 +339,10 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: b
 
 
 def _check_rows(leaf: Any, num_slots: int) -> None:
-    if len(np.atleast_1d(leaf)) != num_slots:
-        raise ShapeError(f"actions must have one row per slot ({num_slots}, ...), got shape {np.shape(leaf)}")
+    expected = f"actions must have one row per slot ({num_slots}, ...)"
+    try:
+        rows = np.atleast_1d(leaf)
+    except ValueError as error:
+        raise ShapeError(f"{expected}, got {described(leaf)} of unequal lengths") from error
+    if len(rows) != num_slots:
+        raise ShapeError(f"{expected}, got shape {np.shape(leaf)}")

@@ -37,12 +37,13 @@ IN_NUMPY = "leave device out (device=None) to run it in NumPy"
 
 
 def device_of(
-    device: str | torch.device | None, num_workers: int = 1, pool: SamplerPool | None = None
+    device: str | torch.device | None, num_workers: int, transport: str, pool: SamplerPool | None = None
 ) -> torch.device | None:
     """A device of torch, checked; ``None``: NumPy.
 
     Raises:
-        ValueError: There is no such device here, rollouts do not run on its kind, or workers are asked for.
+        ValueError: There is no such device here, rollouts do not run on its kind, or workers are asked for (one in a
+            process of its own, too).
     """
     if device is None:
         return None
@@ -57,10 +58,17 @@ def device_of(
             f"device {str(found)!r} is not there: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
             "devices; use device=None (NumPy) or device='cpu', or see `metaroll doctor`"
         )
-    if num_workers != 1 if pool is None else not pool.is_serial:
+    wrong = None
+    if pool is not None and not pool.is_serial:
+        wrong = ("pool must run in this process (SamplerPool(1))", f"one with worker processes ({pool.num_workers})")
+    elif pool is None and num_workers != 1:
+        wrong = ("num_workers must be 1 (and transport 'auto' or 'serial')", f"{num_workers}")
+    elif pool is None and transport not in ("auto", "serial"):
+        wrong = ("transport must be 'auto' or 'serial'", f"{transport!r}")
+    if wrong is not None:
         raise ValueError(
-            f"num_workers must be 1 (and transport 'auto' or 'serial') with device={str(found)!r}, which runs rollouts "
-            f"in this process, got {num_workers if pool is None else pool.num_workers}; leave device out to use workers"
+            f"{wrong[0]} with device={str(found)!r}, which runs rollouts in this process, got {wrong[1]}; leave device "
+            "out to use workers"
         )
     return found
 

@@ -13,9 +13,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import torch
-from torch import nn
 
-from metaroll.checks import check_whole
+from metaroll.checks import array_of, check_whole, described
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.source import EnvSource
@@ -27,14 +26,17 @@ from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_o
 from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
 from metaroll.rollouts.engine.unit_work import (
     Reduce,
+    ReducedRows,
     Unit,
     UnitResult,
     UnitRunner,
     acting_build,
+    buffers_of,
+    check_variations,
     checked_parameters,
+    chosen_variations,
     dropped_in_order,
     forget,
-    joined_rows,
     run_unit_in_worker,
     set_env,
     set_parameters,
@@ -115,7 +117,7 @@ class RolloutEngine:
             raise ValueError("timeouts belong to the pool: give them to the SamplerPool, not to the engine as well")
         if pool is not None and address is not None:
             raise ValueError("address belongs to the pool: give it to the SamplerPool, not to the engine as well")
-        self._device = device_of(device, num_workers, pool)
+        self._device = device_of(device, num_workers, transport, pool)
         self.dropped: list[DroppedRollout] = []
         self._owns_pool = pool is None
         if pool is None:
@@ -230,23 +232,30 @@ class RolloutEngine:
             Shape ``(N, ...)`` for N plans; rows of dropped rollouts hold NaN (integers then become floats).
 
         Raises:
+            Exception: Whatever is raised while plans run or are made has ``error.reduced (n, ...)``, the rows of all
+                units of work that were done before, and ``error.kept (n,)``, the places of their plans, in order.
+            NotPicklableError: ``reduce`` cannot be sent to the workers.
             ShapeError: ``reduce`` returns another number of rows, or rows of different shapes.
             ValueError: ``reduce`` raises, or gives the first rollout of a unit of work another row alone than among
                 others (the others are not looked at; ``check_reduce`` does that).
         """
         if not callable(reduce):
-            raise TypeError(f"reduce must be a function of columns and bounds, got {reduce!r}")
+            raise TypeError(f"reduce must be a function of columns and bounds, got {described(reduce)}")
         if isinstance(plans, Iterator):
             parts = iter(lambda: list(itertools.islice(plans, _MADE_AT_ONCE)), [])
         else:
             parts = iter([plans])
-        count, places, found = 0, [], []
-        for part in parts:
-            units, pieces, results = self._results(part, parameters, reduce, progress)
-            places += [piece + count for piece in pieces]
-            found += results
-            count += sum(len(unit.plans) for unit in units)
-        return joined_rows(count, found, places)
+        if not self._pool.is_serial:
+            encode_command(reduce, (), {}, "reduce", _HERE)  # else its plans would be blamed
+        rows = ReducedRows()
+        try:
+            for part in parts:
+                units, _, _ = self._results(part, parameters, reduce, progress, rows)
+                rows.count += sum(len(unit.plans) for unit in units)
+            return rows.joined()
+        except BaseException as error:
+            rows.tell(error)
+            raise
 
     def _results(
         self,
@@ -254,10 +263,13 @@ class RolloutEngine:
         parameters: np.ndarray | None,
         reduce: Reduce | None,
         progress: Callable[[int, int], None] | None,
+        rows: ReducedRows | None = None,
     ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
         """Units, the places of their plans, and what came of them."""
         if not self._finalizer.alive:
             raise RuntimeError("this RolloutEngine has been closed; create a new one")
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be a function of (rollouts, steps) or None, got {described(progress)}")
         table = resolve_plans(plans, self.policy)
         shared = checked_parameters(self.policy, parameters, table)
         pieces = self._pieces(table)
@@ -265,8 +277,15 @@ class RolloutEngine:
             self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce)
             for number, piece in enumerate(pieces)
         ]
+
+        def done(result: UnitResult) -> None:
+            if rows is not None:
+                rows.add(pieces[result.number], result)
+            if progress is not None:
+                progress(len(result.kept), result.num_steps)
+
         run_units = self._run_here if self._pool.is_serial else self._run_in_pool
-        results = run_units(units, shared, progress)
+        results = run_units(units, shared, done)
         self.dropped.extend(dropped_in_order(results, pieces))
         return units, pieces, results
 
@@ -302,11 +321,13 @@ class RolloutEngine:
             parameters: Flat policy parameters: ``(P,)`` for all variations, or ``(M, P)``, a policy for each, which
                 gives what a call with each row would give its variation (to the last bit where the policy has
                 ``info.parameter_blocks``); ``None`` means the policy's present ones.
-            only: Positions of the variations to run, which have the bits that they have among all; ``None`` means all.
+            only: Positions of the variations to run, distinct and from 0 to M - 1, which have the bits that they have
+                among all; ``None`` means all.
             progress: As in ``run``.
 
         Raises:
             ShapeError: ``parameters`` have another shape.
+            TypeError, ValueError: ``only`` holds other things than such positions.
             RolloutError, WorkerLost: As in ``run``; ``error.completed`` holds all rollouts so far.
         """
         if (min_steps is None) == (num_rollouts is None):
@@ -314,14 +335,9 @@ class RolloutEngine:
         for name, value in (("min_steps", min_steps), ("num_rollouts", num_rollouts)):
             if value is not None:
                 check_whole(name, value)
-        if isinstance(updates, EnvUpdate):
-            raise TypeError(
-                f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]"
-            )
+        check_variations(updates, contexts)
         check_whole("seed", seed, 0)
         check_whole("sub_seed", sub_seed, 0)
-        if contexts is not None and len(contexts) != len(updates):
-            raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
         count = len(updates)
         shared, own = shared_or_own(self.policy, parameters, count)
         base = RolloutPlan(max_steps=max_steps, deterministic=deterministic, eval=eval)
@@ -338,12 +354,12 @@ class RolloutEngine:
             plans = [bases[n % count].with_(index=n, seed=(seed, sub_seed, n)) for n in numbers]
             return self.run(plans, shared, progress=progress)
 
-        wanted = range(count) if only is None else only
+        wanted = chosen_variations(only, count)
         if num_rollouts is None:
             groups = self._run_until(run, count, min_steps or 1, max_steps, wanted)
         else:
             groups = _groups(run(sorted(j * count + m for m in wanted for j in range(num_rollouts))), count)
-        return groups if only is None else [groups[m] for m in only]
+        return groups if only is None else [groups[m] for m in wanted]
 
     def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
@@ -365,7 +381,7 @@ class RolloutEngine:
         if self._device is not None:
             raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
         if not callable(plan_of):
-            raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {plan_of!r}")
+            raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {described(plan_of)}")
         first = plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
@@ -390,7 +406,7 @@ class RolloutEngine:
                     f"{changed} of the engine has changed since this collection was opened; open another one"
                 )
             own = self.policy.acting_parameters()
-            shared = own if parameters is None else np.asarray(parameters)
+            shared = own if parameters is None else array_of("parameters", parameters, "an array of numbers (P,)")
             if shared.shape != own.shape:
                 raise ShapeError(f"parameters must have shape {own.shape}, got {shared.shape}")
             if pool.is_serial:
@@ -484,7 +500,7 @@ class RolloutEngine:
         )
 
     def _run_here(
-        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+        self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]
     ) -> list[UnitResult]:
         self._local.parameters = parameters
         results: list[UnitResult] = []
@@ -494,18 +510,16 @@ class RolloutEngine:
             except RolloutError as error:
                 error.completed = _completed(units, results, error)
                 raise
-            if progress is not None:
-                progress(*_size(results[-1]))
+            done(results[-1])
         return results
 
     def _run_in_pool(
-        self, units: Sequence[Unit], parameters: np.ndarray, progress: Callable[[int, int], None] | None
+        self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]
     ) -> list[UnitResult]:
         self._send_policy(parameters)
         jobs = [self._job(number, unit) for number, unit in enumerate(units)]
-        done = None if progress is None else lambda job, result: progress(*_size(result))
         try:
-            return self._pool.run_jobs(jobs, done)
+            return self._pool.run_jobs(jobs, lambda job, result: done(result))
         except (RolloutError, WorkerLost) as error:
             error.completed = _completed(units, error.completed, error)
             raise
@@ -522,7 +536,7 @@ class RolloutEngine:
     def _send_policy(self, parameters: np.ndarray) -> None:
         # A policy whose parameters are not all in the flat vector (a foreign object) is sent whenever it has changed,
         # and one with buffers (statistics of a normalization) whenever these have.
-        buffers = _buffers_of(self.policy)
+        buffers = buffers_of(self.policy)
         if self._sent_policy is None or not parameters.size or buffers != self._sent_buffers:
             blob = cloudpickle.dumps(self.policy) if self._sent_policy is not None else None
             if blob is None or blob != self._sent_policy:
@@ -532,15 +546,6 @@ class RolloutEngine:
         if self._sent_parameters is None or not np.array_equal(self._sent_parameters, parameters):
             self._pool.keep(f"{self._key}/parameters", set_parameters, self._key, parameters)
             self._sent_parameters = parameters.copy()
-
-
-def _buffers_of(policy: Any) -> bytes:
-    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
-    module = getattr(policy, "policy", policy)
-    if not isinstance(module, nn.Module):
-        return b""
-    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
-    return b"".join(buffer.numpy().tobytes() for buffer in flat)
 
 
 def _groups(rollouts: Rollouts, count: int) -> list[Rollouts]:
@@ -574,11 +579,6 @@ def _completed(units: Sequence[Unit], results: Sequence[UnitResult], error: Exce
     rollouts = [rollout for part in parts for rollout in part]
     rollouts += error.finished if isinstance(error, RolloutError) else []
     return sorted(rollouts, key=lambda rollout: rollout.rollout_info["plan"]["index"])
-
-
-def _size(result: UnitResult) -> tuple[int, int]:
-    """Numbers of rollouts and steps."""
-    return len(result.kept), result.num_steps
 
 
 def _release(pool: SamplerPool, owns_pool: bool, key: str, local: UnitRunner) -> None:

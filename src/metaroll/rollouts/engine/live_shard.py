@@ -13,7 +13,7 @@ from metaroll.errors import InvalidValueError, ReplayError, RolloutError
 from metaroll.rollouts.engine.plan_sources import RunningRollout, SlotPlans
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.unit_work import one_torch_thread, unit_runner
-from metaroll.rollouts.failures import DroppedRollout
+from metaroll.rollouts.failures import DroppedRollout, without_advice
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import Policy, RolloutPlan, Slots, SlotsResume, SlotStep
@@ -190,6 +190,8 @@ class LiveShard:
                 if work.steps:
                     loop.advance(work.steps, actions=work.actions, segments=self._pieces)
         except RolloutError as error:
+            if self._drops:
+                without_advice(error)
             number = self._failed(error)
             if number is None:
                 raise

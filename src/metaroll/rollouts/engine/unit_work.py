@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
+from metaroll.checks import array_of, described
 from metaroll.data.rollouts import RolloutColumns, Rollouts, check_first_row, reduced_rows
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
@@ -19,20 +21,23 @@ from metaroll.rollouts.engine.device_block import DeviceLoop
 from metaroll.rollouts.engine.recorder import BlockMemory
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
-from metaroll.rollouts.failures import DroppedRollout
+from metaroll.rollouts.failures import DroppedRollout, without_advice
 from metaroll.rollouts.workers.messages import GlobalNamespace, heartbeat
 from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import EnvSpec, Policy, Slots, SlotsKind, flat_dim
+from metaroll.types import EnvSpec, EnvUpdate, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
+    "ReducedRows",
     "Unit",
     "UnitResult",
     "UnitRunner",
     "acting_build",
+    "buffers_of",
+    "check_variations",
     "checked_parameters",
+    "chosen_variations",
     "dropped_in_order",
     "forget",
-    "joined_rows",
     "one_torch_thread",
     "run_unit_in_worker",
     "set_env",
@@ -139,7 +144,7 @@ class UnitRunner:
                     _gather(parts, dropped, loop, places)
                     error.finished = list(Rollouts([columns for columns, _ in parts]))
                     raise
-                queue += _without_failed(plans, places, loop, error, dropped)
+                queue += _without_failed(plans, places, loop, without_advice(error), dropped)
             _gather(parts, dropped, loop, places)
         return _result(unit, parts, dropped)
 
@@ -337,20 +342,20 @@ def checked_parameters(policy: Policy, parameters: Any, plans: PlanTable) -> np.
         ShapeError: They, or those of a plan, are of another shape.
     """
     own = policy.acting_parameters()
-    given = own if parameters is None else np.asarray(parameters)
-    if given.dtype.kind not in "fiu":
-        raise TypeError(f"parameters must be an array of numbers ({own.size},), got {parameters!r}")
+    expected = f"an array of numbers ({own.size},)"
+    given = own if parameters is None else array_of("parameters", parameters, expected)
     if given.shape != own.shape:
         raise ShapeError(
             f"parameters must be flat (P,), here {own.shape}, got shape {given.shape}; a set of its own for each plan "
             "goes into RolloutPlan.parameters"
         )
     for number, values in enumerate(plans.parameter_sets):
-        if np.shape(values) != own.shape:
-            plan = plans[int(np.flatnonzero(plans.set_of == number)[0])]
-            raise ShapeError(
-                f"parameters of plan {plan.index} must be flat (P,), here {own.shape}, got {np.shape(values)}"
-            )
+        if isinstance(values, np.ndarray) and values.shape == own.shape and values.dtype.kind in "fiu":
+            continue  # the usual case, for each of many
+        index = int(plans.indices[np.flatnonzero(plans.set_of == number)[0]])
+        shape = array_of(f"parameters of plan {index}", values, expected).shape
+        if shape != own.shape:
+            raise ShapeError(f"parameters of plan {index} must be flat (P,), here {own.shape}, got {shape}")
     return given
 
 
@@ -373,7 +378,8 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
     """Parameters ``(P,)`` for all of ``count`` variations, or an array for each."""
     if parameters is None:
         return None, None
-    given, size = np.asarray(parameters), policy.acting_parameters().size
+    size = policy.acting_parameters().size
+    given = array_of("parameters", parameters, f"an array of numbers ({size},) or ({count}, {size})")
     if given.shape == (size,):
         return given, None
     if given.shape != (count, size):
@@ -382,6 +388,53 @@ def shared_or_own(policy: Policy, parameters: Any, count: int) -> tuple[np.ndarr
             f"{given.shape}"
         )
     return None, list(np.array(given, dtype=np.float32))  # one array for all plans of a variation: a set to share
+
+
+def check_variations(updates: Any, contexts: Any) -> None:
+    """Whether there is a list of updates, with a context for each where there are contexts.
+
+    Raises:
+        TypeError: One of them is no list.
+        ValueError: They are not of one length.
+    """
+    if isinstance(updates, EnvUpdate):
+        raise TypeError(f"updates must be a list of EnvUpdates, got a single {type(updates).__name__}; pass [update]")
+    for name, value in (("updates", updates), ("contexts", contexts)):
+        if isinstance(value, str | Mapping | Set) or not (isinstance(value, Iterable) and isinstance(value, Sized)):
+            if name == "contexts" and value is None:
+                continue
+            kind = "EnvUpdates (None is the environment as it is)" if name == "updates" else "contexts (or None)"
+            hint = f"list({name})" if isinstance(value, Iterable) else f"[{None if value is None else name[:-1]}]"
+            raise TypeError(f"{name} must be a list of {kind}, got {described(value)}; pass {hint}")
+    if contexts is not None and len(contexts) != len(updates):
+        raise ValueError(f"contexts must have one entry per update ({len(updates)}), got {len(contexts)}")
+
+
+def chosen_variations(only: Any, count: int) -> list[int]:
+    """Positions of the variations to run among ``count``, all where ``only`` is ``None``.
+
+    Raises:
+        TypeError: ``only`` is no list of integers (a mask is none).
+        ValueError: A position lies outside, or occurs twice.
+    """
+    if only is None:
+        return list(range(count))
+    listed = only.ndim == 1 if isinstance(only, np.ndarray) else isinstance(only, Sequence)
+    if not listed or isinstance(only, str):
+        raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(only)}")
+    found = []
+    for m in only:
+        if isinstance(m, bool | np.bool_):
+            raise TypeError("only must be a list of positions of variations, got a mask; pass np.flatnonzero(mask)")
+        if not isinstance(m, int | np.integer):
+            raise TypeError(f"only must be a list of positions of variations, [0, 2] say, got {described(m)} in it")
+        if not 0 <= m < count:
+            raise ValueError(f"only must hold positions from 0 to {count - 1} ({count} variations), got {m}")
+        found.append(int(m))
+    if len(set(found)) < len(found):
+        twice = next(m for m in found if found.count(m) > 1)
+        raise ValueError(f"only must hold each position once, got {twice} more than once")
+    return found
 
 
 def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> list[DroppedRollout]:
@@ -393,18 +446,49 @@ def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]
     return [entry for _, entry in sorted(found, key=lambda item: item[0])]
 
 
-def joined_rows(count: int, results: Sequence[UnitResult], pieces: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all units in the order of their plans ``(count, ...)``."""
-    found = [(piece[r.kept], r.reduced) for piece, r in zip(pieces, results, strict=True) if r.reduced is not None]
-    shapes = {rows.shape[1:] for _, rows in found}
-    if len(shapes) > 1:
-        raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
-    if not found:
-        return np.full((count, *([0] if not count else [])), np.nan)
-    dtype = np.result_type(*(rows.dtype for _, rows in found))
-    if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
-        dtype = np.dtype(np.float64)
-    rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
-    for places, part in found:
-        rows[places] = part
-    return rows
+class ReducedRows:
+    """The rows that ``reduce`` has made of units so far, and the places of their plans."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Plans of all parts that are done."""
+        self._found: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(self, piece: np.ndarray, result: UnitResult) -> None:
+        """Take over what came of a unit, whose plans have the places ``piece`` in their part."""
+        if result.reduced is not None:
+            self._found.append((piece[result.kept] + self.count, result.reduced))
+
+    def joined(self) -> np.ndarray:
+        """All rows in the order of their plans ``(count, ...)``."""
+        found, count = self._found, self.count
+        shapes = {rows.shape[1:] for _, rows in found}
+        if len(shapes) > 1:
+            raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
+        if not found:
+            return np.full((count, *([0] if not count else [])), np.nan)
+        dtype = np.result_type(*(rows.dtype for _, rows in found))
+        if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
+            dtype = np.dtype(np.float64)
+        rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
+        for places, part in found:
+            rows[places] = part
+        return rows
+
+    def tell(self, error: BaseException) -> None:
+        """Hang what there is on an error: ``reduced`` and ``kept``, of the first shape where there are several."""
+        found = [entry for entry in self._found if entry[1].shape[1:] == self._found[0][1].shape[1:]]
+        kept, rows = np.zeros(0, dtype=np.int64), np.zeros(0)
+        if found:
+            kept, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        order = np.argsort(kept)
+        vars(error).update(reduced=rows[order], kept=kept[order])
+
+
+def buffers_of(policy: Any) -> bytes:
+    """Contents of the buffers with which a torch module acts; a belief about the task reaches workers in plans."""
+    module = getattr(policy, "policy", policy)
+    if not isinstance(module, nn.Module):
+        return b""
+    flat = [buffer.detach().cpu().contiguous().view(-1).view(torch.uint8) for buffer in module.buffers()]
+    return b"".join(buffer.numpy().tobytes() for buffer in flat)
