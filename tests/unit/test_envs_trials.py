@@ -188,7 +188,7 @@ def test_a_trial_says_where_its_tasks_are() -> None:
     with pytest.raises(AttributeError, match=r"'get_task'; call env\.unwrapped\.get_task"):
         robot.get_task()
     with pytest.raises(TypeError, match=r"set_task\(task\), got TrialWrapper around .*CartPoleEnv; add the method"):
-        SetTaskUpdate({"goal": 1.0})(bare)
+        SetTaskUpdate(TrialWrapper, {"goal": 1.0})(bare)
     assert not hasattr(trial, "set_task") and not hasattr(trial, "nothing")
     assert pickle.loads(pickle.dumps(trial)).episodes_per_trial == copy.deepcopy(trial).episodes_per_trial == 2
 
