@@ -392,8 +392,8 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys)
         "adaptation_rounds": 3,
         "episodes_per_round": 2,
         "adapt_from": "last",
-        "deterministic_exploration": False,
-        "repetitions": 1,
+        "deterministic_exploration": True,
+        "repetitions": 2,
         "deterministic": True,
         "seed": rounds["protocol"]["seed"],
     }

@@ -395,5 +395,6 @@ def _real_numbers(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind not in "fiu":
         raise ValueError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} entries of NaN or Inf")
+        count = np.count_nonzero(~np.isfinite(array))
+        raise ValueError(f"{name} (the policy's where none are given) must be finite, got {count} entries that are not")
     return array
