@@ -45,7 +45,7 @@ def test_the_report_is_the_one_that_is_shown(folder):
 
 def test_the_commands_run(folder):
     commands = re.findall(r"^\$ metaroll (.*)$", PAGE, flags=re.MULTILINE)
-    assert [command.split()[0] for command in commands] == ["check", "train"]
+    assert [command.split()[0] for command in commands] == ["check", "train", "evaluate"]
     assert "my_env:family is a family of tasks as it should be" in run_python(
         folder, "-m", "metaroll", *commands[0].split()
     )
@@ -54,3 +54,4 @@ def test_the_commands_run(folder):
     small += " --hidden-sizes 16 16 --encoder-hidden-sizes 16 --quiet"
     run_python(folder, "-m", "metaroll", *commands[1].split()[:3], *small.split())
     assert (folder / "runs" / "pearl-my_env-family-0" / "summary.json").exists()
+    run_python(folder, "-m", "metaroll", *commands[2].split(), "--num-tasks", "2", "--quiet")

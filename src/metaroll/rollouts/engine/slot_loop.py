@@ -348,7 +348,7 @@ class SlotLoop:
             if not running.any():
                 return None
         try:
-            result = self.slots.step(actions, running)  # look: ok the only call of Slots.step
+            result = self.slots.step(actions, running)  # look: ok the only step of new work
         except FAILURES as error:
             raise self._failure(error, running, counts) from error
         counts += running
