@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -384,6 +385,25 @@ def test_an_evaluation_may_adapt_in_rounds_and_explore_with_noise(place, capsys)
     assert rounds["n_exploration_episodes"] == 6  # not that of the run
     assert rounds["k_shot_curve"]["shots"] == [0, 1, 2, 3]
     assert rounds["k_shot_curve"]["unit"] == "rounds"
+    assert rounds["protocol"] == {
+        "n_exploration_traj": 6,
+        "n_test_rollouts": 1,
+        "posterior_sampling": False,
+        "adaptation_rounds": 3,
+        "episodes_per_round": 2,
+        "adapt_from": "last",
+        "deterministic_exploration": True,
+        "repetitions": 2,
+        "deterministic": True,
+        "seed": rounds["protocol"]["seed"],
+    }
+    assert json.loads((place / "r" / "evaluation.json").read_text())["protocol"] == rounds["protocol"]
+    assert run(capsys, "report", "r")[0] == 0
+    page = (place / "r" / "report.html").read_text()
+    for name, value in (("adaptation_rounds", "3"), ("episodes_per_round", "2"), ("adapt_from", "last")):
+        assert re.search(rf">evaluation: {name}<.*?>{value}<", page), name
+    trained = json.loads((place / "r" / "summary.json").read_text())["protocol"]
+    assert trained["posterior_sampling"] is True and "adaptation_rounds" not in trained
     quiet = evaluated("--episodes", "3", "--deterministic-exploration", "True")
     noisy = evaluated("--episodes", "3", "--deterministic-exploration", "False")
     assert evaluated("--episodes", "3")["return_before"] == quiet["return_before"] != noisy["return_before"]

@@ -180,6 +180,15 @@ def test_a_trial_says_where_its_tasks_are() -> None:
         trial.set_task(1.0)
     with pytest.raises(AttributeError, match="'sample_tasks', and CartPoleEnv inside lacks it: add it there, or say"):
         bare.sample_tasks(2)
+    with pytest.raises(
+        AttributeError, match="'get_task', and Walk inside lacks it: add it there, or remember the task"
+    ):
+        trial.get_task()
+    robot = TrialWrapper(get_family("point-robot").env_constructor(), 2)
+    with pytest.raises(AttributeError, match=r"'get_task'; call env\.unwrapped\.get_task"):
+        robot.get_task()
+    with pytest.raises(TypeError, match=r"set_task\(task\), got TrialWrapper around .*CartPoleEnv; add the method"):
+        SetTaskUpdate(TrialWrapper, {"goal": 1.0})(bare)
     assert not hasattr(trial, "set_task") and not hasattr(trial, "nothing")
     assert pickle.loads(pickle.dumps(trial)).episodes_per_trial == copy.deepcopy(trial).episodes_per_trial == 2
 

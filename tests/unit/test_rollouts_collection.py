@@ -138,6 +138,11 @@ def test_given_actions_and_bad_input() -> None:
         collection.close()
         with pytest.raises(RuntimeError, match="has been closed"):
             collection.advance(1)
+        with pytest.raises(RuntimeError, match=r"plan_of itself: call advance\(steps\)"):
+            engine.open(plans, 3).start([0], [plans(0)])
+        for call in (collection.state_dict, lambda: collection.load_state_dict({})):
+            with pytest.raises(RuntimeError, match="has been closed"):
+                call()
         with pytest.raises(ValueError, match="with a seed"):
             engine.open(lambda number: RolloutPlan(), 2)
         with pytest.raises(ValueError, match="num_slots must be"):
@@ -170,6 +175,76 @@ def test_a_state_must_be_of_such_a_collection() -> None:
         with engine.open(lambda n: plans(n).with_(seed=(6, 0, n)), 3) as other:
             with pytest.raises(ValueError, match=r"with seed of plan 0 '\[6, 0, 0\]', got '\[5, 0, 0\]'"):
                 other.load_state_dict(state)
+
+
+def damaged(state: dict[str, Any], entry: str, value: Any) -> dict[str, Any]:
+    first, *others = state["shards"]
+    return {**state, "total_steps": 10**6, "shards": [{**first, entry: value}, *others]}
+
+
+@pytest.mark.parametrize("case", ["list, memory", "simulator", "MuJoCo, memory"])
+def test_a_damaged_state_names_its_entry_and_changes_nothing(case: str) -> None:
+    env, policy, plans = CASES[case]
+    with RolloutEngine(env, policy) as engine, engine.open(plans, 3) as one, engine.open(plans, 3) as other:
+        for collection in (one, other):
+            collection.advance(4)
+        state = one.state_dict()
+        other.state_dict()
+        entries = state["shards"][0]
+        ragged = [[1, 2], [3]]
+        no_numbers = ["junk", ["junk"], [0.5], [-1], ragged, 3]
+        bad: dict[str, list[Any]] = {
+            **{name: [*no_numbers] for name in ("begun", "slots", "positions", "ages", "skipped")},
+            "resumes": ["junk", 3, None],
+            "observations": ["junk", None, np.zeros((3, 99)), ragged, np.full((3, 2), "junk")],
+            "policy_state": ["junk", None, {"hidden": "junk"}, {"hidden": np.zeros((7, 2))}],
+            "actions": ["junk", 3, ["junk"], ["junk"] * 3, [np.zeros((99, 2))] * 3, {"a": 1}],
+            "states": ["junk", {"age": "junk"}, {"age": np.zeros(99)}],
+        }
+        assert bad.keys() == entries.keys()
+        for entry, values in bad.items():
+            for value in values:
+                with pytest.raises(ValueError, match=rf"^{entry}.* in a shard of state must"):
+                    other.load_state_dict(damaged(state, entry, value))
+        for name in ("total_steps", "num_slots", "made_for", "shards"):
+            with pytest.raises(ValueError, match=name.replace("num_", "")):
+                other.load_state_dict({**state, name: "junk"})
+        assert other.total_steps == one.total_steps == 12
+        other.load_state_dict({**state, "shards": [dict(shard) for shard in state["shards"]]})
+        assert rows(other.advance(5)) == rows(one.advance(5))
+
+
+@pytest.mark.parametrize("case", ["list, memory", "simulator"])
+@pytest.mark.parametrize("on_invalid", ["raise", "drop"])
+def test_bad_input_is_the_callers_fault_and_ends_no_rollout(case: str, on_invalid: Any) -> None:
+    env, policy, plans = CASES[case]
+    own = policy.acting_parameters()
+    with RolloutEngine(env, policy, on_invalid=on_invalid) as engine:
+        with engine.open(plans, 4) as collection, engine.open(plans, 4) as undisturbed:
+            for one in (collection, undisturbed):
+                one.advance(3)
+            for actions, message in (
+                (np.full((4, 2), np.nan), "must be finite, got .* in row 0"),
+                (np.full((4, 2), np.inf), "must be finite"),
+                (np.zeros((4, 2), complex), "must hold real numbers .*complex128"),
+                ([["a", "b"]] * 4, "must hold real numbers"),
+                ([[0.0, 0.0]] * 3 + [[0.0]], "must have one row per slot .*all of one shape"),
+                (np.zeros((4, 5)), "must have one row per slot"),
+                ("junk", "must hold real numbers"),
+            ):
+                with pytest.raises(ValueError, match=f"^actions {message}"):
+                    collection.advance(1, actions=actions)
+            for parameters, message in (
+                (np.full_like(own, np.nan), "must be finite"),
+                (own.astype(complex), "real numbers, got dtype complex"),
+                ("junk", "real numbers"),
+                ([[1.0], [1.0, 2.0]], "must be an array"),
+                (own[:3], "must have shape"),
+            ):
+                with pytest.raises(ValueError, match=f"^parameters .*{message}"):
+                    collection.advance(1, parameters)  # type: ignore[arg-type]
+            assert collection.total_steps == 12 and not collection.dropped and not engine.dropped
+            assert rows(collection.advance(4)) == rows(undisturbed.advance(4))
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -248,3 +248,27 @@ def test_an_error_leaves_what_was_collected(tmp_path: Path) -> None:
             algo.learn(runner.advance(4, num_slots=6))
         digests.append(algo.digest)
     assert digests[0] == digests[1]
+
+
+class BadInput(OffPolicy):
+    """Gives ``advance`` input that it must refuse before its own calls."""
+
+    def train(self, runner: Any) -> None:
+        parameters = np.full_like(self.policy.get_param_values(), np.nan)
+        with pytest.raises(ValueError, match=r"^actions must be finite"):
+            runner.advance(4, num_slots=2, actions=np.full((2, 2), np.nan))
+        with pytest.raises(ValueError, match=r"^parameters .* must be finite"):
+            runner.advance(4, num_slots=3, parameters=parameters)
+        super().train(runner)
+
+
+def test_refused_input_changes_nothing() -> None:
+    runner, algo = runner_of("list, gru", None)
+    with runner:
+        runner.train(1)
+    first = make("list, gru")
+    other = BadInput(first[0].policy, tasks=first[0].tasks)
+    with LocalRunner(seed=3) as runner:
+        runner.setup(other, first[1])
+        runner.train(1)
+    assert other.digest == algo.digest

@@ -25,6 +25,7 @@ __all__ = [
     "action_element",
     "action_row",
     "check_elements",
+    "check_given",
     "empty_batch",
     "env_actions",
     "flat_actions",
@@ -286,6 +287,34 @@ def check_elements(name: str, space: gymnasium.Space, batch: Any, size: int) -> 
             f"{name} must have one row per slot ({size}) with {wanted // size} entries for {space}, "
             f"got {'None' if batch is None else f'shape {array.shape}'}"
         )
+    return array
+
+
+def check_given(name: str, space: gymnasium.Space, batch: Any, size: int, *, finite: bool = True) -> Any:
+    """``batch`` from a user as a batch of ``size`` elements of ``space``: arrays of numbers, or of objects.
+
+    Raises:
+        ValueError: It is ragged, holds no real numbers, or NaN or Inf (with ``finite``); names the part.
+        ShapeError: It has other parts or another shape.
+    """
+    if isinstance(space, _NESTED):
+        _matching_parts(space, batch, name)
+        return _map_parts(space, lambda key, p: check_given(f"{name}[{key!r}]", p, batch[key], size, finite=finite))
+    if not isinstance(space, _ARRAYS):
+        return check_elements(name, space, batch, size)
+    wanted = f"{name} must have one row per slot ({size}, ...)"
+    try:
+        array = np.asarray(batch)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{wanted}, all of one shape, got {reprlib.repr(batch)} ({error})") from error
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must hold real numbers for {space}, got dtype {array.dtype}: {reprlib.repr(batch)}")
+    if array.shape[:1] != (size,):
+        raise ShapeError(f"{wanted}, got shape {array.shape}")
+    array = check_elements(name, space, array, size)
+    if finite and not np.isfinite(array).all():
+        row = int(np.flatnonzero(~np.isfinite(array.reshape(size, -1)).all(axis=1))[0])
+        raise ValueError(f"{name} must be finite, got {array[row]} in row {row}")
     return array
 
 

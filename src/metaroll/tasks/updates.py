@@ -212,8 +212,9 @@ class SetTaskUpdate(EnvUpdate):
     def _with_task(self, env: Any) -> Any:
         owner = layer_with(env, "set_task")
         if owner is None:
+            layers = [type(layer).__name__ for layer in env_layers(env)]
             raise TypeError(
-                f"SetTaskUpdate needs an environment with set_task(task), got {type(env).__name__}; "
+                f"SetTaskUpdate needs an environment with set_task(task), got {' around '.join(layers)}; "
                 "add the method, or use NewEnvUpdate(constructor)"
             )
         owner.set_task(self.task)

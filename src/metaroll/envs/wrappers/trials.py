@@ -22,6 +22,10 @@ __all__ = ["TrialWrapper"]
 _ROLE = 32
 """Of the stream of seeds for episodes (see ``tasks.plan_table``)."""
 
+_ADD = "add it there, or say what the tasks are with TaskFamily.from_env(make_env, tasks=...)"
+_LACKING = {"sample_tasks": _ADD, "set_task": _ADD, "get_task": "add it there, or remember the task that you set"}
+"""What to do where the environment inside lacks a method of tasks."""
+
 
 class TrialWrapper(ChainWrapper):
     """A trial: ``episodes_per_trial`` episodes in a row, without a change of task, that count as one rollout.
@@ -78,13 +82,12 @@ class TrialWrapper(ChainWrapper):
     def __getattr__(self, name: str) -> Any:
         """Only to say where tasks are; as ever, there is no such attribute."""
         message = f"{type(self).__name__!r} object has no attribute {name!r}"
-        if name in ("set_task", "sample_tasks") and "env" in vars(self):  # not while it is copied
+        if name in ("get_task", "set_task", "sample_tasks") and "env" in vars(self):  # not while it is copied
             inner = inner_env(self.env)
             message += (
                 f"; call env.unwrapped.{name}"
                 if hasattr(inner, name)
-                else f", and {type(inner).__name__} inside lacks it: add it there, or say what the tasks are with "
-                "TaskFamily.from_env(make_env, tasks=...)"
+                else f", and {type(inner).__name__} inside lacks it: {_LACKING[name]}"
             )
         raise AttributeError(message, name=name, obj=self)
 

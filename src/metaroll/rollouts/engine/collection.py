@@ -17,11 +17,12 @@ import numpy as np
 from metaroll.checks import check_whole, described
 from metaroll.data.data_format import cat_to_format, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
+from metaroll.data.space_batches import check_given
 from metaroll.errors import InvalidValueError, ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine.live_shard import LiveShard, ShardResult, ShardWork
 from metaroll.rollouts.engine.shard_record import LONGEST_LOG, SAVED, ShardRecord
 from metaroll.rollouts.failures import DroppedRollout, describe_plan
-from metaroll.types import Policy, RolloutPlan, Slots, SlotsKind, SlotStep
+from metaroll.types import EnvSpec, Policy, RolloutPlan, Slots, SlotsKind, SlotStep
 
 __all__ = ["Collection", "collect_here"]
 
@@ -51,6 +52,8 @@ class Collection:
         close: Frees what it has in the workers.
         resumable: Keep what it takes to build shards again.
         made_for: What a state must be of, in words by name (environment, policy, ...).
+        spec: Tells the spaces that given actions and states are checked against; ``None``: where they are given they
+            are trusted.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Collection:
         *,
         resumable: bool = True,
         made_for: Callable[[], dict[str, str]] = dict,
+        spec: Callable[[], EnvSpec] | None = None,
     ) -> None:
         self.num_slots = check_whole("num_slots", num_slots)
         self.total_steps = 0
@@ -76,7 +80,8 @@ class Collection:
         """Rollouts that a snapshot, a lost worker or an error has ended: truncated at the last step returned."""
         self._advance, self._name, self._settings = advance, name, dict(settings)
         self._close, self._closed, self._resumable = close, False, resumable
-        self._made_for = made_for
+        self._made_for, self._spec = made_for, spec
+        self._by_hand = plan_of is None
         self._failed = ""
         """Message of the failure of the last call, if it failed."""
         edges = [*range(0, self.num_slots, shard_size), self.num_slots]
@@ -103,7 +108,7 @@ class Collection:
         """
         found = [shard.last.observations for shard in self._shards]
         if any(part is None for part in found):
-            raise ValueError("no rollout has begun, so there are no observations; call advance (or start) first")
+            raise ValueError("no rollout has begun, so there are no observations; call advance first")
         if len(found) > 1:
             return cat_to_format(found, "numpy")
         # What a shard is built from again must not change.
@@ -146,13 +151,16 @@ class Collection:
         Raises:
             RuntimeError: The collection has been closed, or its engine has got another environment or kind of policy.
             ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
+            ValueError: ``parameters`` or ``actions`` are ragged, hold no real numbers, or NaN or Inf; nothing was done.
             RolloutError: An environment or the policy raised. What was returned by earlier calls stays; the next call
                 goes on from there, so that a rollout that always fails there fails again.
         """
         self._check_open()
         steps = check_whole("steps", steps)
+        if parameters is not None:
+            parameters = _real_numbers("parameters", parameters)
         if actions is not None:
-            map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
+            actions = self._checked_actions(actions)
         try:
             pieces = self._call(steps, parameters, actions, [])
         except RolloutError as error:
@@ -164,8 +172,17 @@ class Collection:
         return pieces
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``collect_here`` only)."""
+        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``collect_here`` only).
+
+        Raises:
+            RuntimeError: The collection has been closed, or starts its rollouts itself (``RolloutEngine.open``).
+        """
         self._check_open()
+        if not self._by_hand:
+            raise RuntimeError(
+                "this collection starts the rollouts of plan_of itself: call advance(steps). To run plans of your own, "
+                "call RolloutEngine.run(plans), or open another collection with another plan_of"
+            )
         self._call(0, None, None, list(zip(slots, plans, strict=True)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -173,7 +190,11 @@ class Collection:
 
         Half-done rollouts that cannot go on elsewhere end here, in this collection, too (``cut``), so that one that
         goes on from the state does what this one does.
+
+        Raises:
+            RuntimeError: The collection has been closed.
         """
+        self._check_open()
         for shard in self._shards:
             self._cut(shard, "by a snapshot")
         shards = [shard.state_dict() for shard in self._shards]
@@ -185,12 +206,16 @@ class Collection:
 
         Raises:
             ValueError: It is no such state, or that of a collection with another number of slots, another kind of
-                environment or policy, or other plans; nothing has changed then.
+                environment or policy, or other plans, or one of its entries is damaged; nothing has changed then.
+            RuntimeError: The collection has been closed.
         """
-        self._check_state(state)
-        self.total_steps = int(state["total_steps"])
-        for shard, saved in zip(self._shards, state["shards"], strict=True):
-            shard.load_state_dict(saved)
+        self._check_open()
+        total_steps = self._check_state(state)
+        spec = None if self._spec is None else self._spec()
+        read = [shard.read_state(saved, spec) for shard, saved in zip(self._shards, state["shards"], strict=True)]
+        self.total_steps = total_steps
+        for shard, content in zip(self._shards, read, strict=True):
+            shard.load_state(content)
 
     def close(self) -> None:
         """Free the slots."""
@@ -204,19 +229,37 @@ class Collection:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _check_state(self, state: Any) -> None:
+    def _checked_actions(self, actions: Any) -> Any:
+        """Given actions, all of which an environment can take."""
+        if self._spec is None:  # the caller's affair: rows of slots that run nothing may hold anything
+            map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
+            return actions
+        return check_given("actions", self._spec().action_space, actions, self.num_slots)
+
+    def _check_state(self, state: Any) -> int:
+        """``total_steps`` of a state that is of such a collection."""
         lacking = {"num_slots", "total_steps", "shards"} - (state.keys() if isinstance(state, Mapping) else set())
         if lacking:
             raise ValueError(f"state must be what Collection.state_dict() returned, but lacks {sorted(lacking)}")
-        shards = state["shards"]
-        if state["num_slots"] != self.num_slots or len(shards) != len(self._shards):
+        shards, before = state["shards"], state.get("made_for", {})  # states of earlier versions do not tell
+        for name, value, kind in (("shards", shards, list | tuple), ("made_for", before, Mapping)):
+            if not isinstance(value, kind):
+                raise ValueError(f"{name} of state must be as Collection.state_dict() returned it, got {value!r}")
+        if (
+            not isinstance(state["num_slots"], int | np.integer)
+            or state["num_slots"] != self.num_slots
+            or len(shards) != len(self._shards)
+        ):
             raise ValueError(f"state must be of a collection with {self.num_slots} slots, got {state['num_slots']}")
         if not all(isinstance(shard, Mapping) and shard.keys() >= SAVED for shard in shards):
             raise ValueError(f"each of the shards of state must hold {sorted(SAVED)}")
-        before, here = state.get("made_for", {}), self._made_for()  # states of earlier versions do not tell
-        for name, value in here.items():
+        for name, value in self._made_for().items():
             if before.get(name, value) != value:
                 raise ValueError(f"state must be of a collection with {name} {value!r}, got {before[name]!r}")
+        try:
+            return check_whole("total_steps of state", state["total_steps"], 0)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -346,3 +389,17 @@ def _check_rows(leaf: Any, num_slots: int) -> None:
         raise ShapeError(f"{expected}, got {described(leaf)} of unequal lengths") from error
     if len(rows) != num_slots:
         raise ShapeError(f"{expected}, got shape {np.shape(leaf)}")
+
+
+def _real_numbers(name: str, values: Any) -> np.ndarray:
+    """``values`` as an array of finite numbers."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ValueError(f"{name} must be an array of numbers, got {values!r} ({error})") from error
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    if not np.isfinite(array).all():
+        count = np.count_nonzero(~np.isfinite(array))
+        raise ValueError(f"{name} (the policy's where none are given) must be finite, got {count} entries that are not")
+    return array

@@ -309,7 +309,8 @@ class RolloutEngine:
 
         Rollout ``j`` of variation ``m`` has the seed ``(seed, sub_seed, j * M + m)``. With ``min_steps``, each
         variation keeps the shortest prefix that has enough steps, so that short rollouts are not preferred and the
-        result does not depend on the number of workers.
+        result does not depend on the number of workers. Rollouts that are dropped are replaced with ``min_steps``, but
+        not with ``num_rollouts``: a group then has fewer, or none (see ``dropped``).
 
         Args:
             updates: The variations; ``None`` stands for the nominal environment.
@@ -426,7 +427,8 @@ class RolloutEngine:
             return {"environment": spaces_of(self.env_spec), "policy": build, "seed of plan 0": seed}
 
         size = Collection.shard_size(self._kind, num_slots)
-        return Collection(advance, plan_of, num_slots, size, name, settings, close, made_for=made_for)
+        hooks: dict[str, Any] = {"made_for": made_for, "spec": lambda: source.spec}
+        return Collection(advance, plan_of, num_slots, size, name, settings, close, **hooks)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:
         what = f"{work.steps} steps of shard {work.key[1]} of a collection"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, get_args
 
+import gymnasium
 import numpy as np
 
 from metaroll.data.data_format import cat_to_format
 from metaroll.data.rollouts import RolloutColumns
-from metaroll.data.space_batches import take_rows
+from metaroll.data.space_batches import check_given, take_rows
 from metaroll.rollouts.engine.live_shard import PlansOfShard, ShardResult, ShardStart, ShardWork
 from metaroll.rollouts.engine.plan_sources import RunningRollout
-from metaroll.types import RolloutPlan
+from metaroll.types import EnvSpec, RolloutPlan, SlotsResume
 
-__all__ = ["LONGEST_LOG", "SAVED", "ShardRecord"]
+__all__ = ["LONGEST_LOG", "SAVED", "ShardRecord", "ShardState"]
 
 LONGEST_LOG = 100_000
 """Steps of a rollout whose actions are kept; a longer one cannot be built again from them."""
@@ -184,11 +187,85 @@ class ShardRecord:
             "skipped": sorted(self._skipped),
         }
 
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from ``state_dict``, whose names the collection has checked."""
-        self._version, self.placed, self._skipped = self._version + 1, False, set(saved["skipped"])
-        arrays = {name: np.array(saved[name], dtype=np.int64) for name in ("begun", "slots", "positions", "ages")}
-        kept = {name: saved[name] for name in ("states", "policy_state", "observations", "resumes")}
-        self.last, self._plans = ShardResult(**arrays, **kept), {}
-        logs = zip(arrays["positions"].tolist(), saved["actions"] or [], strict=False)
-        self._actions = {number: [log] for number, log in logs if log is not None}
+    def read_state(self, saved: Mapping[str, Any], spec: EnvSpec | None) -> ShardState:
+        """What ``state_dict`` has saved, whose names the collection has checked; nothing has changed yet.
+
+        Raises:
+            ValueError: An entry is not what it must be.
+        """
+        arrays = {name: _whole_numbers(name, saved[name]) for name in ("begun", "slots", "positions", "ages")}
+        slots, positions, ages, count = arrays["slots"], arrays["positions"], arrays["ages"], len(arrays["slots"])
+        _expect(len(arrays["begun"]) == len(self._begun()), "begun", f"{len(self._begun())} numbers", saved["begun"])
+        unique = np.unique(slots)
+        _expect(len(unique) == count and (unique < self.num_slots).all(), "slots", "different slots", slots)
+        _expect(len(positions) == len(ages) == count, "ages", f"{count} numbers, as positions and slots have", ages)
+        if self._plan_of is not None:
+            own = positions % self._total == self.first + slots
+            _expect(own.all(), "positions", "numbers of plans of these slots", positions)
+        resumes = saved["resumes"]
+        _expect(isinstance(resumes, str) and resumes in get_args(SlotsResume), "resumes", "a kind of resuming", resumes)
+        states, observations = saved["states"], saved["observations"]
+        _expect(count == 0 or resumes != "state" or states is not None, "states", "a dict of arrays", states)
+        _expect(count == 0 or observations is not None, "observations", "those of all slots", observations)
+        if observations is not None and spec is not None:
+            observations = _of_space("observations", spec.observation_space, observations, self.num_slots)
+        kept = {
+            "states": None if states is None else _named_rows("states", states, count),
+            "policy_state": _named_rows("policy_state", saved["policy_state"], self.num_slots),
+            "observations": observations,
+            "resumes": resumes,
+        }
+        logs = saved["actions"] or [] if isinstance(saved["actions"], list | tuple | None) else None
+        fits = logs is not None and len(logs) in (count, 0)
+        _expect(fits, "actions", f"None, or a list of {count} logs", saved["actions"])
+        actions: dict[int, Any] = {}
+        for number, age, log in zip(positions.tolist(), ages.tolist(), logs or [None] * count, strict=True):
+            if log is not None:
+                actions[number] = log if spec is None else _of_space("actions", spec.action_space, log, age)
+        return ShardState(
+            ShardResult(**arrays, **kept), actions, set(_whole_numbers("skipped", saved["skipped"]).tolist())
+        )
+
+    def load_state(self, state: ShardState) -> None:
+        """Go on from what ``read_state`` has read."""
+        self._version, self.placed, self._skipped = self._version + 1, False, state.skipped
+        self.last, self._plans = state.last, {}
+        self._actions = {number: [log] for number, log in state.actions.items()}
+
+
+@dataclass(frozen=True)
+class ShardState:
+    """What a saved state says: how the shard was, actions of running rollouts by number, numbers to leave out."""
+
+    last: ShardResult
+    actions: dict[int, Any]
+    skipped: set[int]
+
+
+def _expect(fits: Any, name: str, what: str, value: Any) -> None:
+    if not fits:
+        raise ValueError(f"{name} in a shard of state must be {what}, got {reprlib.repr(value)}")
+
+
+def _whole_numbers(name: str, value: Any) -> np.ndarray:
+    """A copy of whole numbers of at least 0, int64 ``(k,)``."""
+    try:
+        array = np.array(value)
+    except (ValueError, TypeError, RuntimeError):
+        array = np.array("ragged")
+    fits = array.ndim == 1 and (array.size == 0 or (array.dtype.kind in "iu" and (array >= 0).all()))
+    _expect(fits, name, "a list of whole numbers of at least 0", value)
+    return array.astype(np.int64)
+
+
+def _named_rows(name: str, value: Any, count: int) -> dict[str, np.ndarray]:
+    """Arrays by name, each ``(count, ...)`` of numbers or objects."""
+    _expect(isinstance(value, Mapping), name, "a dict of arrays", value)
+    for key, part in value.items():
+        fits = isinstance(part, np.ndarray) and part.shape[:1] == (count,) and part.dtype.kind in "biufcO"
+        _expect(fits, f"{name}[{key!r}]", f"an array with {count} rows", part)
+    return dict(value)
+
+
+def _of_space(name: str, space: gymnasium.Space, batch: Any, size: int) -> Any:
+    return check_given(f"{name} in a shard of state", space, batch, size, finite=False)

@@ -94,6 +94,10 @@ class Evaluator(ABC):
             progress: Called as ``progress(done, total)``, in episodes, while they run.
         """
 
+    def protocol(self, algo: Any) -> dict[str, Any]:
+        """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""
+        return {"repetitions": self.repetitions, "deterministic": self.deterministic, "seed": self.seed}
+
     @abstractmethod
     def _make_engine(self, policy: Any) -> RolloutEngine:
         """An engine of the evaluator's own."""
@@ -288,6 +292,10 @@ class PolicyEvaluator(Evaluator):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole("num_episodes", self.num_episodes)
+
+    def protocol(self, algo: Any) -> dict[str, Any]:
+        """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files)."""
+        return {"num_episodes": self.num_episodes, **super().protocol(algo)}
 
     def evaluate(
         self,

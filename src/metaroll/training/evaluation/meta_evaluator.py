@@ -114,6 +114,31 @@ class MetaEvaluator(Evaluator):
         if not isinstance(self.deterministic_exploration, bool | None):
             raise TypeError(f"deterministic_exploration must be a bool or None, got {self.deterministic_exploration!r}")
 
+    def protocol(self, algo: Any) -> dict[str, Any]:
+        """How ``algo`` is evaluated: arguments as they are used, by name (plain data, for files).
+
+        Of rounds and episodes under the prior there are only those that the way of adapting has.
+        """
+        if self.posterior_sampling:
+            adapts: dict[str, Any] = {"num_prior_episodes": self.num_prior_episodes}
+        else:
+            rounds = {"adaptation_rounds": self.num_rounds, "episodes_per_round": self.round_length}
+            adapts = {**rounds, "adapt_from": self.adapt_from}
+        return {
+            "n_exploration_traj": self.n_exploration_traj,
+            "n_test_rollouts": self.n_test_rollouts,
+            "posterior_sampling": self.posterior_sampling,
+            **adapts,
+            "deterministic_exploration": self._explores_quietly(as_meta_algorithm(algo)),
+            **super().protocol(algo),
+        }
+
+    def _explores_quietly(self, algo: MetaRLAlgorithm) -> bool:
+        """Whether exploration episodes of ``algo`` are deterministic."""
+        if self.deterministic_exploration is not None:
+            return self.deterministic_exploration
+        return self.deterministic and algo.info.deterministic_exploration
+
     def evaluate(
         self,
         algo: Any,
@@ -139,9 +164,7 @@ class MetaEvaluator(Evaluator):
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         history = [Rollouts()] * len(policies)
-        quiet = self.deterministic_exploration
-        if quiet is None:
-            quiet = self.deterministic and algo.info.deterministic_exploration
+        quiet = self._explores_quietly(algo)
         count = counted(progress, len(policies) * (self.n_exploration_traj + num_adapted))
         for episodes in self._rounds(num_adapted):
             if episodes.start:

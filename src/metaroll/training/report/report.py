@@ -165,6 +165,7 @@ def _provenance(facts: RunFacts) -> str:
     ):
         rows.update({name.replace("_", " "): source[name] for name in names if source.get(name) is not None})
     rows.update({f"{name} (environment)": value for name, value in (evaluation.get("provenance") or {}).items()})
+    rows.update({f"evaluation: {name}": value for name, value in (evaluation.get("protocol") or {}).items()})
     names = ("num_train", "num_test", "nearest", "median", "median_in_training")
     rows.update({f"task split: {name.replace('_', ' ')}": facts.split[name] for name in names if name in facts.split})
     rows.update({f"version of {name}": value for name, value in versions.items()})

@@ -12,6 +12,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
+from metaroll.errors import RolloutError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.engine import RolloutEngine
@@ -242,13 +243,19 @@ class RolloutSource:
         engine = self._training_engine()
         own = use_policy(engine, self.agent)
         arguments = {"num_slots": num_slots, "env_updates": env_updates, "deterministic": deterministic}
+        before_opening, opened = self._live_state, self._live is None
         if self._live is None:
             self._live = self._opened(engine, seed, arguments)
         for name, value in arguments.items():
             before = self._live_arguments[name]
             if value is not before and value != before:
                 raise ValueError(f"{name} must stay as in the calls of advance before, {before!r}, got {value!r}")
-        return self._live.advance(num_steps, own if parameters is None else parameters, actions=actions)
+        try:
+            return self._live.advance(num_steps, own if parameters is None else parameters, actions=actions)
+        except ValueError as error:
+            if opened and not isinstance(error, RolloutError):  # bad input: not even the number of slots is fixed
+                self.load_live_state(before_opening)
+            raise
 
     def live_state(self) -> Mapping[str, Any] | None:
         """The half-done rollouts of ``advance``, for a snapshot; ``None`` if there are none."""

@@ -229,7 +229,8 @@ class RunnerServices(ABC):
         Raises:
             ShapeError: ``parameters`` or ``actions`` have another shape; nothing was done.
             TypeError: ``env_updates`` is a sampler that draws from a generator of its own only.
-            ValueError: ``num_slots``, ``env_updates`` or ``deterministic`` are others than in the calls before.
+            ValueError: ``num_slots``, ``env_updates`` or ``deterministic`` are others than in the calls before; or
+                ``parameters`` or ``actions`` are ragged, hold no real numbers, or NaN or Inf; nothing was done.
             ReplayError: After a resume, an environment does not do again what it did before.
         """
         source = self._require_setup("advance")

@@ -180,7 +180,7 @@ def evaluate_run(
         result = evaluator.evaluate(experiment.algo) if study is None else study.result
     success = {} if study is None else success_values(study.result, first=3)
     more = {} if study is None else {**study.to_dict(), **success, "verdict": verdict_values(study.verdict())}
-    summary = _summary(config, result, split, epoch=epoch, **more)
+    summary = _summary(config, result, split, epoch=epoch, protocol=evaluator.protocol(experiment.algo), **more)
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / run_folder.EVALUATION_FILE, summary)
     if study is not None:
@@ -357,7 +357,8 @@ def _finish(
         epochs, more = ended[0], {**more, "ended_early": True}
         console.print(f"ended after {epochs} epochs: {ended[1]}")
     steps, seconds = int(experiment.runner.total_env_steps), round(display.seconds, 2)
-    summary = _summary(config, result, split, epochs=epochs, **more, env_steps=steps, seconds=seconds)
+    more = {**more, "protocol": evaluator.protocol(experiment.algo), "env_steps": steps, "seconds": seconds}
+    summary = _summary(config, result, split, epochs=epochs, **more)
     write_json(folder / run_folder.SUMMARY_FILE, summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, more, folder)
     further = f"metaroll train {NEXT_RUN}" if is_demo else f"metaroll evaluate {folder}"
