@@ -210,7 +210,7 @@ class Collection:
             RuntimeError: The collection has been closed.
         """
         self._check_open()
-        total_steps = self._check_state(state)
+        total_steps = _total_steps(state, self.num_slots, len(self._shards), self._made_for())
         spec = None if self._spec is None else self._spec()
         read = [shard.read_state(saved, spec) for shard, saved in zip(self._shards, state["shards"], strict=True)]
         self.total_steps = total_steps
@@ -235,31 +235,6 @@ class Collection:
             map_leaves(lambda leaf, path: _check_rows(leaf, self.num_slots), actions)
             return actions
         return check_given("actions", self._spec().action_space, actions, self.num_slots)
-
-    def _check_state(self, state: Any) -> int:
-        """``total_steps`` of a state that is of such a collection."""
-        lacking = {"num_slots", "total_steps", "shards"} - (state.keys() if isinstance(state, Mapping) else set())
-        if lacking:
-            raise ValueError(f"state must be what Collection.state_dict() returned, but lacks {sorted(lacking)}")
-        shards, before = state["shards"], state.get("made_for", {})  # states of earlier versions do not tell
-        for name, value, kind in (("shards", shards, list | tuple), ("made_for", before, Mapping)):
-            if not isinstance(value, kind):
-                raise ValueError(f"{name} of state must be as Collection.state_dict() returned it, got {value!r}")
-        if (
-            not isinstance(state["num_slots"], int | np.integer)
-            or state["num_slots"] != self.num_slots
-            or len(shards) != len(self._shards)
-        ):
-            raise ValueError(f"state must be of a collection with {self.num_slots} slots, got {state['num_slots']}")
-        if not all(isinstance(shard, Mapping) and shard.keys() >= SAVED for shard in shards):
-            raise ValueError(f"each of the shards of state must hold {sorted(SAVED)}")
-        for name, value in self._made_for().items():
-            if before.get(name, value) != value:
-                raise ValueError(f"state must be of a collection with {name} {value!r}, got {before[name]!r}")
-        try:
-            return check_whole("total_steps of state", state["total_steps"], 0)
-        except TypeError as error:
-            raise ValueError(str(error)) from error
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -379,6 +354,32 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: b
     size = slots.num_slots
     settings = {"record": record, "pieces": pieces}
     return Collection(advance, None, size, size, "here", settings, slots.close, resumable=False)
+
+
+def _total_steps(state: Any, num_slots: int, num_shards: int, made_for: Mapping[str, Any]) -> int:
+    """``total_steps`` of a state that is of such a collection."""
+    lacking = {"num_slots", "total_steps", "shards"} - (state.keys() if isinstance(state, Mapping) else set())
+    if lacking:
+        raise ValueError(f"state must be what Collection.state_dict() returned, but lacks {sorted(lacking)}")
+    shards, before = state["shards"], state.get("made_for", {})  # states of earlier versions do not tell
+    for name, value, kind in (("shards", shards, list | tuple), ("made_for", before, Mapping)):
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} of state must be as Collection.state_dict() returned it, got {value!r}")
+    if (
+        not isinstance(state["num_slots"], int | np.integer)
+        or state["num_slots"] != num_slots
+        or len(shards) != num_shards
+    ):
+        raise ValueError(f"state must be of a collection with {num_slots} slots, got {state['num_slots']}")
+    if not all(isinstance(shard, Mapping) and shard.keys() >= SAVED for shard in shards):
+        raise ValueError(f"each of the shards of state must hold {sorted(SAVED)}")
+    for name, value in made_for.items():
+        if before.get(name, value) != value:
+            raise ValueError(f"state must be of a collection with {name} {value!r}, got {before[name]!r}")
+    try:
+        return check_whole("total_steps of state", state["total_steps"], 0)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
 
 
 def _check_rows(leaf: Any, num_slots: int) -> None:
