@@ -236,12 +236,12 @@ def test_bad_input_is_the_callers_fault_and_ends_no_rollout(case: str, on_invali
                     collection.advance(1, actions=actions)
             for parameters, message in (
                 (np.full_like(own, np.nan), "must be finite"),
-                (own.astype(complex), "real numbers, got dtype complex"),
-                ("junk", "real numbers"),
+                (own.astype(complex), "numbers .*dtype complex128"),
+                ("junk", "an array of numbers"),
                 ([[1.0], [1.0, 2.0]], "must be an array"),
                 (own[:3], "must have shape"),
             ):
-                with pytest.raises(ValueError, match=f"^parameters .*{message}"):
+                with pytest.raises((TypeError, ValueError), match=f"^parameters .*{message}"):
                     collection.advance(1, parameters)  # type: ignore[arg-type]
             assert collection.total_steps == 12 and not collection.dropped and not engine.dropped
             assert rows(collection.advance(4)) == rows(undisturbed.advance(4))

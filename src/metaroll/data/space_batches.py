@@ -306,7 +306,7 @@ def check_given(name: str, space: gymnasium.Space, batch: Any, size: int, *, fin
     try:
         array = np.asarray(batch)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{wanted}, all of one shape, got {reprlib.repr(batch)} ({error})") from error
+        raise ShapeError(f"{wanted}, all of one shape, got {described(batch)} of unequal lengths") from error
     if array.dtype.kind not in "biuf":
         raise ValueError(f"{name} must hold real numbers for {space}, got dtype {array.dtype}: {reprlib.repr(batch)}")
     if array.shape[:1] != (size,):

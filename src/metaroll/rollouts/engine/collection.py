@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.checks import check_whole, described
+from metaroll.checks import array_of, check_whole, described
 from metaroll.data.data_format import cat_to_format, map_leaves
 from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.space_batches import check_given
@@ -394,12 +394,7 @@ def _check_rows(leaf: Any, num_slots: int) -> None:
 
 def _real_numbers(name: str, values: Any) -> np.ndarray:
     """``values`` as an array of finite numbers."""
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise ValueError(f"{name} must be an array of numbers, got {values!r} ({error})") from error
-    if array.dtype.kind not in "fiu":
-        raise ValueError(f"{name} must be an array of real numbers, got dtype {array.dtype}")
+    array = array_of(name, values, "an array of numbers (P,) or a row for each slot")
     if not np.isfinite(array).all():
         count = np.count_nonzero(~np.isfinite(array))
         raise ValueError(f"{name} (the policy's where none are given) must be finite, got {count} entries that are not")
