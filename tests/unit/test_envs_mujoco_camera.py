@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import mujoco
 import numpy as np
 import pytest
 
-mujoco = pytest.importorskip("mujoco")
-
-from metaroll.envs.mujoco.camera import fitted_camera, followed_body  # noqa: E402
+from metaroll.envs.mujoco.camera import fitted_camera, followed_body
 
 _ARM = """<mujoco><worldbody><body><joint axis="{axis}" type="hinge"/>
 <geom type="capsule" fromto="0 0 0 {end}" size="0.05"/></body></worldbody></mujoco>"""
