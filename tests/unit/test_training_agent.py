@@ -410,3 +410,18 @@ def test_more_mistakes_are_named(ppo: metaroll.Agent) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'ppo'"):
         metaroll.agent("PPO", "Pendulum-v1")
     assert ppo.learn(4e2, progress=False).config["run"]["epochs"] == 2
+
+
+def test_saving_replaces_saved_agents_only(ppo: metaroll.Agent) -> None:
+    ppo.save("kept")
+    ppo.save("kept")
+    Path("kept/notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"holds notes\.txt"):
+        ppo.save("kept")
+    assert Path("kept/notes.txt").read_text() == "mine"
+    other = metaroll.agent("ppo", "Pendulum-v1", epochs=1, run_dir="run", **PPO).learn(progress=False)
+    before = learned(Path("run"))
+    with pytest.raises(FileExistsError, match="no folder that an agent was saved in"):
+        ppo.save("run")  # a run of its own, which nobody wants to lose
+    assert trees_equal(learned(Path("run")), before)
+    assert other.save("run") == Path("run")

@@ -285,11 +285,10 @@ class Agent(Actor):
             raise ValueError("nothing has been learned, so there is nothing to save: call agent.learn(...) first")
         if folder.exists() and folder.resolve() == self.run_dir.resolve():
             return folder
-        replaces = (folder / run_folder.CONFIG_FILE).is_file() and latest(folder) is not None
-        if not replaces:
-            run_folder.refuse_existing(folder)
+        run_folder.refuse_unsaved(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
         copy, old = _copied(self.run_dir, temporary_path(folder)), temporary_path(folder)
+        run_folder.mark_saved(copy)
         if folder.exists():
             folder.rename(old)  # there is a whole agent at every moment, under one name or the other
         copy.rename(folder)
@@ -489,7 +488,9 @@ def _free_folder(config: Mapping[str, Any]) -> Path:
 def _copied(run: Path, folder: Path) -> Path:
     """A copy of a run, without its lock."""
     try:
-        return Path(shutil.copytree(run, folder, ignore=shutil.ignore_patterns(run_folder.LOCK_FILE)))
+        return Path(
+            shutil.copytree(run, folder, ignore=shutil.ignore_patterns(run_folder.LOCK_FILE, run_folder.SAVED_FILE))
+        )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -38,10 +38,12 @@ __all__ = [
     "find_run",
     "is_locked",
     "lock_run",
+    "mark_saved",
     "package_versions",
     "read_config",
     "refuse_existing",
     "refuse_foreign",
+    "refuse_unsaved",
     "write_config",
 ]
 
@@ -54,6 +56,7 @@ SUMMARY_FILE = "summary.json"
 EVALUATION_FILE = "evaluation.json"
 """Written by an evaluation of a finished or stopped run."""
 LOCK_FILE = ".lock"
+SAVED_FILE = ".saved"
 LOG_FILE = ".output.log"
 """What a run of a group in a process of its own has said."""
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
@@ -252,6 +255,22 @@ def refuse_foreign(folder: Path, command: str) -> None:
         raise RunExistsError(
             f"{folder} exists and was not written by `metaroll {command}`: choose another folder with --out"
         )
+
+
+def mark_saved(folder: Path) -> None:
+    """Note that ``folder`` is a copy that an agent was saved as, which another may replace."""
+    (folder / SAVED_FILE).touch()
+
+
+def refuse_unsaved(folder: Path) -> None:
+    """Error if ``folder`` holds anything but a saved agent: a run of its own, say, or files of somebody else."""
+    if _is_empty(folder):
+        return
+    known = {*_OWN_FILES, SAVED_FILE, LOCK_FILE, LOG_FILE, "snapshots", "tensorboard"}
+    others = sorted(path.name for path in folder.iterdir() if path.name not in known) if folder.is_dir() else []
+    if not (folder / SAVED_FILE).is_file() or others or is_locked(folder):
+        what = f"holds {', '.join(others)}" if others else "is no folder that an agent was saved in"
+        raise RunExistsError(f"{folder} exists, and {what}: save under another name, or remove it yourself")
 
 
 def clear_run(folder: Path, command: str) -> None:
