@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.errors import UnknownNameError, option_text, unknown_name
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.description import AlgorithmDescription
@@ -103,7 +103,8 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
         if env not in published:
             where = f"for {name} in {', '.join(published)}" if published else f"none is known here for {name}"
             raise ValueError(
-                f"size 'paper' needs values that were published ({where}), got {env}: take --size small or medium"
+                f"size 'paper' needs values that were published ({where}), got {env}: take "
+                f"{option_text('size', 'small')} or medium"
             )
         return {}  # its preset
     values = _TUNED[name]["sizes"][size]

@@ -41,7 +41,7 @@ _BASELINES = {
     "task oracle": ("task oracle", "has access to the task"),
 }
 _COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "oracle"}
-_LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names", "tasks")
+_LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names")
 _MOST_TASKS = 20
 _MOST_NAMED = 5
 

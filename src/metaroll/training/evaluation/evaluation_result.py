@@ -360,7 +360,7 @@ class PolicyEvaluation:
             "reward_key": self.reward_key,
             "env_steps": self.env_steps,
             "task_names": list(self.task_names),
-            **({"task_values": texts} if any(texts) else {}),
+            **({"task_values": texts, "tasks": [_plain_task(task) for task in self.tasks]} if any(texts) else {}),
             "returns": self.returns.tolist(),
         }
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
-from metaroll.errors import SnapshotError, UsageError, blame_input
+from metaroll.errors import SnapshotError, UsageError, blame_input, said
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
@@ -114,7 +114,8 @@ def continue_run(
             done = snapshot.iteration
             epochs, name = config["run"]["epochs"], escape(str(folder))
             if epochs < done:
-                raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
+                name = said("epochs", "--epochs")
+                raise UsageError(f"{name} must be at least {done}, the number of finished epochs, got {epochs}")
             experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metaroll.errors import option_text
 from metaroll.training.algorithms.registry import get_algorithm, publication
 
 __all__ = ["size_text"]
@@ -26,7 +27,7 @@ def size_text(config: Mapping[str, Any]) -> str:
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
     parts.append("networks " + ", ".join(f"{_widths(widths)}{_role(name)}" for name, widths in networks.items()))
-    hint = "" if size == "small" else "\n--size small takes minutes on two cores"
+    hint = "" if size == "small" else f"\n{option_text('size', 'small')} takes minutes on two cores"
     return "; ".join(parts) + hint
 
 
