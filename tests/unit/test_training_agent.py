@@ -519,3 +519,23 @@ def test_agents_say_what_they_are_in_a_line_and_near_names_are_offered(ppo: meta
         metaroll.agent("ppo", "Pendulum-v1", hidden_sizes=64)
     with pytest.raises(ValueError, match="deterministic in the options must be True or False"):
         metaroll.agent("ppo", "Pendulum-v1", deterministic=3)
+
+
+def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = metaroll.agent("pearl", "point-robot", **{**PEARL, "epochs": 1}).learn(progress=False)
+    result = agent.evaluate(4, out="judged", n_exploration_traj=1, repetitions=1)
+    told = json.loads(Path("judged/evaluation.json").read_text())
+    assert result.verdict is not None
+    assert told["verdict"]["text"] == str(result.verdict) == str(result).splitlines()[0]
+    assert repr(result).startswith("EvaluationResult(return ")
+    assert "\n" not in repr(result)
+    assert told["n_test_tasks"] == len(told["tasks"]) == 4
+    again = agent.evaluate(4, n_exploration_traj=1, repetitions=1)  # without a folder no k-shot curve
+    assert again.verdict == result.verdict
+    folder = agent.run_dir
+    typed = ["--num-tasks", "4", "--repetitions", "1", "--episodes", "1", "--out", "shell", "--quiet"]
+    assert main(["evaluate", str(folder), *typed]) == 0
+    assert json.loads(Path("shell/evaluation.json").read_text())["verdict"] == told["verdict"]
+    assert "return" in repr(metaroll.agent("ppo", "Pendulum-v1", **PPO).evaluate(num_episodes=2))
+    adapted = agent.adapt(agent.explore(agent.test_tasks[0], episodes=1))
+    assert repr(adapted) == "AdaptedAgent('pearl', 'point-robot', 1 episode of 20 steps seen); next: act(obs)"

@@ -188,7 +188,7 @@ def train(arguments: Sequence[str]) -> None:
 def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
     """The two names and the other arguments; ``--help`` works without names, with the first of each."""
     names, rest = cli.take_positionals(arguments, 2)
-    if swapped := swapped_names(names):
+    if swapped := swapped_names(names, ALGORITHM_NAMES):
         raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
     algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
     if len(names) < 2 and not cli.asks_for_help(rest):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from metaroll.errors import UnknownNameError, option_text, said, unknown_name
-from metaroll.training.algorithms.registry import ALGORITHM_NAMES
 
 __all__ = ["GIVEN", "near_options", "swapped_names", "unknown_argument", "unknown_attribute", "unknown_options"]
 
@@ -101,9 +100,9 @@ _METHODS = {
 """Methods of agents in other libraries, and what stands for them here."""
 
 
-def swapped_names(names: Sequence[str]) -> str:
+def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
     """What to type where the environment stands before the algorithm; empty where it does not."""
-    if len(names) > 1 and names[0] not in ALGORITHM_NAMES and names[1] in ALGORITHM_NAMES:
+    if len(names) > 1 and names[0] not in algorithms and names[1] in algorithms:
         right = said(f"metaroll.agent({names[1]!r}, {names[0]!r})", f"metaroll train {names[1]} {names[0]}")
         return f"the algorithm comes first: {right}"
     return ""

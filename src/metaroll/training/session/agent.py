@@ -29,7 +29,7 @@ from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed, isolated_rng
 from metaroll.training.algorithms.other_names import GIVEN, swapped_names, unknown_argument, unknown_attribute
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.display.consoles import make_console
 from metaroll.training.evaluation.meta_evaluator import fresh_policies
 from metaroll.training.session import experiments, sessions
@@ -69,8 +69,8 @@ def agent(
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
     if not isinstance(algo, str):
-        raise TypeError(f"algo must be the name of an algorithm, got {described(algo)}: metaroll.agent('ppo', env)")
-    if isinstance(env, str) and (swapped := swapped_names([algo, env])):
+        raise TypeError(f"algo must be the name of an algorithm, got {described(algo)}: metaroll.agent(algo, env)")
+    if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
         raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
     given = {"seed": seed, **options}
     if run_dir is not None:
@@ -330,23 +330,36 @@ class Agent(Actor):
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def evaluate(self, num_tasks: int | None = None, **changes: Any) -> Any:
+    def evaluate(
+        self, num_tasks: int | None = None, *, out: str | Path | None = None, progress: bool = True, **changes: Any
+    ) -> Any:
         """Returns of episodes that do not count as training, on held-out tasks where there are any.
+
+        Of an algorithm that adapts with the verdict of ``metaroll evaluate``: whether, by how much, and by what.
 
         Args:
             num_tasks: Number of held-out tasks; ``None`` means as in the configuration.
+            out: Folder to write ``evaluation.json`` to, as ``metaroll evaluate`` does.
+            progress: Show how far it is, where it takes long.
             changes: Other arguments of the evaluator, ``n_exploration_traj=3`` or ``num_episodes=50`` say.
 
         Returns:
-            An ``EvaluationResult`` before and after adaptation, or a ``PolicyEvaluation``.
+            An ``EvaluationResult`` before and after adaptation, with its ``verdict``, or a ``PolicyEvaluation``;
+            printed they say what was found.
 
         Raises:
-            TypeError: There is no such argument.
+            TypeError: There is no such argument, or ``out`` is no folder.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
         """
         tasks = _tasks_of(self.config, num_tasks, changes)
+        folder = None if out is None else check_path("out", out)
+        console = make_console(quiet=not progress)
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
-            return evaluator.evaluate(self.algo)
+            measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
+            if folder is not None:
+                epoch = 0 if self.run_dir is None else latest(self.run_dir) or 0
+                sessions.write_evaluation(self.config, self.algo, evaluator, measured, epoch, folder)
+        return measured[0]
 
     # -- adapting ------------------------------------------------------------------------------------------------------
 
@@ -417,7 +430,8 @@ class Agent(Actor):
         seed = self.config["run"]["seed"]
         acting = self._adapted(episodes, seed)
         steps = sum(len(episode.rewards) for episode in episodes)
-        told = f"{self.config['algo']!r}, {self.config['env']!r}, {len(episodes)} episodes of {steps:,} steps seen"
+        seen = f"{len(episodes)} episode{'' if len(episodes) == 1 else 's'} of {steps:,} steps seen"
+        told = f"{self.config['algo']!r}, {self.config['env']!r}, {seen}"
         return AdaptedAgent(acting, self.env_spec, derive_seed("adapted", seed), self.max_path_length, told)
 
     def _adapted(self, episodes: Sequence[StepSequence], seed: int) -> Any:

@@ -67,6 +67,7 @@ __all__ = [
     "resolve",
     "run_options",
     "split_tasks",
+    "tested_on_training",
     "torch_threads",
     "with_torch_threads",
 ]
@@ -297,6 +298,11 @@ def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple
     return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
 
 
+def tested_on_training(config: Mapping[str, Any]) -> bool:
+    """Whether the test tasks are training tasks, as the family was published."""
+    return is_varied(config["env"]) and get_family(config["env"]).same_tasks
+
+
 def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
     """Algorithm, environment, evaluator and runner of ``config``; nothing is written before training starts.
 
@@ -407,7 +413,7 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
         "max_path_length": config["algorithm"]["max_path_length"],
         "n_test_tasks": len(test_tasks) or None,
         "seed": derive_seed("evaluation", config["run"]["seed"]),
-        "allow_overlap": is_varied(config["env"]) and get_family(config["env"]).same_tasks,
+        "allow_overlap": tested_on_training(config),
     }
     description = get_algorithm(config["algo"])
     if not description.adapts:
