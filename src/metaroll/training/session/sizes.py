@@ -20,7 +20,9 @@ def size_text(config: Mapping[str, Any]) -> str:
     """
     algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
     size = run["size"]
-    title = {None: f"preset of {config['env']}", "paper": f"size paper ({publication(algo)})"}.get(size, f"size {size}")
+    title = {None: f"preset of {config['env']}", "paper": f"size paper ({publication(algo, config['env'])})"}.get(
+        size, f"size {size}"
+    )
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
