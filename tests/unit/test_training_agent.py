@@ -454,6 +454,25 @@ def test_names_of_other_libraries_get_ours_all_at_once() -> None:
             getattr(metaroll.agent("ppo", "Pendulum-v1", **PPO), method)
     with pytest.raises(TypeError, match=r"'total_timesteps': agent\.learn\(100_000\)"):
         metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(total_timesteps=10)  # type: ignore[arg-type]
+    for wrong, error, words in (
+        (
+            lambda: metaroll.agent("MlpPolicy", "Pendulum-v1"),
+            UnknownNameError,
+            r"metaroll\.agent\(algo, 'Pendulum-v1'\)",
+        ),
+        (lambda: metaroll.PPO("MlpPolicy", "Pendulum-v1"), TypeError, r"metaroll\.agent\(algo, env\)"),  # type: ignore
+        (lambda: metaroll.Agent("ppo", "Pendulum-v1"), TypeError, r"metaroll\.agent\(algo, env\)"),  # type: ignore
+        (lambda: metaroll.compare(["a", "b"]), TypeError, r"compare\(\*agents\)"),  # type: ignore
+        (lambda: metaroll.agent("ppo", "Pendulum-v1", hidden_sizes="64,32"), ValueError, r"as in \[64, 32\]"),
+        (lambda: metaroll.agent("ppo", "Pendulum-v1", activation_fn="relu"), UnknownNameError, "hidden_nonlinearity="),
+        (
+            lambda: metaroll.rollout(metaroll.agent("ppo", "Pendulum-v1", **PPO), "Pendulum-v1"),
+            TypeError,
+            "it comes second",
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
     with pytest.raises(UnknownNameError, match=r"comes first: metaroll\.agent\('ppo', 'Pendulum-v1'\)"):
         metaroll.agent("Pendulum-v1", "ppo")
 

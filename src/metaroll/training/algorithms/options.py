@@ -172,8 +172,14 @@ def check_value(option: Option, value: Any, where: str) -> Any:
             return float(value)  # YAML 1.1 reads 3e-4 as text
     elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
         return value
-    hint = f", as in [{value!r}]" if option.many and isinstance(value, int | float | str) else ""
+    hint = f", as in {_listed(option, value)}" if option.many and isinstance(value, int | float | str) else ""
     raise ValueError(f"{option.name} in {where} must be {_expectation(option, where == GIVEN)}{hint}, got {value!r}")
+
+
+def _listed(option: Option, value: Any) -> list[Any]:
+    """What may be meant by a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    numbers = re.findall(r"\d+", value) if option.kind is int and isinstance(value, str) else []
+    return [*map(int, numbers)] or [value]
 
 
 def _expectation(option: Option, typed: bool) -> str:

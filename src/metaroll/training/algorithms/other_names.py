@@ -56,6 +56,7 @@ _OPTIONS: dict[tuple[str, ...], _Other] = {
         ("hidden_sizes",), "widths are separated by spaces, as in --hidden-sizes 64 64", "as in hidden_sizes=(64, 64)"
     ),
     ("policy", "policy_class", "policy_type"): _Other(("network",), "mlp or gru", _NETWORKS),
+    ("activation_fn", "activation", "nonlinearity"): _Other(("hidden_nonlinearity",), "tanh, relu", "'tanh', 'relu'"),
     ("buffer_size", "replay_size"): _Other(("replay_buffer_size",)),
     ("tau", "polyak"): _Other(("soft_target_tau",)),
     ("n_epochs_per_batch", "update_epochs", "k_epochs"): _Other(("num_passes",)),
@@ -105,6 +106,9 @@ def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
     if len(names) > 1 and names[0] not in algorithms and names[1] in algorithms:
         right = said(f"metaroll.agent({names[1]!r}, {names[0]!r})", f"metaroll train {names[1]} {names[0]}")
         return f"the algorithm comes first: {right}"
+    if len(names) > 1 and names[0].endswith("Policy"):
+        right = said(f"metaroll.agent(algo, {names[1]!r})", f"metaroll train ALGO {names[1]}")
+        return f"the algorithm comes first: {right}; {_NETWORKS}"
     return ""
 
 

@@ -11,6 +11,7 @@ import itertools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, final
 
 import numpy as np
@@ -129,11 +130,15 @@ class Agent(Actor):
         self,
         config: Mapping[str, Any],
         experiment: experiments.Experiment,
-        options: Mapping[str, Any],
+        options: Mapping[str, Any] = MappingProxyType({}),
         run_dir: Path | None = None,
         *,
         owned: bool = True,
     ) -> None:
+        if not isinstance(config, Mapping):
+            raise TypeError(
+                f"metaroll.agent(algo, env) makes an Agent, metaroll.load(folder) too; got {described(config)}"
+            )
         spec = experiment.algo.env_spec
         seed, limit = derive_seed("acting", config["run"]["seed"]), config["algorithm"].get("max_path_length")
         super().__init__(_spec_of(experiment) if spec is None else spec, seed, limit)

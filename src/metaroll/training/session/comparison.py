@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from metaroll.checks import described
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
 from metaroll.training.display.results import plain_table
@@ -81,18 +82,21 @@ class Comparison:
         for entry in self.groups:
             numbers = [with_interval(entry[name], entry[f"{name}_interval"]) for name in ("mean", "iqm")]
             low, high = min(entry["env_steps"]), max(entry["env_steps"])
-            steps, seeds = f"{low:,}" if low == high else f"{low:,} - {high:,}", len(entry["seeds"])
+            steps = f"{low:,}" if low == high else f"{low:,} - {high:,}"
             if narrow:
-                cells = [f"{entry['group']}\n{seeds} seeds, {steps} steps", *(n.replace(" [", "\n[") for n in numbers)]
+                cells = [
+                    f"{entry['group']}\n{_seeds(entry)}, {steps} steps",
+                    *(n.replace(" [", "\n[") for n in numbers),
+                ]
             else:
-                cells = [entry["group"], str(seeds), steps, *numbers]
+                cells = [entry["group"], str(len(entry["seeds"])), steps, *numbers]
             table.add_row(escape(cells[0]), *cells[1:])
         return table
 
     def __repr__(self) -> str:
         """One line: the groups with their means, and what to print."""
         groups = [
-            f"{entry['group']}: {with_interval(entry['mean'], entry['mean_interval'])} ({len(entry['seeds'])} seeds)"
+            f"{entry['group']}: {with_interval(entry['mean'], entry['mean_interval'])} ({_seeds(entry)})"
             for entry in self.groups
         ]
         return f"Comparison({'; '.join(groups)}); print it for the table"
@@ -137,11 +141,18 @@ def compare(*runs: str | Path | Agent, pairing: Literal["auto", "paired", "unpai
     return Comparison(entries, pairs, list(notes), list(unfinished))
 
 
+def _seeds(entry: dict[str, Any]) -> str:
+    count = len(entry["seeds"])
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
 def _folder_of(run: str | Path | Agent) -> str:
     if isinstance(run, Agent):
         if run.run_dir is None:
-            raise ValueError(f"{run!r} has learned nothing that could be compared: call learn first")
+            name = f"the agent of {run.config['algo']!r} in {run.config['env']!r}"
+            raise ValueError(f"{name} has learned nothing that could be compared: call learn() first")
         return str(run.run_dir)
     if not isinstance(run, str | Path):
-        raise TypeError(f"runs must be folders or agents, got {run!r} of type {type(run).__name__}")
+        hint = ": compare(*agents)" if isinstance(run, list | tuple) else ""
+        raise TypeError(f"runs must be folders or agents, got {described(run)}{hint}")
     return str(run)

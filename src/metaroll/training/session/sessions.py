@@ -404,7 +404,9 @@ def _finish(
     summary = _summary(config, result, split, epochs=epochs, **more)
     write_json(folder / run_folder.SUMMARY_FILE, summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, more, folder)
-    further = f"metaroll train {NEXT_RUN}" if is_demo else f"metaroll evaluate {folder}"
+    further = (
+        f"metaroll train {NEXT_RUN}" if is_demo else f"{said('agent.evaluate(), or ', '')}metaroll evaluate {folder}"
+    )
     console.print(closing_panel(summary, folder, pictures, further))
     return summary
 

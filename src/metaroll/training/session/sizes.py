@@ -20,9 +20,8 @@ def size_text(config: Mapping[str, Any]) -> str:
     """
     algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
     size = run["size"]
-    title = {None: f"preset of {config['env']}", "paper": f"size paper ({publication(algo, config['env'])})"}.get(
-        size, f"size {size}"
-    )
+    env = config["env"]
+    title = {None: f"preset of {env}", "paper": f"size paper ({publication(algo, env)})"}.get(size, f"size {size}")
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
