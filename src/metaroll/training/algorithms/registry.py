@@ -53,20 +53,28 @@ def get_algorithm(name: str) -> AlgorithmDescription:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
     _require_known(name)
-    # Here, since they load the learners: names and presets can be listed at once.
-    from metaroll.training.algorithms.distillation import DistillationDescription
-    from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
-    from metaroll.training.algorithms.pearl import PEARLDescription
-    from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
+    # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
+    match name:
+        case "pearl":
+            from metaroll.training.algorithms.pearl import PEARLDescription
 
-    known: tuple[type[AlgorithmDescription], ...] = (
-        PEARLDescription,
-        PPODescription,
-        EPOptDescription,
-        DistillationDescription,
-        HillClimbingDescription,
-    )
-    return next(description() for description in known if description.name == name)
+            return PEARLDescription()
+        case "ppo":
+            from metaroll.training.algorithms.ppo import PPODescription
+
+            return PPODescription()
+        case "epopt":
+            from metaroll.training.algorithms.ppo import EPOptDescription
+
+            return EPOptDescription()
+        case "distill":
+            from metaroll.training.algorithms.distillation import DistillationDescription
+
+            return DistillationDescription()
+        case _:
+            from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
+
+            return HillClimbingDescription()
 
 
 def preset(name: str, env: str) -> dict[str, Any]:
