@@ -298,7 +298,7 @@ def as_meta_algorithm(algo: Any) -> MetaRLAlgorithm:
 def fresh_policies(algo: MetaRLAlgorithm, count: int, seed: int) -> list[Any]:
     """``count`` exploration policies, the same ones for the same algorithm and seed."""
     with isolated_rng(derive_seed("explore", seed)):  # foreign algorithms may draw from global generators
-        return [algo.get_exploration_policy() for _ in range(count)]
+        return algo.get_exploration_policies(count)
 
 
 def adapt_policies(
@@ -328,7 +328,7 @@ def adapt_policies(
     spec = _spec_of(update) if algo.env_spec is None else algo.env_spec
     with isolated_rng(derive_seed("adapt", seed, len(history[0]))):
         if fresh:
-            policies = [algo.get_exploration_policy() for _ in policies]
+            policies = algo.get_exploration_policies(len(policies))
         batches = [TrajectoryBatch.from_rollouts(spec, done[first:]) for done in history]
         adapted = list(algo.adapt_policies(policies, batches))
     if len(adapted) != len(batches):
