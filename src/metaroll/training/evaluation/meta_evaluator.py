@@ -197,6 +197,7 @@ class MetaEvaluator(Evaluator):
         contexts: Sequence[Context | None] | None = None,
         *,
         engine: RolloutEngine | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
         """Returns ``(num_tasks, repetitions, len(episodes))`` of other policies in cells of ``evaluate``, same seeds.
 
@@ -204,9 +205,9 @@ class MetaEvaluator(Evaluator):
             policies: One per cell (task by task, all repetitions of one after the other).
             episodes: Which episodes of each cell.
             contexts: What the policy of each cell has access to; ``None`` means what it believes.
-            engine: As in ``evaluate``.
+            engine, progress: As in ``evaluate``.
         """
-        return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine))
+        return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine, progress=progress))
 
     def cell_rollouts(
         self,
@@ -215,10 +216,12 @@ class MetaEvaluator(Evaluator):
         contexts: Sequence[Context | None] | None = None,
         *,
         engine: RolloutEngine | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Rollouts]:
         """The rollouts behind ``run_cells``, those of each cell together; arguments as there."""
         history = [Rollouts()] * len(policies)
-        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
+        count = counted(progress, len(policies) * len(episodes))
+        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts, progress=count)
         return history
 
     def run_reference(
