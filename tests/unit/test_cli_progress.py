@@ -16,6 +16,7 @@ from metaroll.cli.main import main
 from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, short
 from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
@@ -454,3 +455,11 @@ def test_the_final_study_and_evaluate_tell_how_far_they_are(tmp_path, monkeypatc
     heard.clear()
     assert main(["evaluate", str(agent.run_dir), "--episodes", "3", "--quiet"]) == 0
     assert heard[-1] == (3, 3)
+
+
+def test_a_notebook_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUPYTER_COLUMNS", raising=False)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert make_console().width == 80
+    monkeypatch.setenv("JUPYTER_COLUMNS", "140")
+    assert make_console().width == 140

@@ -102,6 +102,8 @@ class TrainingDisplay:
     def __exit__(self, *exception: Any) -> None:
         if self._live is not None:
             live, self._live = self._live, None
+            if self._console.is_jupyter:
+                live.refresh()  # in notebooks the end of a live table does not show its last state
             live.__exit__(*exception)
 
     @property
