@@ -101,17 +101,19 @@ class PathColumns:
         """A column ``(T, ...)`` (or a dict or tuple of such) as M views, one for each task."""
         return [map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], column) for a, b in pairwise(self.task_bounds.tolist())]
 
-    def by_path(self, column: np.ndarray, task: int) -> list[np.ndarray]:
-        """A column ``(T, ...)`` as views, one for each path of a task."""
+    def by_path(self, column: Any, task: int) -> list[Any]:
+        """A column ``(T, ...)`` (or a dict or tuple of such) as views, one for each path of a task."""
         edges = self.bounds[self.tasks[task] : self.tasks[task + 1] + 1].tolist()
-        return [column[a:b] for a, b in pairwise(edges)]
+        return [map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], column) for a, b in pairwise(edges)]
 
     def infos(self, name: Literal["env_infos", "agent_infos"]) -> dict[str, Any]:
         """What environments or policies told at each step, name -> ``(T, ...)``.
 
+        What only some of the paths tell is NaN in the others, or ``None`` where it is no number.
+
         Raises:
-            DataError: Paths do not tell the same.
-            ShapeError: Something is not told at every step, or in different shapes.
+            ShapeError: A path tells something for another number of steps than it has, or in another shape.
+            TypeError: What a path tells is no dict.
         """
         if isinstance(self._source, Rollouts):
             field_name = "policy_infos" if name == "agent_infos" else name
@@ -123,25 +125,26 @@ class PathColumns:
             found = [path.get(name) or {} for path in self._source]
         found = [_as_numpy(infos) for infos in found]
         self._check_infos(name, found)
-        if not found[0]:
-            return {}
+        examples = {key: value for infos in reversed(found) for key, value in infos.items()}
+        if any(infos.keys() != examples.keys() for infos in found):
+            found = [
+                {key: infos[key] if key in infos else _untold(example, t) for key, example in examples.items()}
+                for infos, t in zip(found, self.lengths.tolist(), strict=True)
+            ]
         try:
-            return cat_to_format(found, "numpy")
-        except ShapeError as error:
+            return cat_to_format(found, "numpy") if examples else {}
+        except (DataError, ShapeError) as error:
             raise ShapeError(f"{name} of the paths do not fit together: {error}") from error
 
     def _check_infos(self, name: str, found: list[Any]) -> None:
         for n, infos in enumerate(found):
             if not isinstance(infos, dict):
                 raise TypeError(f"{name} of {self.name_of(n)} must be a dict of arrays, got {described(infos)}")
-            if infos.keys() != found[0].keys():
-                key = min(map(str, infos.keys() ^ found[0].keys()))
-                lacking, other = (self.name_of(n), self.name_of(0)) if key in found[0] else (self.name_of(0), "others")
-                raise DataError(
-                    f"{name} must have the same entries in all paths, but {key!r} is missing in {lacking} and told by "
-                    f"{other}; tell it in every path, or remove it from the paths"
-                )
             for key, leaf in iterate_leaves(infos):
+                if not np.ndim(leaf):
+                    raise ShapeError(
+                        f"{name}[{key[0]!r}] of {self.name_of(n)} must have one entry per step, got {leaf}"
+                    )
                 if len(leaf) != self.lengths[n]:
                     raise ShapeError(
                         f"{name}[{key[0]!r}] of {self.name_of(n)} must have one entry per step ({self.lengths[n]}), "
@@ -243,6 +246,16 @@ def _path_of(path: Any, task: int, number: int) -> dict[str, Any]:
             if leaf is not None and len(leaf) != len(rewards):
                 raise ShapeError(f"{key} of {name} must have one entry per reward ({len(rewards)}), got {len(leaf)}")
     return found
+
+
+def _untold(example: Any, steps: int) -> Any:
+    """Like ``example``, but for so many steps at which nothing was told."""
+
+    def blank(leaf: np.ndarray, _: Any) -> np.ndarray:
+        fill = np.nan if leaf.dtype.kind in "biufc" else None
+        return np.full((steps, *leaf.shape[1:]), fill, dtype=None if fill is not None else object)
+
+    return map_leaves(blank, example)
 
 
 def _as_numpy(tree: Any) -> Any:

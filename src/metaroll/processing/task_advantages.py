@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from metaroll.checks import check_unit_interval, check_whole
+from metaroll.data.data_format import map_leaves
 from metaroll.errors import ShapeError
 from metaroll.functional.advantages import gae, shaped_advantages
 from metaroll.functional.regression import explained_variance
@@ -76,8 +77,8 @@ def task_advantages(
 
     Raises:
         ShapeError, DataError, TypeError, ValueError: See ``PathColumns.of``.
-        ValueError: ``discount`` or ``gae_lambda`` lies outside [0, 1], or with ``bootstrap_truncated`` paths do not tell
-            whether they were cut off, or do not hold their last observation.
+        ValueError: ``discount`` or ``gae_lambda`` lies outside [0, 1], or with ``bootstrap_truncated`` paths do not
+            tell whether they were cut off, or do not hold their last observation.
     """
     discount, gae_lambda = check_unit_interval("discount", discount), check_unit_interval("gae_lambda", gae_lambda)
     columns = paths if isinstance(paths, PathColumns) else PathColumns.of(paths)
@@ -125,8 +126,9 @@ class DiceTasks:
         return padded(column, self.columns, self.mask.shape[1])
 
     def by_task(self, rows: Any) -> list[Any]:
-        """Rows ``(N, ...)`` as M views, one for each task."""
-        return [rows[a:b] for a, b in pairwise(self.columns.tasks.tolist())]
+        """Rows ``(N, ...)`` (or a dict or tuple of such) as M views, one for each task."""
+        edges = pairwise(self.columns.tasks.tolist())
+        return [map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows) for a, b in edges]
 
 
 def dice_tasks(
@@ -185,14 +187,15 @@ def dice_tasks(
 
 
 def padded(column: Any, columns: PathColumns, length: int) -> Any:
-    """A column ``(T, ...)`` (or a dict or tuple of such) with a row for each path, ``(N, length, ...)``, padded with 0."""
-    if isinstance(column, dict):
-        return {name: padded(value, columns, length) for name, value in column.items()}
-    if isinstance(column, tuple):
-        return tuple(padded(value, columns, length) for value in column)
-    rows = np.zeros((len(columns.lengths), length, *column.shape[1:]), dtype=column.dtype)
-    rows[np.arange(length) < columns.lengths[:, None]] = column
-    return rows
+    """A column ``(T, ...)`` (or a dict or tuple of such), a row for each path, zeros behind: ``(N, length, ...)``."""
+    mask = np.arange(length) < columns.lengths[:, None]
+
+    def in_rows(leaf: np.ndarray, _: Any) -> np.ndarray:
+        rows = np.zeros((*mask.shape, *leaf.shape[1:]), dtype=leaf.dtype)
+        rows[mask] = leaf
+        return rows
+
+    return map_leaves(in_rows, column)
 
 
 def normalized_rewards(rewards: np.ndarray) -> np.ndarray:
