@@ -29,6 +29,11 @@ __all__ = ["Collection", "collect_here"]
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
 """Slots of a shard: what one worker steps at a time."""
 
+_STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: start them anew"
+_TOO_LONG = (
+    f"it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call goes on with the next plan. Give "
+    "plans a max_steps"
+)
 _ROWS_OF_STEP = ("rewards", "terminated", "truncated")
 
 _MOST_FAILURES = 100
@@ -327,17 +332,9 @@ class Collection:
         if not places:
             return
         shard.remove(places)
-        if tell and self._by_hand:
-            entry = self.cut[-len(places)]
-            raise RolloutError(f"{entry.message}: a worker was lost; start its rollouts anew", entry.plan, entry.step)
-        if tell and last.resumes == "replay":
-            entry = self.cut[-len(places)]
-            raise ReplayError(
-                f"{entry.message}: it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call "
-                "goes on with the next plan. Give plans a max_steps",
-                entry.plan,
-                entry.step,
-            )
+        if tell and (self._by_hand or last.resumes == "replay"):
+            entry, why = self.cut[-len(places)], _STARTED_BY_HAND if self._by_hand else _TOO_LONG
+            raise ReplayError(f"{entry.message}: {why}", entry.plan, entry.step)
 
 
 def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: bool = True) -> Collection:
