@@ -108,6 +108,7 @@ def _space(env: Any, name: str) -> gymnasium.Space:
         low, high = (np.asarray(getattr(space, bound)) for bound in ("low", "high"))
         dtype = np.dtype(getattr(space, "dtype", None) or np.float32)
         return gymnasium.spaces.Box(low.astype(dtype), high.astype(dtype), low.shape, dtype.type)
-    if hasattr(space, "n"):
-        return gymnasium.spaces.Discrete(int(space.n))
+    choices = getattr(space, "n", None)
+    if choices is not None:
+        return gymnasium.spaces.Discrete(int(choices))
     raise TypeError(f"env must have {name}, a Box or Discrete space, got {space!r} of {type(env).__name__}")

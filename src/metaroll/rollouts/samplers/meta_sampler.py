@@ -306,10 +306,11 @@ class _RunningPath:
         observations, actions, rewards, env_infos, agent_infos = (
             list(column) for column in zip(*self._steps, strict=True)
         )
-        ends = {name: np.zeros(len(rewards), dtype=bool) for name in ("terminated", "truncated")}
+        ends: dict[str, Any] = {name: np.zeros(len(rewards), dtype=bool) for name in ("terminated", "truncated")}
         for name, flags in ends.items():
             flags[-1] = last[name]
         infos = {"env_infos": stack_infos(env_infos), "policy_infos": stack_infos(agent_infos)}
+        fields: dict[str, Any] = {name: value for name, value in infos.items() if value}
         return StepSequence(
             observations=np.stack([*observations, last["final_observation"]]),
             actions=np.stack(actions),
@@ -317,7 +318,7 @@ class _RunningPath:
             complete=True,
             rollout_info={"plan": plan_summary(plan)},
             **ends,
-            **{name: value for name, value in infos.items() if value},
+            **fields,
         )
 
 
