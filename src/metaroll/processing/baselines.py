@@ -12,8 +12,9 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_whole, described
+from metaroll.data.data_format import map_leaves
 from metaroll.errors import DataError, ShapeError
-from metaroll.functional.regression import solve_ridge, state_features, time_features
+from metaroll.functional.regression import gram_of_blocks, solve_ridge, state_features, time_features
 from metaroll.processing.path_columns import PathColumns, PathGroup
 from metaroll.seeding import torch_generator
 from metaroll.types import Baseline
@@ -30,6 +31,8 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
+_BLOCKS_AT_A_TIME = 8
+"""Blocks whose features fit into a processor's own cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
 
@@ -234,16 +237,24 @@ class _TaskFits:
         count = int(lengths.sum())
         steps = slice(int(columns.task_bounds[m]), int(columns.task_bounds[m + 1]))
         times = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        table = table[: -(-count // self._block) * self._block]
-        self._baseline.features(rows, times, table[:count, :-1])
-        finals = table[after, :-1]
-        table[count:], table[after] = 0.0, 0.0  # what is no step counts for nothing
         stays = np.ones(count, dtype=bool)
         stays[after] = False
+        table = table[: -(-count // self._block) * self._block]
         table[:count, -1][stays] = self._targets[steps]
+        finals = np.empty((len(after), self._width))
         # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
         blocks = table.reshape(-1, self._block, self._width + 1)
-        system = np.matmul(blocks.transpose(0, 2, 1), blocks).sum(axis=0)
+        system = np.zeros((self._width + 1, self._width + 1))
+        for first in range(0, len(blocks), _BLOCKS_AT_A_TIME):
+            hot = blocks[first : first + _BLOCKS_AT_A_TIME]
+            a, b = first * self._block, min((first + len(hot)) * self._block, count)
+            part = map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows)
+            self._baseline.features(part, times[a:b], table[a:b, :-1])
+            here = slice(*np.searchsorted(after, (a, b)).tolist())
+            finals[here] = table[after[here], :-1]
+            table[after[here]] = 0.0  # what is no step counts for nothing
+            table[b : a + hot.shape[0] * self._block] = 0.0
+            system += gram_of_blocks(hot)
         weights = self.weights[m] = solve_ridge(system[:-1, :-1], system[:-1, -1], self._baseline.reg_coeff)
         self.values[steps] = np.matmul(blocks, np.append(weights, 0.0)[:, None]).reshape(-1)[:count][stays]
         if self.last_values is not None:
