@@ -85,7 +85,8 @@ def _by_cholesky(system: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
     if system.ndim > 2:
         each = [_by_cholesky(one, moment) for one, moment in zip(system, moments, strict=True)]
         return None if any(found is None for found in each) else np.stack(each)  # type: ignore[arg-type]
-    from scipy.linalg.lapack import dposv  # loads slowly, and few runs need it
+    # It loads slowly, and few runs need it.
+    from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue] (written in Fortran)
 
     _, found, failed = dposv(system, moments)
     return found if not failed and np.isfinite(found).all() else None
