@@ -7,8 +7,8 @@ python benchmarks/sample_processing.py --check    --quick, and status 1 where a 
 Ours is ``task_advantages`` of ``Rollouts`` as a sampler gives them, 40 tasks x 20 paths of 200 steps ("dense") or of
 100 to 200 ("ragged"). The peer "loop" is what ProMP and garage do, path by path in NumPy and SciPy: features of each
 path twice, one least-squares problem per task, ``lfilter`` for each path, stacking. Generalized advantages alone are
-compared with Tianshou's compiled loop (also rebuilt: "loop") and TorchRL's function, where these are installed. Windows take turns in one
-process; reported is the median of the ratios of neighboring ones.
+compared with Tianshou's compiled loop (also rebuilt: "loop") and TorchRL's function, where these are installed.
+Windows take turns in one process; reported is the median of the ratios of neighboring ones.
 """
 
 from __future__ import annotations
