@@ -20,6 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+# One thread for BLAS, as peers were measured elsewhere: with more, they collapse where the machine does other work too.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import numpy as np
 from _reporting import report, report_missing, versions
 
@@ -209,8 +212,11 @@ def told(
 
 
 def measure_all(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
+    import torch
+
     from metaroll.data.paths import to_path
 
+    torch.set_num_threads(args.threads)
     groups = make_groups(dense)
     tasks = [[to_path(rollout) for rollout in group] for group in groups]
     for a, b in zip(ours(groups), path_by_path(tasks), strict=True):
@@ -221,6 +227,9 @@ def measure_all(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
 
 
 def measure_gae(dense: bool, args: argparse.Namespace) -> Iterator[bool]:
+    import torch
+
+    torch.set_num_threads(1)
     x = gae_inputs(make_groups(dense))
     mine = our_gae(x)
     metric = f"advantages alone, {'dense' if dense else 'ragged'}"
@@ -248,6 +257,7 @@ def unsaved(args: argparse.Namespace) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=31, help="windows per measurement")
+    parser.add_argument("--threads", type=int, default=2, help="threads in which ours fits baselines")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--check", action="store_true", help="fail where a bar is missed; appends nothing")
     args = parser.parse_args()

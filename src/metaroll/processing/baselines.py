@@ -31,7 +31,7 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
-_BLOCKS_AT_A_TIME = 8
+_BLOCKS_AT_A_TIME = 16
 """Blocks whose features fit into a processor's own cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
