@@ -10,6 +10,7 @@ import torch.nn.functional as F
 __all__ = [
     "gaussian_entropy",
     "gaussian_kl",
+    "gaussian_kl_per_row",
     "gaussian_kl_to_standard",
     "gaussian_log_prob",
     "product_of_gaussians",
@@ -70,5 +71,17 @@ def gaussian_kl(
     mean: torch.Tensor, var: torch.Tensor, other_mean: torch.Tensor, other_var: torch.Tensor
 ) -> torch.Tensor:
     """``KL(N(mean, var) || N(other_mean, other_var))`` of independent entries, summed over all; a scalar."""
+    return 0.5 * _twice_kl(mean, var, other_mean, other_var).sum()
+
+
+def gaussian_kl_per_row(
+    mean: torch.Tensor, log_std: torch.Tensor, other_mean: torch.Tensor, other_log_std: torch.Tensor
+) -> torch.Tensor:
+    """``KL(N(mean, exp(log_std)^2) || N(other_mean, exp(other_log_std)^2))``, ``(...)``, of arguments ``(..., A)``."""
+    var, other_var = torch.exp(2.0 * log_std), torch.exp(2.0 * other_log_std)
+    return 0.5 * _twice_kl(mean, var, other_mean, other_var).sum(-1)
+
+
+def _twice_kl(mean: torch.Tensor, var: torch.Tensor, other_mean: torch.Tensor, other_var: torch.Tensor) -> torch.Tensor:
     ratio = var / other_var
-    return 0.5 * (ratio + (mean - other_mean).square() / other_var - 1.0 - torch.log(ratio)).sum()
+    return ratio + (mean - other_mean).square() / other_var - 1.0 - torch.log(ratio)
