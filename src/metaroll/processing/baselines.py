@@ -1,0 +1,393 @@
+"""Baselines: what a path was expected to bring, fitted to the paths of each task by itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from metaroll.checks import check_number, check_whole, described
+from metaroll.errors import DataError, ShapeError
+from metaroll.functional.regression import solve_ridge, state_features, time_features
+from metaroll.processing.path_columns import PathColumns, PathGroup
+from metaroll.seeding import torch_generator
+from metaroll.types import Baseline
+
+__all__ = [
+    "LinearFeatureBaseline",
+    "LinearTimeBaseline",
+    "MLPBaseline",
+    "TaskBaseline",
+    "ZeroBaseline",
+    "fit_to_tasks",
+]
+
+
+class TaskBaseline(ABC):
+    """A baseline that is fitted to many tasks at once.
+
+    ``fit`` and ``predict`` are those of ProMP: ``fit(paths, target_key="returns")`` replaces what was fitted before,
+    ``predict(path)`` gives a value for each step.
+    """
+
+    def fit(self, paths: PathGroup, target_key: str = "returns") -> None:
+        """Fit to an entry of paths.
+
+        Args:
+            paths: Path dicts with ``observations (t, ...)``, ``actions``, ``rewards (t,)`` and ``target_key``.
+            target_key: The entry that is to be predicted, ``(t,)``.
+
+        Raises:
+            DataError: A path does not have it.
+            ShapeError: It is not one number per step.
+        """
+        columns = PathColumns.of([paths])
+        targets = [_target_of(path, target_key, n) for n, path in enumerate(paths)]
+        if [len(target) for target in targets] != columns.lengths.tolist():
+            raise ShapeError(f"{target_key} of each path must have one entry per step, as rewards have")
+        self.fit_tasks(columns, np.concatenate(targets))
+
+    def predict(self, path: Mapping[str, Any]) -> np.ndarray:
+        """Values of the steps of a path dict, float64 ``(t,)``; 0 before the first fit."""
+        observations = np.asarray(path["observations"])
+        return self._values(observations, np.arange(len(observations)))
+
+    @abstractmethod
+    def fit_tasks(
+        self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Fit to each of M tasks by itself; afterwards the baseline is the one of the last task.
+
+        Args:
+            columns: Paths of M tasks, with T steps.
+            targets: What is to be predicted, ``(T,)``.
+            finals: Predict the values of ``columns.last_observations``, too.
+
+        Returns:
+            Values ``(T,)``, each of the fit to its own task, and those of the last observations ``(N,)`` or ``None``.
+        """
+
+    @abstractmethod
+    def _values(self, observations: np.ndarray, times: np.ndarray) -> np.ndarray:
+        """Values ``(t,)`` of observations ``(t, ...)`` at steps ``times (t,)`` of their paths."""
+
+    @abstractmethod
+    def get_param_values(self) -> np.ndarray | None:
+        """What was fitted, flat ``(F,)``; ``None`` before the first fit, or if there is nothing to fit."""
+
+    @abstractmethod
+    def set_params(self, values: np.ndarray | None) -> None:
+        """Take over what ``get_param_values`` gave."""
+
+    def set_param_values(self, values: np.ndarray | None) -> None:
+        """The same as ``set_params``."""
+        self.set_params(values)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was fitted (arrays and plain data)."""
+        return {"params": self.get_param_values()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over what ``state_dict`` gave."""
+        self.set_params(state["params"])
+
+
+@final
+class ZeroBaseline(TaskBaseline):
+    """Expects nothing."""
+
+    def fit_tasks(
+        self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Zeros."""
+        return np.zeros(len(targets)), np.zeros(len(columns.lengths)) if finals else None
+
+    def _values(self, observations: np.ndarray, times: np.ndarray) -> np.ndarray:
+        return np.zeros(len(times))
+
+    def get_param_values(self) -> None:
+        """There are none."""
+
+    def set_params(self, values: np.ndarray | None) -> None:
+        """Does nothing: there are none."""
+
+
+class _LinearBaseline(TaskBaseline, ABC):
+    """Ridge regression on features of a step.
+
+    Args:
+        reg_coeff: Coefficient of the ridge; where the equations cannot be solved with it, it is raised tenfold. The
+            weight of the constant is kept small, too.
+    """
+
+    def __init__(self, reg_coeff: float = 1e-5) -> None:
+        self._reg_coeff = check_number("reg_coeff", reg_coeff, 0.0)
+        self._weights: np.ndarray | None = None
+
+    @abstractmethod
+    def _num_features(self, columns: PathColumns) -> int:
+        """F."""
+
+    @abstractmethod
+    def _features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """``(t, F)``, written to ``out`` where it is given."""
+
+    def fit_tasks(
+        self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """M ridge regressions; see the base class."""
+        targets = np.asarray(targets, dtype=np.float64)
+        edges, width = columns.task_bounds, self._num_features(columns)
+        values = np.empty(len(targets))
+        last_values = np.empty(len(columns.lengths)) if finals else None
+        # One buffer for all tasks stays in the processor's cache; the features of all would be read from memory.
+        buffer = np.empty((int(np.diff(edges).max()), width))
+        for m, (a, b) in enumerate(pairwise(edges.tolist())):
+            features = self._features(columns.observations[a:b], columns.times[a:b], buffer[: b - a])
+            try:
+                weights = solve_ridge(features.T @ features, features.T @ targets[a:b], self._reg_coeff)
+            except ValueError as error:
+                raise ValueError(f"the baseline cannot be fitted to task {m}: {error}") from error
+            np.matmul(features, weights, out=values[a:b])
+            self._weights = weights
+            if last_values is not None:
+                paths = slice(int(columns.tasks[m]), int(columns.tasks[m + 1]))
+                last_values[paths] = self._values(columns.last_observations[paths], columns.lengths[paths])
+        return values, last_values
+
+    def _values(self, observations: np.ndarray, times: np.ndarray) -> np.ndarray:
+        if self._weights is None:
+            return np.zeros(len(times))
+        features = self._features(observations, times)
+        if features.shape[1] != len(self._weights):
+            raise ShapeError(
+                f"observations must be such as the baseline was fitted to, which give {len(self._weights)} features, "
+                f"got {features.shape[1]}"
+            )
+        return features @ self._weights
+
+    def get_param_values(self) -> np.ndarray | None:
+        """The weights ``(F,)``, or ``None`` before the first fit."""
+        return None if self._weights is None else self._weights.copy()
+
+    def set_params(self, values: np.ndarray | None) -> None:
+        """Take over weights ``(F,)``; ``None`` forgets them."""
+        if values is None:
+            self._weights = None
+            return
+        weights = np.array(values, dtype=np.float64)
+        if weights.ndim != 1 or not np.isfinite(weights).all():
+            raise ValueError(f"weights must be finite numbers (F,), got {described(values)}")
+        self._weights = weights
+
+
+@final
+class LinearFeatureBaseline(_LinearBaseline):
+    """Ridge regression on observations, their squares, and powers of time (``functional.regression.state_features``).
+
+    Args:
+        reg_coeff: See ``LinearTimeBaseline``.
+    """
+
+    def _num_features(self, columns: PathColumns) -> int:
+        if not isinstance(columns.observations, np.ndarray):
+            raise ShapeError("observations must be arrays, got structures; flatten them, or use LinearTimeBaseline")
+        return 2 * int(np.prod(columns.observations.shape[1:])) + 4
+
+    def _features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        return state_features(observations.reshape(len(observations), -1), times, out)
+
+
+@final
+class LinearTimeBaseline(_LinearBaseline):
+    """Ridge regression on powers of time (``functional.regression.time_features``); observations do not matter.
+
+    Args:
+        reg_coeff: Coefficient of the ridge; where the equations cannot be solved with it, it is raised tenfold. The
+            weight of the constant is kept small, too.
+    """
+
+    def _num_features(self, columns: PathColumns) -> int:
+        return 4
+
+    def _features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        return time_features(times, out)
+
+
+@final
+class MLPBaseline(TaskBaseline):
+    """A small network on observations and time, trained by Adam; the networks of all tasks are trained at once.
+
+    Every fit begins with the same weights, drawn from ``seed``, and takes the same minibatches (with replacement): what
+    is fitted to a task depends on its paths alone. Inputs and targets are standardized by the task's own.
+
+    Args:
+        hidden_sizes: Widths of the hidden layers (tanh).
+        num_updates: Updates by Adam.
+        batch_size: Steps of a minibatch.
+        learning_rate: Of Adam.
+        seed: Of weights and minibatches.
+    """
+
+    def __init__(
+        self,
+        hidden_sizes: Sequence[int] = (32, 32),
+        *,
+        num_updates: int = 300,
+        batch_size: int = 256,
+        learning_rate: float = 1e-2,
+        seed: int = 0,
+    ) -> None:
+        self._hidden_sizes = [check_whole("hidden_sizes", size) for size in hidden_sizes]
+        self._num_updates = check_whole("num_updates", num_updates)
+        self._batch_size = check_whole("batch_size", batch_size)
+        self._learning_rate = check_number("learning_rate", learning_rate, 0.0, above_low=True)
+        self._seed = check_whole("seed", seed, 0)
+        self._params: np.ndarray | None = None
+
+    def fit_tasks(
+        self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """M networks; see the base class."""
+        inputs = _inputs(columns.observations, columns.times)
+        edges, target = columns.task_bounds, np.asarray(targets, dtype=np.float64)
+        parts = list(pairwise(edges.tolist()))
+        shift = np.stack([inputs[a:b].mean(axis=0) for a, b in parts])
+        scale = np.stack([inputs[a:b].std(axis=0) for a, b in parts]) + 1e-8
+        level = np.array([target[a:b].mean() for a, b in parts])
+        spread = np.array([target[a:b].std() for a, b in parts]) + 1e-8
+        x, y = np.empty(inputs.shape, np.float32), np.empty(len(target), np.float32)
+        for m, (a, b) in enumerate(parts):
+            x[a:b], y[a:b] = (inputs[a:b] - shift[m]) / scale[m], (target[a:b] - level[m]) / spread[m]
+        layers = self._trained(torch.from_numpy(x), torch.from_numpy(y), edges)
+        values = np.empty(len(target))
+        last_values = np.empty(len(columns.lengths)) if finals else None
+        for m, (a, b) in enumerate(parts):
+            own = [layer[m].numpy().astype(np.float64).ravel() for layer in layers]
+            self._params = np.concatenate([shift[m], scale[m], [level[m], spread[m]], *own])
+            values[a:b] = self._values(columns.observations[a:b], columns.times[a:b])
+            if last_values is not None:
+                paths = slice(int(columns.tasks[m]), int(columns.tasks[m + 1]))
+                last_values[paths] = self._values(columns.last_observations[paths], columns.lengths[paths])
+        return values, last_values
+
+    def _shapes(self, width: int) -> list[tuple[int, ...]]:
+        """Shapes of weights and biases in turn, for inputs ``(t, width)``."""
+        sizes = [width, *self._hidden_sizes, 1]
+        return [shape for a, b in pairwise(sizes) for shape in ((a, b), (1, b))]
+
+    def _trained(self, x: torch.Tensor, y: torch.Tensor, edges: np.ndarray) -> list[torch.Tensor]:
+        """Weights ``(M, in, out)`` and biases ``(M, 1, out)`` in turn; each task draws from its own steps only."""
+        count, generator = len(edges) - 1, torch_generator(self._seed)
+        layers = []
+        for i, shape in enumerate(self._shapes(x.shape[1])):
+            drawn = torch.zeros(shape) if i % 2 else torch.randn(shape, generator=generator) / shape[0] ** 0.5
+            layers.append(drawn.repeat(count, 1, 1).requires_grad_())
+        optimizer = torch.optim.Adam(layers, self._learning_rate)
+        first = torch.from_numpy(edges[:-1].copy())[:, None]
+        steps = torch.from_numpy(np.diff(edges))[:, None]
+        for _ in range(self._num_updates):
+            drawn = torch.rand((1, self._batch_size), generator=generator, dtype=torch.float64)
+            rows = first + (drawn * steps).long().clamp_max(steps - 1)
+            # A sum over tasks: the gradient of each network is that of its own mean squared error.
+            loss = (_forward(layers, x[rows])[..., 0] - y[rows]).square().mean(dim=1).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return [layer.detach() for layer in layers]
+
+    def _values(self, observations: np.ndarray, times: np.ndarray) -> np.ndarray:
+        if self._params is None:
+            return np.zeros(len(times))
+        inputs = _inputs(observations, times)
+        width, known = inputs.shape[1], self._params
+        shapes = self._shapes(width)
+        if len(known) != 2 * width + 2 + sum(int(np.prod(shape)) for shape in shapes):
+            raise ShapeError(
+                f"observations must be such as the baseline was fitted to, got {width - 1} numbers per step"
+            )
+        shift, scale, (level, spread) = known[:width], known[width : 2 * width], known[2 * width : 2 * width + 2]
+        layers, place = [], 2 * width + 2
+        for shape in shapes:
+            size = int(np.prod(shape))
+            layers.append(torch.from_numpy(known[place : place + size].reshape(shape)))
+            place += size
+        x = torch.from_numpy((inputs - shift) / scale)
+        return _forward(layers, x)[:, 0].numpy() * spread + level
+
+    def get_param_values(self) -> np.ndarray | None:
+        """Scales, weights and biases, flat, or ``None`` before the first fit."""
+        return None if self._params is None else self._params.copy()
+
+    def set_params(self, values: np.ndarray | None) -> None:
+        """Take over what ``get_param_values`` gave."""
+        self._params = None if values is None else np.array(values, dtype=np.float64)
+
+
+def fit_to_tasks(
+    baseline: Baseline, columns: PathColumns, targets: np.ndarray, *, key: str = "returns", finals: bool = False
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """``TaskBaseline.fit_tasks``, of any object with ``fit`` and ``predict`` too: task by task, path by path.
+
+    Args:
+        baseline: The baseline.
+        columns, targets, finals: As of ``TaskBaseline.fit_tasks``.
+        key: What ``targets`` are called in the path dicts that another's ``fit`` gets.
+
+    Raises:
+        ShapeError: A foreign baseline predicts another number of values than a path has steps.
+    """
+    if isinstance(baseline, TaskBaseline):
+        return baseline.fit_tasks(columns, targets, finals=finals)
+    values = np.empty(len(targets))
+    last_values = np.empty(len(columns.lengths)) if finals else None
+    for m in range(columns.num_tasks):
+        first = int(columns.tasks[m])
+        names = ("observations", "actions", "rewards")
+        rows = [
+            columns.by_path(column, m) for column in (columns.observations, columns.actions, columns.rewards, targets)
+        ]
+        paths = [dict(zip((*names, key), row, strict=True)) for row in zip(*rows, strict=True)]
+        baseline.fit(paths, target_key=key)
+        for n, path in enumerate(paths, first):
+            values[columns.bounds[n] : columns.bounds[n + 1]] = _predicted(baseline, path)
+            if last_values is not None:
+                following = columns.last_observations[n][None]
+                longer = {**path, "observations": np.concatenate([path["observations"], following])}
+                last_values[n] = _predicted(baseline, longer)[-1]
+    return values, last_values
+
+
+def _predicted(baseline: Baseline, path: Mapping[str, Any]) -> np.ndarray:
+    found = np.asarray(baseline.predict(path), dtype=np.float64)
+    count = len(path["observations"])
+    if found.size != count:
+        raise ShapeError(f"predict of {type(baseline).__name__} must give {count} values for a path, got {found.shape}")
+    return found.reshape(count)
+
+
+def _forward(layers: Sequence[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """A tanh network, or a stack of them, ``(..., t, in) -> (..., t, 1)``."""
+    for i in range(0, len(layers), 2):
+        x = x @ layers[i] + layers[i + 1]
+        x = torch.tanh(x) if i + 2 < len(layers) else x
+    return x
+
+
+def _inputs(observations: Any, times: np.ndarray) -> np.ndarray:
+    """Flat observations and time in hundreds of steps, float64 ``(t, O + 1)``."""
+    if not isinstance(observations, np.ndarray):
+        raise ShapeError("observations must be arrays, got structures; flatten them, or use LinearTimeBaseline")
+    rows = observations.reshape(len(observations), -1)
+    return np.concatenate([rows, times[:, None] / 100.0], axis=1, dtype=np.float64)
+
+
+def _target_of(path: Any, key: str, number: int) -> np.ndarray:
+    if not isinstance(path, Mapping) or key not in path:
+        known = ", ".join(map(str, path)) if isinstance(path, Mapping) else described(path)
+        raise DataError(f"path {number} has no {key!r} to be predicted; it has: {known}")
+    return np.asarray(path[key], dtype=np.float64).reshape(-1)
