@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from metaroll.functional.action_distributions import Categorical
-from metaroll.functional.meta_gradients import Samples
+from metaroll.functional.distributions import Categorical
+from metaroll.functional.gradients.meta_gradients import Samples
 
 START = np.array([0.6, 0.4])
 MOVES = np.array([[[0.7, 0.3], [0.2, 0.8]], [[0.5, 0.5], [0.9, 0.1]]])

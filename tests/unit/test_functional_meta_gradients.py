@@ -8,7 +8,7 @@ import torch
 from meta_cases import THETA, distribution, exact_samples, finite_difference, probabilities, true_return
 
 from metaroll.functional.distributions import gaussian_kl_per_row
-from metaroll.functional.meta_gradients import (
+from metaroll.functional.gradients.meta_gradients import (
     adam_state,
     adam_step,
     adapt,
@@ -19,7 +19,7 @@ from metaroll.functional.meta_gradients import (
     mean_cosine,
     mean_kl,
 )
-from metaroll.functional.surrogates import magic_box, ratio_objective
+from metaroll.functional.gradients.surrogates import magic_box, ratio_objective
 
 ALPHA = 0.4
 

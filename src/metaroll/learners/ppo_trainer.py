@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from metaroll.functional.surrogates import ratio_objective
+from metaroll.functional.gradients.surrogates import ratio_objective
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from metaroll.errors import ShapeError
-from metaroll.functional.action_distributions import ActionDistribution
+from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.linear import BLOCK, block_rows, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout
 from metaroll.seeding import as_generator

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from metaroll.functional.action_distributions import Categorical
+from metaroll.functional.distributions import Categorical
 from metaroll.policies.acting import choose_action, choose_on_torch
 from metaroll.types import EnvSpec
 

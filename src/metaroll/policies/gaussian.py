@@ -10,8 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.functional.action_distributions import Categorical, DiagonalGaussian, SquashedGaussian
-from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob, tanh_gaussian_log_prob
+from metaroll.functional.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    SquashedGaussian,
+    gaussian_entropy,
+    gaussian_log_prob,
+    tanh_gaussian_log_prob,
+)
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
     ActingPolicy,

@@ -12,8 +12,7 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.action_distributions import Categorical, DiagonalGaussian
-from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob
+from metaroll.functional.distributions import Categorical, DiagonalGaussian, gaussian_entropy, gaussian_log_prob
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,

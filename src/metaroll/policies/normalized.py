@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_number, domain_row
-from metaroll.functional.action_distributions import ActionDistribution
+from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
 from metaroll.policies.parameters import beside, part_of

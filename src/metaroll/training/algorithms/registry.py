@@ -55,11 +55,15 @@ def get_algorithm(name: str) -> AlgorithmDescription:
     # Here, since they load the learners: names and presets can be listed at once.
     from metaroll.training.algorithms.distillation import DistillationDescription
     from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
+    from metaroll.training.algorithms.maml import DICEDescription, MAMLDescription, ProMPDescription
     from metaroll.training.algorithms.pearl import PEARLDescription
     from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
 
     known: tuple[type[AlgorithmDescription], ...] = (
         PEARLDescription,
+        MAMLDescription,
+        ProMPDescription,
+        DICEDescription,
         PPODescription,
         EPOptDescription,
         DistillationDescription,

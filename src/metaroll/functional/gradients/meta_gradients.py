@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from metaroll.functional.action_distributions import ActionDistribution
-from metaroll.functional.surrogates import magic_box_objective, ratio_objective
+from metaroll.functional.distributions import ActionDistribution
+from metaroll.functional.gradients.surrogates import magic_box_objective, ratio_objective
 
 __all__ = [
     "AdamState",
