@@ -122,7 +122,7 @@ class ActionDistribution(ABC):
 @final
 @dataclass(frozen=True)
 class DiagonalGaussian(ActionDistribution):
-    """``mean`` and ``log_std``, both ``(..., act_dim)``."""
+    """``mean (..., act_dim)``, and ``log_std`` which broadcasts to it: all rows may share one."""
 
     mean: Tensor
     log_std: Tensor
@@ -131,7 +131,7 @@ class DiagonalGaussian(ActionDistribution):
         return gaussian_log_prob(actions, self.mean, self.log_std)
 
     def entropy(self) -> Tensor:
-        return gaussian_entropy(self.log_std)
+        return gaussian_entropy(self.log_std.expand_as(self.mean))
 
     def kl(self, other: DiagonalGaussian) -> Tensor:
         return gaussian_kl_per_row(self.mean, self.log_std, other.mean, other.log_std)

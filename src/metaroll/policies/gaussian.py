@@ -149,8 +149,7 @@ class GaussianMLPPolicy(ActingPolicy):
     def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> DiagonalGaussian:
         """See ``ActingPolicy.action_distribution``."""
         mean = self.net.outputs(part_of(parameters, "net"), obs)
-        log_std = beside(parameters["log_std"].clamp(min=self.min_log_std), mean)
-        return DiagonalGaussian(mean, log_std.expand_as(mean))
+        return DiagonalGaussian(mean, beside(parameters["log_std"].clamp(min=self.min_log_std), mean))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         names = self.acting_parameter_names()

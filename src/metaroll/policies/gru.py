@@ -174,8 +174,7 @@ class GRUGaussianPolicy(ActingPolicy):
         """See ``ActingPolicy.action_distribution``."""
         memories = self.cell.memories(part_of(parameters, "cell"), obs)
         mean = stacked_linear(memories, parameters["head.weight"], parameters["head.bias"])
-        log_std = beside(parameters["log_std"].clamp(min=self.min_log_std), mean)
-        return DiagonalGaussian(mean, log_std.expand_as(mean))
+        return DiagonalGaussian(mean, beside(parameters["log_std"].clamp(min=self.min_log_std), mean))
 
     def initial_state(
         self,

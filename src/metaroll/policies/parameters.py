@@ -112,8 +112,8 @@ def stacked_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) ->
 
 
 def beside(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """Parameters ``(D,)``, or stacks ``(M, D)`` of them, so that they broadcast over ``rows (M, ..., D)``."""
-    return values if values.ndim == 1 else values.reshape(len(values), *([1] * (rows.ndim - 2)), values.shape[-1])
+    """Parameters ``(D,)``, or stacks ``(M, D)``, with axes of length 1: they broadcast over ``rows (M, ..., D)``."""
+    return values.reshape(*values.shape[:-1], *([1] * (rows.ndim - values.ndim)), values.shape[-1])
 
 
 class FlatParameters:

@@ -135,7 +135,7 @@ def adapt(
         parameters: ``(P,)`` of one task or ``(M, P)``; they require a gradient.
         samples: Those of each step, collected with the parameters before it.
         distribution: Of the policy.
-        step_sizes: ``(P,)``; 0 for parameters that are not adapted.
+        step_sizes: ``(P,)``, or ``(M, P)`` for each task; 0 for parameters that are not adapted.
         kind: See ``inner_objective``.
         order: 2: derivatives by ``parameters`` go through the gradients. 1: these count as constants, so that the
             derivative of a step is the identity (first-order MAML). 0: nothing is differentiable, each step begins

@@ -33,6 +33,7 @@ class MAMLConfig:
     rollouts_per_task: int
     num_inner_steps: int
     inner_step_size: float
+    later_step_size: float | None
     learn_step_sizes: bool
     second_order: bool
     adapt: tuple[str, ...]
@@ -48,6 +49,8 @@ class MAMLConfig:
         for name in ("meta_batch_size", "rollouts_per_task", "num_inner_steps"):
             check_whole(name, getattr(self, name))
         check_number("inner_step_size", self.inner_step_size, 0.0, above_low=True)
+        if self.later_step_size is not None:
+            check_number("later_step_size", self.later_step_size, 0.0, above_low=True)
         check_number("discount", self.discount, 0.0, 1.0)
         check_number("gae_lambda", self.gae_lambda, 0.0, 1.0)
 
@@ -110,13 +113,20 @@ class Adapter:
         found = gather(groups, self.policy, self.env_spec, self.settings, self.device)
         return found, with_old(self.problem, parameters, found.samples)
 
-    def step(self, meta: Tensor, parameters: Tensor, samples: Samples, tasks: Sequence[Any]) -> InnerSteps:
-        """One inner step in each task.
+    def step(
+        self,
+        meta: Tensor,
+        parameters: Tensor,
+        samples: Samples,
+        tasks: Sequence[Any],
+        scales: Tensor | None = None,
+    ) -> InnerSteps:
+        """One inner step in each task; see ``inner_steps``.
 
         Raises:
             InvalidValueError: It leads to policies that are not finite; the ``tasks`` are named.
         """
-        taken = inner_steps(self.problem, meta, parameters, samples)
+        taken = inner_steps(self.problem, meta, parameters, samples, scales)
         finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
         if finite.all():
             return taken

@@ -58,6 +58,8 @@ class MAML(MetaRLAlgorithm):
         rollouts_per_task: Rollouts per task and moment.
         num_inner_steps: Gradient steps in each task.
         inner_step_size: Size of the inner steps.
+        later_step_size: Size of the steps of ``adapt_policy`` after the first, in a test; null means the same. Along
+            normalized advantages steps do not get shorter by themselves where there is little left to gain.
         learn_step_sizes: Learn an inner step size for each parameter (Li et al. 2017, arXiv:1707.09835).
         second_order: Whether derivatives go through the inner gradients; without, it is first-order MAML.
         adapt: Beginnings of the names of parameters that inner steps change, as policy.net.layers.2 (see
@@ -90,6 +92,7 @@ class MAML(MetaRLAlgorithm):
         rollouts_per_task: int = 20,
         num_inner_steps: int = 1,
         inner_step_size: float = 0.1,
+        later_step_size: float | None = None,
         learn_step_sizes: bool = False,
         second_order: bool = True,
         adapt: Sequence[str] = (),
@@ -113,6 +116,7 @@ class MAML(MetaRLAlgorithm):
             rollouts_per_task=rollouts_per_task,
             num_inner_steps=num_inner_steps,
             inner_step_size=inner_step_size,
+            later_step_size=later_step_size,
             learn_step_sizes=learn_step_sizes,
             second_order=second_order,
             adapt=tuple(adapt),
@@ -258,7 +262,13 @@ class MAML(MetaRLAlgorithm):
         groups = [_rollouts_of(batch) for batch in batches]
         flat = torch.from_numpy(np.stack([policy.acting_parameters() for policy in policies])).to(self._device)
         samples = self._adapter.samples(groups, flat)[1]
-        taken = self._adapter.step(self._meta_parameters(), flat, samples, range(len(policies)))
+        meta = self._meta_parameters()
+        later = self._config.later_step_size
+        scales = None
+        if later is not None:
+            is_first = (flat == self._problem.split(meta)[0]).all(dim=1)
+            scales = torch.where(is_first, 1.0, later / self._config.inner_step_size)
+        taken = self._adapter.step(meta, flat, samples, range(len(policies)), scales)
         for policy, parameters in zip(policies, taken.parameters.cpu(), strict=True):  # given up by the caller
             self._layout.assign(policy, parameters)
         return list(policies)

@@ -69,7 +69,10 @@ def first_state(meta_parameters: Tensor, num_inner_steps: int, kl_coeff: float) 
 
 
 class MetaLosses(NamedTuple):
-    """What is minimized ``(...)``, and ``KL(old || new)`` before each inner step ``(K, ...)`` and after the last."""
+    """What is minimized ``(...)``, and ``KL(old || new)`` before each inner step ``(K, ...)`` and after the last.
+
+    Divergences that nobody needs are zeros.
+    """
 
     losses: Tensor
     inner_kl: Tensor
@@ -121,6 +124,7 @@ def meta_losses(
     state: OuterState,
     *,
     differentiable: bool = True,
+    divergences: bool = True,
 ) -> MetaLosses:
     """Losses of one task ``()``, or of M tasks ``(M,)``; nothing waits for the device.
 
@@ -131,14 +135,20 @@ def meta_losses(
         steps: The samples of all K + 1 moments.
         state: Of ``outer``.
         differentiable: Whether derivatives will be asked for.
+        divergences: Whether the divergences are wanted; without, there are those that ``outer`` penalizes.
     """
     order = (2 if problem.second_order else 1) if differentiable else 0
     passed = problem.adaptation(meta_parameters, steps[:-1], order)
     after = problem.distribution(passed.parameters[-1], steps[-1].observations)
-    pairs = zip(passed.distributions, steps, strict=False)
-    inner_kl = torch.stack([mean_kl(acts, samples) for acts, samples in pairs])
+    nothing = torch.zeros_like(steps[-1].score)
+    inner_kl = torch.stack(
+        [
+            mean_kl(acts, samples) if divergences or outer.penalizes_kl else nothing
+            for acts, samples in zip(passed.distributions, steps, strict=False)
+        ]
+    )
     losses = outer.losses(steps, passed.log_probs, log_prob_of(after, steps[-1]), inner_kl, state)
-    return MetaLosses(losses, inner_kl, mean_kl(after, steps[-1]))
+    return MetaLosses(losses, inner_kl, mean_kl(after, steps[-1]) if divergences else nothing)
 
 
 class TaskLosses(Protocol):
@@ -162,10 +172,12 @@ class OuterUpdate(ABC):
 
     Attributes:
         inner: What inner steps maximize in its publication.
-        kl_coeff: Weight of the KL divergence at first.
+        penalizes_kl: Whether its losses hold the divergences before inner steps.
+        kl_coeff: Weight of these at first.
     """
 
     inner: ClassVar[InnerObjective] = "ratio"
+    penalizes_kl: ClassVar[bool] = False
     kl_coeff: float = 0.0
 
     @abstractmethod
@@ -316,6 +328,8 @@ class ProMPOuter(AdamOuter):
         target_kl: The weight is halved after an iteration whose divergence is below this over 1.5, and doubled after
             one above 1.5 times this; null keeps it.
     """
+
+    penalizes_kl: ClassVar[bool] = True
 
     num_outer_steps: int = 5
     clip_range: float = 0.3

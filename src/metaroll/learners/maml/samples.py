@@ -70,8 +70,13 @@ def gather(
     data = _in_units_of(policy, rollouts, collect_on_policy(rollouts, env_spec), env_spec)
     columns = replace(PathColumns.of(groups), observations=data.observations)
     place = _Places(columns)
-    shaped = {"discount": settings.discount, "gae_lambda": settings.gae_lambda}
-    found = task_advantages(columns, LinearFeatureBaseline(), normalize_adv=settings.normalize_advantages, **shaped)
+    found = task_advantages(
+        columns,
+        LinearFeatureBaseline(),
+        discount=settings.discount,
+        gae_lambda=settings.gae_lambda,
+        normalize_adv=settings.normalize_advantages,
+    )
     advantages = rewards = place.dense(found.advantages)
     if settings.time_rewards:
         rewards = place.dense(_time_rewards(columns, settings))

@@ -109,7 +109,9 @@ def with_old(problem: MetaProblem, parameters: Tensor, samples: Samples) -> Samp
     return Samples(**{**vars(samples), "old": old, "old_log_prob": join([part.old_log_prob for part in found])})
 
 
-def inner_steps(problem: MetaProblem, meta_parameters: Tensor, parameters: Tensor, samples: Samples) -> InnerSteps:
+def inner_steps(
+    problem: MetaProblem, meta_parameters: Tensor, parameters: Tensor, samples: Samples, scales: Tensor | None = None
+) -> InnerSteps:
     """One inner step in each of M tasks, without derivatives of it.
 
     Args:
@@ -117,6 +119,7 @@ def inner_steps(problem: MetaProblem, meta_parameters: Tensor, parameters: Tenso
         meta_parameters: Hold the step sizes, ``(Q,)``.
         parameters: From where, ``(P,)`` or ``(M, P)``.
         samples: Of these parameters.
+        scales: Factors of the step sizes in each task, ``(M,)``.
     """
     parts = _parts_of(samples)
     stack = parameters.detach().expand(samples.weights.shape[0], -1)
@@ -124,9 +127,11 @@ def inner_steps(problem: MetaProblem, meta_parameters: Tensor, parameters: Tenso
     cut = parts.cut(samples)
 
     def compute(number: int) -> InnerSteps:
-        begin = stack[parts.indices[number]].clone().requires_grad_()
+        index = parts.indices[number]
+        begin = stack[index].clone().requires_grad_()
+        sizes = step_sizes if scales is None else scales[index][..., None] * step_sizes
         with torch.enable_grad():
-            passed = adapt(begin, [cut[number]], problem.distribution, step_sizes, kind=problem.inner, order=0)
+            passed = adapt(begin, [cut[number]], problem.distribution, sizes, kind=problem.inner, order=0)
         with torch.no_grad():
             after = passed.parameters[-1].detach()
             divergence = mean_kl(problem.distribution(after, cut[number].observations), cut[number])
@@ -143,7 +148,7 @@ def task_gradient(
     """Gradient ``(Q,)`` of the sum of the losses of one task or of a stack, and what was found; a pure function."""
     with torch.enable_grad():
         leaf = meta_parameters.detach().clone().requires_grad_()
-        found = meta_losses(problem, outer, leaf, steps, state)
+        found = meta_losses(problem, outer, leaf, steps, state, divergences=False)
         (gradient,) = torch.autograd.grad(found.losses.sum(), leaf)
     return gradient * problem.trained, MetaLosses(*(value.detach() for value in found))
 
