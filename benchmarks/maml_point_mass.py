@@ -45,12 +45,14 @@ COMMON: dict[str, Any] = {
     "num_train_tasks": 2000,
     "num_test_tasks": 40,
     "hidden_sizes": (64, 64),
+    "inner_step_size": 0.1,  # both as published
+    "later_step_size": 0.05,
     "evaluate_every": 0,
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "promp": {"algo": "promp", "epochs": 100, **COMMON},
+    "promp": {"algo": "promp", "epochs": 60, **COMMON},
     "emaml": {"algo": "maml", "outer": "emaml", "learning_rate": 3e-3, "epochs": 150, **COMMON},
-    "trpo": {"algo": "maml", "outer": "trpo", "epochs": 40, **COMMON},
+    "trpo": {"algo": "maml", "outer": "trpo", "epochs": 25, **COMMON},
     "dice": {"algo": "dice", "outer": "dice", "learning_rate": 3e-3, "epochs": 150, **COMMON},
 }
 DEMANDED = {

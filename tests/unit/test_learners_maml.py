@@ -341,6 +341,20 @@ def test_many_tasks_adapt_as_each_does_alone_and_go_on_from_where_they_are():
     assert np.abs(further - first).max() > 1e-4
 
 
+def test_later_steps_may_be_shorter():
+    plain, shorter = learner_of(), learner_of(later_step_size=0.05)
+    batch = batch_of(plain.policy)
+    first = [learner.adapt_policy(learner.get_exploration_policy(), batch) for learner in (plain, shorter)]
+    begin = first[0].acting_parameters()
+    assert np.array_equal(begin, first[1].acting_parameters())
+    batch = batch_of(first[0])
+    one, two = (
+        learner.adapt_policy(policy, batch).acting_parameters() - begin
+        for learner, policy in zip((plain, shorter), first, strict=True)
+    )
+    np.testing.assert_allclose(two, 0.5 * one, atol=1e-6)
+
+
 def test_rollouts_of_somebody_else_s_loop_adapt():
     """Actions are those of the environment there, whose bounds are not those of the network."""
     spec = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(-3.0, 1.0, (2,)), 12)
