@@ -124,14 +124,14 @@ class Adapter:
         """One inner step in each task; see ``inner_steps``.
 
         Raises:
-            InvalidValueError: It leads to policies that are not finite; the ``tasks`` are named.
+            InvalidValueError: It leads to policies that are not finite; those of ``tasks`` are named.
         """
         taken = inner_steps(self.problem, meta, parameters, samples, scales)
         finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
         if finite.all():
             return taken
         bad = np.flatnonzero(~finite)
-        named = [f"{i} ({getattr(tasks[i], 'task', tasks[i])})" for i in bad[:3]]
+        named = [f"{i} ({tasks[i]})" for i in bad[:3]]
         raise InvalidValueError(
             f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: "
             f"{', '.join(named)}; lower inner_step_size, and resume from the last snapshot"
@@ -160,7 +160,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
         gathered.append(found)
         steps.append(samples)
         if k < config.num_inner_steps:
-            taken = adapter.step(meta, parameters, samples, tasks)
+            taken = adapter.step(meta, parameters, samples, [update.task for update in tasks])
             parameters = taken.parameters
             divergences.append(taken.kl.cpu().numpy())
             cosine = float(mean_cosine(taken.gradients * adapter.problem.adapted)) if k == 0 else cosine
