@@ -52,6 +52,7 @@ ADAPTERS = {
     "envs/base/batching.py": "environments of users",
     "envs/base/constructors.py": "environments of users",
     "envs/base/env_state.py": "environments of users",
+    "envs/base/old_gym.py": "environments of users",
     "envs/lookup/registry.py": "modules and objects of users, named by a string",
     "envs/lookup/source.py": "environments of users",
     "envs/metaworld/goal_sampler.py": "benchmarks of Meta-World",
@@ -82,8 +83,8 @@ ALGORITHM_MODULES = re.compile(
     r"(learners|training/algorithms)/(maml/\w+|(pearl|maml|ppo|epopt|distillation|hill_climbing)\w*)\.py"
 )
 ALGORITHM_LISTS = ("__init__.py", "compat/", "training/algorithms/registry.py", "training/session/demo.py")
-DOCUMENTED = re.compile(r"\bPEARLWorker\b")
-"""Names of the documented API that hold an algorithm's and belong to none: a worker of garage's samplers."""
+DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
+"""What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
 
 DOORS = ("__init__.py", "compat/", "cli/")
 """Where a module may be imported by a name that is put together: the doors of the package."""

@@ -127,6 +127,8 @@ _MODULES = {
     "rollouts.workers.pool": ["GlobalNamespace", "PoolTimeouts", "SamplerPool"],
     "rollouts.workers.schedule": ["WorkerStatus", "format_workers"],
     "rollouts.samplers.sampler": ["SamplerBase"],
+    "rollouts.samplers.executors": ["MetaIterativeEnvExecutor", "MetaParallelEnvExecutor"],
+    "rollouts.samplers.meta_sampler": ["MetaSampler", "Sampler"],
     "rollouts.samplers.parallel": ["ParallelRolloutSampler"],
     "rollouts.samplers.cvar": ["CVaRSampler", "select_cvar"],
     "rollouts.samplers.parameter_exploration": [
@@ -139,6 +141,13 @@ _MODULES = {
         "eval_domain_params_with_segmentwise_reset",
         "eval_nominal_domain",
         "eval_randomized_domain",
+    ],
+    "processing.baselines": ["LinearFeatureBaseline", "LinearTimeBaseline", "MLPBaseline", "ZeroBaseline"],
+    "processing.sample_processor": [
+        "DiceMetaSampleProcessor",
+        "DiceSampleProcessor",
+        "MetaSampleProcessor",
+        "SampleProcessor",
     ],
     "diagnostics.task_checks": ["check_task_env"],
     "diagnostics.report": ["TaskCheck", "TaskEnvReport"],

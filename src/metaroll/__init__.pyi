@@ -103,6 +103,13 @@ from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
+from metaroll.processing.baselines import LinearFeatureBaseline, LinearTimeBaseline, MLPBaseline, ZeroBaseline
+from metaroll.processing.sample_processor import (
+    DiceMetaSampleProcessor,
+    DiceSampleProcessor,
+    MetaSampleProcessor,
+    SampleProcessor,
+)
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, Worker, WorkerFactory
@@ -113,6 +120,8 @@ from metaroll.rollouts.samplers.evaluation import (
     eval_nominal_domain,
     eval_randomized_domain,
 )
+from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
+from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
@@ -181,6 +190,8 @@ __all__ = [
     "DICEOuter",
     "DefaultWorker",
     "DesStateTask",
+    "DiceMetaSampleProcessor",
+    "DiceSampleProcessor",
     "DictIndexProxy",
     "Distillation",
     "DomainParam",
@@ -209,13 +220,20 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "LastActionPolicy",
+    "LinearFeatureBaseline",
+    "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
     "LogUniformDomainParam",
+    "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
     "MetaEvaluator",
+    "MetaIterativeEnvExecutor",
+    "MetaParallelEnvExecutor",
     "MetaRLAlgorithm",
+    "MetaSampleProcessor",
+    "MetaSampler",
     "MetaWorldTaskSampler",
     "MujocoEnvDefinition",
     "MultivariateNormalDomainParam",
@@ -253,6 +271,8 @@ __all__ = [
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "SampleProcessor",
+    "Sampler",
     "SamplerBase",
     "SamplerPool",
     "ScaledExpQuadrErr",
@@ -287,6 +307,7 @@ __all__ = [
     "Worker",
     "WorkerFactory",
     "WorkerStatus",
+    "ZeroBaseline",
     "__version__",
     "after_rollout_query",
     "agent",

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from metaroll.errors import ShapeError
-from metaroll.functional.regression import explained_variance, ridge, solve_ridge, state_features, time_features
+from metaroll.functional.regression import (
+    explained_variance,
+    gram_of_blocks,
+    ridge,
+    solve_ridge,
+    state_features,
+    time_features,
+)
 
 
 def test_ridge_by_hand() -> None:
@@ -49,6 +56,13 @@ def test_ridge_refuses_what_it_cannot_fit() -> None:
         ridge([[1.0], [2.0]], [1.0])
     with pytest.raises(ValueError, match="coefficient"):
         ridge([[1.0]], [1.0], -1.0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 45])
+def test_gram_of_blocks(width: int) -> None:
+    blocks = np.random.default_rng(0).normal(size=(3, 7, width))
+    rows = blocks.reshape(21, width)
+    np.testing.assert_allclose(gram_of_blocks(blocks), rows.T @ rows, rtol=1e-12, atol=1e-12)
 
 
 def test_features_by_hand() -> None:

@@ -43,6 +43,7 @@ def assert_same(a: Any, b: Any) -> None:
 
 
 def test_documented_keys_shapes_and_values() -> None:
+    """specs/meta.md 1.3: returns, advantages, stacked data."""
     paths = make_paths([3, 5, 1])
     found = SampleProcessor(ZeroBaseline(), discount=0.9, gae_lambda=0.8).process_samples(paths)
     assert found.keys() == KEYS
@@ -83,6 +84,7 @@ def test_undiscounted_advantages_without_baseline_are_sums_of_adjusted_rewards()
 
 
 def test_dice_pads_with_zeros_and_counts_true_steps_only() -> None:
+    """specs/meta.md 1.4 and Q-07: padding stays 0, and statistics are masked."""
     paths = make_paths([2, 5, 4])
     paths[0]["env_infos"]["deep"] = np.ones((2, 3, 2))
     for path in paths[1:]:
@@ -109,6 +111,7 @@ def test_dice_pads_with_zeros_and_counts_true_steps_only() -> None:
 
 
 def test_meta_processor_fits_each_task_and_pools_rewards() -> None:
+    """specs/meta.md 1.5: each task by itself, then ``adj_avg_rewards`` over all."""
     batch = {7: make_paths([4, 6], 1), 3: make_paths([5], 2)}
     baseline = LinearTimeBaseline()
     found = MetaSampleProcessor(baseline, gae_lambda=0.9, normalize_adv=True).process_samples(batch)

@@ -170,7 +170,10 @@ class Rollouts(Sequence[StepSequence]):
         for position, group in enumerate(groups):
             if isinstance(group, StepSequence) or not isinstance(group, Iterable):
                 raise TypeError(f"groups must be lists of rollouts, got {described(group)} at position {position}")
-            spans += cls.of(group)._spans
+            for part, first, stop in cls.of(group)._spans:
+                if spans and spans[-1][0] is part and spans[-1][2] == first:  # what was cut apart: nothing is copied
+                    first = spans.pop()[1]
+                spans.append((part, first, stop))
         return cls._of_spans(spans)
 
     @classmethod

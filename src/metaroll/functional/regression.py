@@ -10,7 +10,7 @@ from metaroll.checks import check_number
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import to_numpy
 
-__all__ = ["explained_variance", "ridge", "solve_ridge", "state_features", "time_features"]
+__all__ = ["explained_variance", "gram_of_blocks", "ridge", "solve_ridge", "state_features", "time_features"]
 
 _TRIES = 5
 """Times that a coefficient is raised tenfold where a system cannot be solved."""
@@ -82,13 +82,25 @@ def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np
 
 
 def _by_cholesky(system: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
-    try:
-        lower = np.linalg.cholesky(system)
-        half = np.linalg.solve(lower, moments[..., None])
-        found = np.linalg.solve(np.swapaxes(lower, -1, -2), half)[..., 0]
-    except np.linalg.LinAlgError:
-        return None
-    return found if np.isfinite(found).all() else None
+    if system.ndim > 2:
+        each = [_by_cholesky(one, moment) for one, moment in zip(system, moments, strict=True)]
+        return None if any(found is None for found in each) else np.stack(each)  # type: ignore[arg-type]
+    from scipy.linalg.lapack import dposv  # loads slowly, and few runs need it
+
+    _, found, failed = dposv(system, moments)
+    return found if not failed and np.isfinite(found).all() else None
+
+
+def gram_of_blocks(blocks: np.ndarray) -> np.ndarray:
+    """``F^T F`` of rows ``F`` in blocks ``(n, rows, F)``, shape ``(F, F)``; a quarter of it is mirrored."""
+    width = blocks.shape[-1]
+    cut = min(8 * -(-width // 16), width)  # a multiple of the widest vector
+    left, right = blocks[..., :cut], blocks[..., cut:]
+    gram = np.empty((width, width))
+    gram[:cut] = np.matmul(left.transpose(0, 2, 1), blocks).sum(axis=0)
+    gram[cut:, cut:] = np.matmul(right.transpose(0, 2, 1), right).sum(axis=0)
+    gram[cut:, :cut] = gram[:cut, cut:].T
+    return gram
 
 
 def time_features(steps: Any, out: np.ndarray | None = None) -> np.ndarray:
@@ -123,8 +135,8 @@ def state_features(observations: np.ndarray, steps: Any, out: np.ndarray | None 
     """
     count, width = observations.shape
     features = np.empty((count, 2 * width + 4)) if out is None else out
-    clipped = features[:, :width]
-    np.clip(observations, -_CLIP, _CLIP, out=clipped)
+    clipped = np.clip(observations, -_CLIP, _CLIP, dtype=np.float64)  # contiguous, which is faster to square
+    features[:, :width] = clipped
     np.multiply(clipped, clipped, out=features[:, width : 2 * width])
     time_features(steps, features[:, 2 * width :])
     return features

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, final
 
@@ -11,8 +12,9 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_whole, described
+from metaroll.data.data_format import map_leaves
 from metaroll.errors import DataError, ShapeError
-from metaroll.functional.regression import solve_ridge, state_features, time_features
+from metaroll.functional.regression import gram_of_blocks, solve_ridge, state_features, time_features
 from metaroll.processing.path_columns import PathColumns, PathGroup
 from metaroll.seeding import torch_generator
 from metaroll.types import Baseline
@@ -25,6 +27,14 @@ __all__ = [
     "ZeroBaseline",
     "fit_to_tasks",
 ]
+
+
+_WORTH_THREADS = 1_000_000
+"""Numbers from which several threads fit faster than one."""
+_BLOCKS_AT_A_TIME = 8
+"""Blocks whose features fit into a processor's own cache."""
+_BLOCK_PRODUCTS = 4 * 65536
+"""Multiplications of a matrix product above which OpenBLAS takes several threads."""
 
 
 class TaskBaseline(ABC):
@@ -128,41 +138,39 @@ class _LinearBaseline(TaskBaseline, ABC):
         self._reg_coeff = check_number("reg_coeff", reg_coeff, 0.0)
         self._weights: np.ndarray | None = None
 
+    @property
+    def reg_coeff(self) -> float:
+        """Coefficient of the ridge."""
+        return self._reg_coeff
+
     @abstractmethod
-    def _num_features(self, columns: PathColumns) -> int:
+    def num_features(self, columns: PathColumns) -> int:
         """F."""
 
     @abstractmethod
-    def _features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    def features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """``(t, F)``, written to ``out`` where it is given."""
 
     def fit_tasks(
         self, columns: PathColumns, targets: np.ndarray, *, finals: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """M ridge regressions; see the base class."""
-        targets = np.asarray(targets, dtype=np.float64)
-        edges, width = columns.task_bounds, self._num_features(columns)
-        values = np.empty(len(targets))
-        last_values = np.empty(len(columns.lengths)) if finals else None
-        # One buffer for all tasks stays in the processor's cache; the features of all would be read from memory.
-        buffer = np.empty((int(np.diff(edges).max()), width))
-        for m, (a, b) in enumerate(pairwise(edges.tolist())):
-            features = self._features(columns.observations[a:b], columns.times[a:b], buffer[: b - a])
-            try:
-                weights = solve_ridge(features.T @ features, features.T @ targets[a:b], self._reg_coeff)
-            except ValueError as error:
-                raise ValueError(f"the baseline cannot be fitted to task {m}: {error}") from error
-            np.matmul(features, weights, out=values[a:b])
-            self._weights = weights
-            if last_values is not None:
-                paths = slice(int(columns.tasks[m]), int(columns.tasks[m + 1]))
-                last_values[paths] = self._values(columns.last_observations[paths], columns.lengths[paths])
-        return values, last_values
+        """M ridge regressions; see the base class. Several threads take turns where there is much to do."""
+        fits = _TaskFits(self, columns, np.asarray(targets, dtype=np.float64), finals)
+        tasks, size = columns.num_tasks, len(targets) * self.num_features(columns)
+        threads = min(torch.get_num_threads(), tasks) if size > _WORTH_THREADS else 1
+        shares = [range(k, tasks, threads) for k in range(threads)]
+        if threads == 1:
+            fits.run(shares[0])
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(fits.run, shares))
+        self._weights = fits.weights[-1]
+        return fits.values, fits.last_values
 
     def _values(self, observations: np.ndarray, times: np.ndarray) -> np.ndarray:
         if self._weights is None:
             return np.zeros(len(times))
-        features = self._features(observations, times)
+        features = self.features(observations, times)
         if features.shape[1] != len(self._weights):
             raise ShapeError(
                 f"observations must be such as the baseline was fitted to, which give {len(self._weights)} features, "
@@ -185,6 +193,76 @@ class _LinearBaseline(TaskBaseline, ABC):
         self._weights = weights
 
 
+class _TaskFits:
+    """Ridge regressions of M tasks, each by itself, some of them at a time.
+
+    Args:
+        baseline: Says what the features are.
+        columns: Paths of M tasks.
+        targets: What is to be predicted, ``(T,)``.
+        finals: Predict the values of the last observations, too.
+
+    Attributes:
+        weights: ``(F,)`` of each task.
+        values: ``(T,)``.
+        last_values: ``(N,)``, or ``None``.
+    """
+
+    def __init__(self, baseline: _LinearBaseline, columns: PathColumns, targets: np.ndarray, finals: bool) -> None:
+        self.weights: list[np.ndarray] = [np.zeros(0)] * columns.num_tasks
+        self.values = np.empty(len(targets))
+        self.last_values = np.empty(len(columns.lengths)) if finals else None
+        self._baseline, self._columns, self._targets = baseline, columns, targets
+        self._width = baseline.num_features(columns)
+        self._block = max(8, _BLOCK_PRODUCTS // (self._width + 1) ** 2)
+
+    def run(self, tasks: Iterable[int]) -> None:
+        """Fit to these tasks."""
+        columns = self._columns
+        paths, steps = np.diff(columns.tasks), np.diff(columns.task_bounds)
+        most = int((steps + paths).max())
+        # One table for all tasks stays in the processor's cache; the features of all would be read from memory.
+        table = np.empty((-(-most // self._block) * self._block, self._width + 1))
+        for m in tasks:
+            try:
+                self._fit(m, table)
+            except ValueError as error:
+                raise ValueError(f"the baseline cannot be fitted to task {m}: {error}") from error
+
+    def _fit(self, m: int, table: np.ndarray) -> None:
+        columns = self._columns
+        rows, after = columns.task_rows(m)
+        own = slice(int(columns.tasks[m]), int(columns.tasks[m + 1]))
+        lengths = columns.lengths[own] + (1 if len(after) else 0)
+        count = int(lengths.sum())
+        steps = slice(int(columns.task_bounds[m]), int(columns.task_bounds[m + 1]))
+        times = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        stays = np.ones(count, dtype=bool)
+        stays[after] = False
+        table = table[: -(-count // self._block) * self._block]
+        table[:count, -1][stays] = self._targets[steps]
+        finals = np.empty((len(after), self._width))
+        # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
+        blocks = table.reshape(-1, self._block, self._width + 1)
+        system = np.zeros((self._width + 1, self._width + 1))
+        for first in range(0, len(blocks), _BLOCKS_AT_A_TIME):
+            hot = blocks[first : first + _BLOCKS_AT_A_TIME]
+            a, b = first * self._block, min((first + len(hot)) * self._block, count)
+            part = map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows)
+            self._baseline.features(part, times[a:b], table[a:b, :-1])
+            here = slice(*np.searchsorted(after, (a, b)).tolist())
+            finals[here] = table[after[here], :-1]
+            table[after[here]] = 0.0  # what is no step counts for nothing
+            table[b : a + hot.shape[0] * self._block] = 0.0
+            system += gram_of_blocks(hot)
+        weights = self.weights[m] = solve_ridge(system[:-1, :-1], system[:-1, -1], self._baseline.reg_coeff)
+        self.values[steps] = np.matmul(blocks, np.append(weights, 0.0)[:, None]).reshape(-1)[:count][stays]
+        if self.last_values is not None:
+            if not len(after):
+                finals = self._baseline.features(columns.last_observations[own], columns.lengths[own])
+            self.last_values[own] = finals @ weights
+
+
 @final
 class LinearFeatureBaseline(_LinearBaseline):
     """Ridge regression on observations, their squares, and powers of time (``functional.regression.state_features``).
@@ -193,12 +271,14 @@ class LinearFeatureBaseline(_LinearBaseline):
         reg_coeff: See ``LinearTimeBaseline``.
     """
 
-    def _num_features(self, columns: PathColumns) -> int:
-        if not isinstance(columns.observations, np.ndarray):
+    def num_features(self, columns: PathColumns) -> int:
+        """``2 O + 4``."""
+        if not isinstance(columns.rows, np.ndarray):
             raise ShapeError("observations must be arrays, got structures; flatten them, or use LinearTimeBaseline")
-        return 2 * int(np.prod(columns.observations.shape[1:])) + 4
+        return 2 * int(np.prod(columns.rows.shape[1:])) + 4
 
-    def _features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    def features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """See ``state_features``."""
         return state_features(observations.reshape(len(observations), -1), times, out)
 
 
@@ -211,10 +291,12 @@ class LinearTimeBaseline(_LinearBaseline):
             weight of the constant is kept small, too.
     """
 
-    def _num_features(self, columns: PathColumns) -> int:
+    def num_features(self, columns: PathColumns) -> int:
+        """4."""
         return 4
 
-    def _features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+    def features(self, observations: Any, times: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """See ``time_features``."""
         return time_features(times, out)
 
 

@@ -30,23 +30,25 @@ class PathColumns:
     """T steps of N paths of M tasks.
 
     Attributes:
-        observations: Each before its action, ``(T, ...)``, or a dict or tuple of such.
+        rows: Observations as they lie: one for each step, and with ``has_finals`` another after each path.
         actions: ``(T, ...)``, or a dict or tuple of such.
         rewards: float64, ``(T,)``.
         bounds: First step of every path, then T, ``(N + 1,)``.
         tasks: First path of every task, then N, ``(M + 1,)``.
         terminated: Which steps are true endings, bool ``(T,)``; ``None`` where not all paths tell.
-        last_observations: The observation after each path, ``(N, ...)``; ``None`` where not all paths hold it.
+        has_finals: Whether ``rows`` holds the observation after each path.
+        finals: These observations, ``(N, ...)``, where they lie elsewhere.
     """
 
-    observations: Any
+    rows: Any
     actions: Any
     rewards: np.ndarray
     bounds: np.ndarray
     tasks: np.ndarray
     terminated: np.ndarray | None = None
-    last_observations: Any = None
-    _source: Rollouts | list[Mapping[str, Any]] = field(default_factory=list, repr=False)
+    has_finals: bool = False
+    finals: Any = None
+    _source: Rollouts | Sequence[Mapping[str, Any]] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, groups: Iterable[PathGroup]) -> PathColumns:
@@ -71,6 +73,36 @@ class PathColumns:
         columns = _of_dicts(listed, tasks) if rollouts is None else _of_rollouts(rollouts, tasks)
         columns._refuse_bad_rewards()
         return columns
+
+    @cached_property
+    def observations(self) -> Any:
+        """The observation before each action, ``(T, ...)``, or a dict or tuple of such."""
+        if not self.has_finals:
+            return self.rows
+        begins = (self.bounds[:-1] + np.arange(len(self.lengths))).tolist()
+        edges = list(zip(begins, self._final_rows.tolist(), strict=True))
+        return map_leaves(lambda leaf, _: np.concatenate([leaf[a:b] for a, b in edges]), self.rows)
+
+    @cached_property
+    def last_observations(self) -> Any:
+        """The observation after each path, ``(N, ...)``; ``None`` where not all paths hold it."""
+        if not self.has_finals:
+            return self.finals
+        return map_leaves(lambda leaf, _: leaf[self._final_rows], self.rows)
+
+    @cached_property
+    def _final_rows(self) -> np.ndarray:
+        """Where ``rows`` holds the observation after each path, ``(N,)``."""
+        return self.bounds[1:] + np.arange(len(self.lengths))
+
+    def task_rows(self, task: int) -> tuple[Any, np.ndarray]:
+        """``rows`` of a task, and which of them are after its paths, ``(n,)``; nothing is copied."""
+        first, stop = int(self.tasks[task]), int(self.tasks[task + 1])
+        a, b = int(self.bounds[first]), int(self.bounds[stop])
+        if not self.has_finals:
+            return map_leaves(lambda leaf, _: leaf[a:b], self.rows), np.zeros(0, dtype=np.int64)
+        rows = map_leaves(lambda leaf, _: leaf[a + first : b + stop], self.rows)
+        return rows, self._final_rows[first:stop] - (a + first)
 
     @property
     def num_tasks(self) -> int:
@@ -118,9 +150,9 @@ class PathColumns:
         if isinstance(self._source, Rollouts):
             field_name = "policy_infos" if name == "agent_infos" else name
             whole = self._source.whole_column(field_name)
-            found = self._source.each(field_name, {}) if whole is None else None
-            if found is None:
+            if whole is not None:
                 return whole
+            found = self._source.each(field_name, {})
         else:
             found = [path.get(name) or {} for path in self._source]
         found = [_as_numpy(infos) for infos in found]
@@ -179,28 +211,16 @@ def _as_rollouts(groups: list[Any]) -> Rollouts | None:
 
 
 def _of_rollouts(rollouts: Rollouts, tasks: np.ndarray) -> PathColumns:
-    observations, last = _split_finals(rollouts.column("observations"), rollouts.bounds)
     return PathColumns(
-        observations,
+        rollouts.column("observations"),
         rollouts.column("actions"),
         np.asarray(rollouts.rewards, dtype=np.float64),
         rollouts.bounds,
         tasks,
         rollouts.terminated,
-        last,
-        rollouts,
+        has_finals=True,
+        _source=rollouts,
     )
-
-
-def _split_finals(column: Any, bounds: np.ndarray) -> tuple[Any, Any]:
-    """Entries of steps ``(T, ...)``, and those after each path ``(N, ...)``, of a column that has both."""
-    begins = (bounds[:-1] + np.arange(len(bounds) - 1)).tolist()
-    ends = (bounds[1:] + np.arange(len(bounds) - 1)).tolist()
-
-    def steps(leaf: np.ndarray, _: Any) -> np.ndarray:
-        return np.concatenate([leaf[a:b] for a, b in zip(begins, ends, strict=True)])
-
-    return map_leaves(steps, column), map_leaves(lambda leaf, _: leaf[ends], column)
 
 
 def _of_dicts(groups: list[Any], tasks: np.ndarray) -> PathColumns:
@@ -212,14 +232,15 @@ def _of_dicts(groups: list[Any], tasks: np.ndarray) -> PathColumns:
             fields[name] = cat_to_format([path[name] for path in paths], "numpy")
         except (DataError, ShapeError) as error:
             raise type(error)(f"{name} of the paths do not fit together: {error}") from error
-    finals, flags = ([path.get(name) for path in paths] for name in ("final_observation", "terminated"))
-    last = None
+    finals = [path.get("final_observation") for path in paths]
+    flags = [path["terminated"] for path in paths if path.get("terminated") is not None]
+    last, terminated = None, None
     if all(final is not None for final in finals):
         last = cat_to_format([map_leaves(lambda leaf, _: np.asarray(leaf)[None], final) for final in finals], "numpy")
-    terminated = None if any(flag is None for flag in flags) else np.concatenate(flags).astype(bool)
-    return PathColumns(
-        **fields, bounds=bounds, tasks=tasks, terminated=terminated, last_observations=last, _source=paths
-    )
+    if len(flags) == len(paths):
+        terminated = np.concatenate([np.asarray(flag, dtype=bool) for flag in flags])
+    columns = (fields["observations"], fields["actions"], fields["rewards"], bounds, tasks, terminated)
+    return PathColumns(*columns, finals=last, _source=paths)
 
 
 def _path_of(path: Any, task: int, number: int) -> dict[str, Any]:
