@@ -136,7 +136,7 @@ class MAML(MetaRLAlgorithm):
         self._policy = _wrapped(policy, normalize_observations, scale_actions, self.env_spec)
         self._device = torch.device("cpu" if device is None else device)
         self._layout = self._policy.parameter_layout()
-        self._problem = self._make_problem()
+        self._problem = _problem_of(self._policy, self._config, self._device)
         self._adapter = self._make_adapter()
         self._step_sizes = self._problem.step_sizes.clone()
         self._state = first_state(self._meta_parameters(), num_inner_steps, self._outer.kl_coeff)
@@ -319,22 +319,6 @@ class MAML(MetaRLAlgorithm):
         )
         return Adapter(self._problem, self._policy, self.env_spec, settings, self._device)
 
-    def _make_problem(self) -> MetaProblem:
-        config, layout, policy = self._config, self._layout, self._policy
-        names = _adapted_names(policy, config.adapt)
-        parameters = dict(policy.named_parameters())
-        trained = _flags(layout, lambda name: parameters[name].requires_grad)
-        adapted = trained * _flags(layout, lambda name: name in names)
-        sizes = config.inner_step_size * adapted
-        changed = torch.cat([trained, adapted]) if config.learn_step_sizes else trained
-
-        def distribution(flat: Tensor, observations: Tensor) -> ActionDistribution:
-            return policy.action_distribution(layout.torch_views(flat), observations)
-
-        return MetaProblem(
-            distribution, config.inner, config.second_order, sizes.to(self._device), changed.to(self._device)
-        )
-
     def _meta_parameters(self) -> Tensor:
         flat = torch.from_numpy(self._policy.acting_parameters()).to(self._device)
         return torch.cat([flat, self._step_sizes]) if self._config.learn_step_sizes else flat
@@ -344,6 +328,20 @@ class MAML(MetaRLAlgorithm):
         if self._config.learn_step_sizes:
             self._step_sizes = meta[self._layout.size :].clone()
         self._layout.assign(self._policy, flat.cpu())
+
+
+def _problem_of(policy: NormalizedPolicy, config: MAMLConfig, device: torch.device) -> MetaProblem:
+    layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
+    names = _adapted_names(policy, config.adapt)
+    trained = _flags(layout, lambda name: parameters[name].requires_grad)
+    adapted = trained * _flags(layout, lambda name: name in names)
+    changed = torch.cat([trained, adapted]) if config.learn_step_sizes else trained
+
+    def distribution(flat: Tensor, observations: Tensor) -> ActionDistribution:
+        return policy.action_distribution(layout.torch_views(flat), observations)
+
+    sizes = config.inner_step_size * adapted
+    return MetaProblem(distribution, config.inner, config.second_order, sizes.to(device), changed.to(device))
 
 
 def _wrapped(policy: Any, normalize_observations: bool, scale_actions: bool, env_spec: EnvSpec) -> NormalizedPolicy:

@@ -68,7 +68,15 @@ def gather(
     """
     rollouts = Rollouts.joined(groups)
     data = _in_units_of(policy, rollouts, collect_on_policy(rollouts, env_spec), env_spec)
-    columns = replace(PathColumns.of(groups), observations=data.observations)
+    columns = PathColumns(
+        data.observations,
+        data.actions,
+        data.rewards,
+        data.bounds,
+        np.concatenate([[0], np.cumsum([len(group) for group in groups])]),
+        data.terminated,
+        finals=data.last_observations,
+    )
     place = _Places(columns)
     found = task_advantages(
         columns,
