@@ -27,7 +27,7 @@ FLAGS = [part for name, value in TINY.items() for part in (f"--{name.replace('_'
 EVALUATION = ["--adaptation-rounds", "2", "--episodes-per-round", "3", "--evaluate-every", "1", "--torch-threads", "1"]
 
 
-@pytest.mark.parametrize("name", ["maml", "promp", "dice"])
+@pytest.mark.parametrize("name", ["maml", "promp"])
 def test_a_run_is_trained_resumed_and_evaluated(name, tmp_path, capsys):
     straight, stopped = str(tmp_path / "straight"), str(tmp_path / "stopped")
     train = ["train", name, "point-navigation", *FLAGS, *EVALUATION]
