@@ -52,8 +52,8 @@ COMMON: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "promp": {"algo": "promp", "epochs": 60, **COMMON},
     "emaml": {"algo": "maml", "outer": "emaml", "learning_rate": 3e-3, "epochs": 150, **COMMON},
-    "trpo": {"algo": "maml", "outer": "trpo", "epochs": 25, **COMMON},
-    "dice": {"algo": "dice", "outer": "dice", "learning_rate": 3e-3, "epochs": 150, **COMMON},
+    "trpo": {"algo": "maml", "outer": "trpo", "epochs": 12, **COMMON},
+    "dice": {"algo": "dice", "outer": "dice", "learning_rate": 3e-3, "epochs": 100, **COMMON},
 }
 DEMANDED = {
     "promp": (-5.0, -3.0, -2.5),
