@@ -159,6 +159,8 @@ _MODULES = {
     "learners.epopt": ["EPOpt"],
     "learners.distillation": ["Distillation"],
     "learners.hill_climbing": ["HillClimbing"],
+    "learners.maml.learner": ["MAML"],
+    "learners.maml.outer": ["DICEOuter", "EMAMLOuter", "ProMPOuter", "TRPOOuter", "VPGDICEOuter", "VPGOuter"],
     "learners.pearl": ["PEARL"],
     "learners.ppo": ["PPO"],
     "training.run.runner": ["LocalRunner"],

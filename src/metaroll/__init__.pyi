@@ -89,6 +89,8 @@ from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.learners.maml.learner import MAML
+from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
@@ -165,6 +167,7 @@ from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPla
 __version__: str
 
 __all__ = [
+    "MAML",
     "MW_TASKS_PER_ENV",
     "PEARL",
     "PPO",
@@ -184,6 +187,7 @@ __all__ = [
     "Comparison",
     "ConstructEnvsSampler",
     "ContextConditionedPolicy",
+    "DICEOuter",
     "DefaultWorker",
     "DesStateTask",
     "DiceMetaSampleProcessor",
@@ -198,6 +202,7 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "EMAMLOuter",
     "EPOpt",
     "EnvPoolSampler",
     "EnvSpec",
@@ -249,6 +254,7 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
     "QCartPoleSwingUpEnv",
@@ -283,6 +289,7 @@ __all__ = [
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "TRPOOuter",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -294,6 +301,8 @@ __all__ = [
     "TrajectoryBatch",
     "TrialWrapper",
     "UniformDomainParam",
+    "VPGDICEOuter",
+    "VPGOuter",
     "WandbLogger",
     "Worker",
     "WorkerFactory",
