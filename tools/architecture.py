@@ -75,8 +75,10 @@ ADAPTERS = {
 }
 """The modules that talk to objects whose classes are not ours, with the objects that they talk to."""
 
-ALGORITHM = re.compile(r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|ppo|epopt|distill|(?:hill_?)?climbing))")
-ALGORITHM_MODULES = re.compile(r"(learners|training/algorithms)/(pearl|ppo|epopt|distillation|hill_climbing)\w*\.py")
+ALGORITHM = re.compile(r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|ppo|epopt|distill|rl2|(?:hill_?)?climbing))")
+ALGORITHM_MODULES = re.compile(
+    r"(learners|training/algorithms)/(pearl|ppo|epopt|distillation|rl2|hill_climbing)\w*\.py"
+)
 ALGORITHM_LISTS = ("__init__.py", "compat/", "training/algorithms/registry.py", "training/session/demo.py")
 DOCUMENTED = re.compile(r"\bPEARLWorker\b")
 """Names of the documented API that hold an algorithm's and belong to none: a worker of garage's samplers."""

@@ -14,9 +14,18 @@ from torch import Tensor, nn
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
-from metaroll.processing.on_policy import pad_rollouts, rollout_groups
+from metaroll.processing.on_policy import inside_rollouts, pad_rollouts, rollout_groups, rows_of_rollouts
 
-__all__ = ["AutogradTrainer", "PPOData", "StepReport", "Trainer", "run_passes", "surrogate_loss", "value_loss"]
+__all__ = [
+    "AutogradTrainer",
+    "PPOData",
+    "StepReport",
+    "Trainer",
+    "is_recurrent",
+    "run_passes",
+    "surrogate_loss",
+    "value_loss",
+]
 
 _KL_SLACK = 1.5
 """The KL divergence may exceed its target by this factor, as in the usual implementations."""
@@ -67,8 +76,10 @@ class Trainer(ABC):
         """Log-probabilities ``(T,)`` of ``actions`` given normalized ``observations (T, obs_dim)``."""
 
     @abstractmethod
-    def values(self, critic_inputs: np.ndarray) -> np.ndarray:
-        """Values ``(T,)``."""
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values ``(T,)`` of all steps of R rollouts, and ``(R,)`` of the observation after each."""
 
     @abstractmethod
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[Any]:
@@ -154,13 +165,14 @@ def value_loss(values: Tensor, targets: Tensor, old_values: Tensor, clip_range: 
 class AutogradTrainer(Trainer):
     """Trains the modules themselves with ``torch.optim.Adam``.
 
-    A minibatch of a recurrent policy holds whole rollouts, side by side from their beginnings with an empty memory; as
-    many as have about ``batch_size`` steps together.
+    A minibatch of a recurrent policy (or critic) holds whole rollouts, side by side from their beginnings with an empty
+    memory; as many as have about ``batch_size`` steps together.
 
     Args:
         policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one
             takes sequences ``(N, T, ...)``.
-        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``.
+        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``; a recurrent one (see ``is_recurrent``) with whole
+            rollouts ``(N, T, D)``.
         config: The weights of the losses.
         device: Where the modules live.
     """
@@ -168,7 +180,7 @@ class AutogradTrainer(Trainer):
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         super().__init__(config)
         self._policy, self._critic, self._device = policy, critic, device
-        self._recurrent = policy.info.recurrent
+        self._recurrent, self._critic_remembers = policy.info.recurrent, is_recurrent(critic)
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
 
@@ -187,14 +199,28 @@ class AutogradTrainer(Trainer):
         return torch.cat(parts).cpu().numpy()
 
     @torch.no_grad()
-    def values(self, critic_inputs: np.ndarray) -> np.ndarray:
-        """See ``Trainer``."""
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See ``Trainer``; a recurrent critic sees the last observation of a rollout after all others."""
+        if not self._critic_remembers:
+            return self._row_values(critic_inputs), self._row_values(last_inputs)
+        is_last = np.zeros(len(critic_inputs) + len(last_inputs), dtype=bool)
+        ends = bounds + np.arange(len(bounds))
+        is_last[ends[1:] - 1] = True
+        rows = np.empty((len(is_last), critic_inputs.shape[1]), dtype=critic_inputs.dtype)
+        rows[is_last], rows[~is_last] = last_inputs, critic_inputs
+        pieces = rollout_groups(range(len(bounds) - 1), ends, _ROWS_AT_ONCE)
+        found = torch.cat([self._sequence_values(rows, ends, piece) for piece in pieces]).cpu().numpy()
+        return found[~is_last], found[is_last]
+
+    def _row_values(self, critic_inputs: np.ndarray) -> np.ndarray:
         parts = [self._critic(part)[..., 0] for part in self._tensor(critic_inputs).split(_ROWS_AT_ONCE)]
         return torch.cat(parts).cpu().numpy()
 
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[PPOData, np.ndarray]]:
-        """See ``Trainer``: the data, and which rows (or rollouts, of a recurrent policy)."""
-        if self._recurrent:
+        """See ``Trainer``: the data, and which rows (or rollouts, where something remembers)."""
+        if self._recurrent or self._critic_remembers:
             order = generator.permutation(len(data.bounds) - 1).tolist()
             for group in rollout_groups(order, data.bounds, self.config.batch_size):
                 yield data, np.array(group)
@@ -207,11 +233,11 @@ class AutogradTrainer(Trainer):
         """See ``Trainer``."""
         data, chosen = minibatch
         config = self.config
+        by_rollout = self._recurrent or self._critic_remembers
+        rows = rows_of_rollouts(data.bounds, chosen) if by_rollout else chosen
         if self._recurrent:
             log_prob, entropies = self._evaluate_sequences(data.observations, data.actions, data.bounds, chosen)
-            rows = np.concatenate([np.arange(int(data.bounds[i]), int(data.bounds[i + 1])) for i in chosen])
         else:
-            rows = chosen
             log_prob, entropies = self._evaluate(self._tensor(data.observations[rows]), data.actions[rows])
         old_log_prob, advantages, targets, old_values = (
             self._tensor(column[rows]) for column in (data.log_probs, data.advantages, data.targets, data.values)
@@ -219,7 +245,10 @@ class AutogradTrainer(Trainer):
         if config.normalize_advantages and len(advantages) > 1:
             advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
         policy_loss = surrogate_loss(log_prob, old_log_prob, advantages, config.clip_range)
-        values = self._critic(self._tensor(data.critic_inputs[rows]))[..., 0]
+        if self._critic_remembers:
+            values = self._sequence_values(data.critic_inputs, data.bounds, chosen)
+        else:
+            values = self._critic(self._tensor(data.critic_inputs[rows]))[..., 0]
         error, entropy = value_loss(values, targets, old_values, config.value_clip_range), entropies.mean()
         with torch.no_grad():
             log_ratio = log_prob - old_log_prob
@@ -267,6 +296,15 @@ class AutogradTrainer(Trainer):
         """
         padded = self._tensor(pad_rollouts(observations, bounds, which))
         log_prob, entropy = self._evaluate(padded, pad_rollouts(actions, bounds, which))
-        lengths = self._tensor(np.array([bounds[i + 1] - bounds[i] for i in which]))
-        valid = torch.arange(int(padded.shape[1]), device=self._device) < lengths[:, None]
+        valid = self._tensor(inside_rollouts(bounds, which))
         return log_prob[valid], entropy[valid]
+
+    def _sequence_values(self, critic_inputs: np.ndarray, bounds: np.ndarray, which: Any) -> Tensor:
+        """Values of a recurrent critic at all steps of rollouts ``which``, one rollout after the other."""
+        values = self._critic(self._tensor(pad_rollouts(critic_inputs, bounds, which)))[..., 0]
+        return values[self._tensor(inside_rollouts(bounds, which))]
+
+
+def is_recurrent(critic: nn.Module) -> bool:
+    """Whether a critic remembers: whether it has an attribute ``recurrent`` that is true."""
+    return bool(getattr(critic, "recurrent", False))  # any torch module is a critic

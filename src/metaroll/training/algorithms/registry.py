@@ -57,9 +57,11 @@ def get_algorithm(name: str) -> AlgorithmDescription:
     from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
     from metaroll.training.algorithms.pearl import PEARLDescription
     from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
+    from metaroll.training.algorithms.rl2 import RL2Description
 
     known: tuple[type[AlgorithmDescription], ...] = (
         PEARLDescription,
+        RL2Description,
         PPODescription,
         EPOptDescription,
         DistillationDescription,
