@@ -6,10 +6,10 @@
     python benchmarks/rl2_tabular.py --summary                                         # over the lines that are there
     python benchmarks/rl2_tabular.py --check                                           # minutes, status 1 if it fails
 
-Setups are those of Duan et al. 2016 (arXiv:1611.02779), tables 1 and 2: five arms, n pulls; ten states, five actions, ten
-episodes of ten steps. The setting of each was chosen on training returns; evaluations draw tasks of their own. Policies
-act without noise. Classical rules play the same tasks with the same random numbers, so that differences are paired.
-Intervals are 95 % bootstrap intervals over means of blocks of trials.
+Setups are those of Duan et al. 2016 (arXiv:1611.02779), tables 1 and 2: five arms, n pulls; ten states, five actions,
+ten episodes of ten steps. The setting of each was chosen on training returns; evaluations draw tasks of their own.
+Policies act without noise. Classical rules play the same bandits with the same random numbers, so that differences are
+paired. Intervals are 95 % bootstrap intervals over means of blocks of trials.
 """
 
 from __future__ import annotations
@@ -114,13 +114,13 @@ EXACT = {10: 6.660}
 """Expected reward of n pulls of five arms under the best rule, to check the calculation by."""
 
 
-# ----------------------------------------------------------------------------------------------- bandits, exact and known
+# --------------------------------------------------------------------------------------------- bandits, exact and known
 def exact_optimum(pulls: int, arms: int = ARMS) -> float:
     """Expected total reward of the best rule for ``pulls`` of ``arms`` with uniform probabilities.
 
-    Dynamic programming over what has been won and lost: ``V(c) = max_i p_i (1 + V(c + win_i)) + (1 - p_i) V(c + loss_i)``
-    with ``p_i = (won_i + 1) / (won_i + lost_i + 2)``, the posterior mean (Duan et al. 2016, section 3.1, have no exact
-    value). Arms are exchangeable, so counts are kept sorted.
+    Dynamic programming over what has been won and lost: ``V(c) = max_i p_i (1 + V(c + win_i)) + (1 - p_i) V(c +
+    loss_i)`` with the posterior mean ``p_i = (won_i + 1) / (won_i + lost_i + 2)``. Arms are exchangeable, so counts are
+    kept sorted.
     """
 
     @functools.cache
@@ -154,7 +154,7 @@ def rule_choice(rule: str, won: np.ndarray, lost: np.ndarray, pull: int, generat
 
 
 def play_rule(rule: str, chances: np.ndarray, numbers: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Total rewards ``(N,)`` in bandits with ``chances (N, k)``; pull t of trial i pays if ``numbers[i, t]`` is below."""
+    """Total rewards ``(N,)`` where pull t of trial i pays if ``numbers (N, n)[i, t]`` is below ``chances (N, k)``."""
     won, lost = np.zeros((2, *chances.shape))
     rows, total = np.arange(len(chances)), np.zeros(len(chances))
     for pull in range(numbers.shape[1]):
@@ -217,7 +217,7 @@ def bandit_totals(players: Sequence[Any], pulls: int, trials: int, seed: int) ->
     return np.concatenate(parts, axis=1)
 
 
-# ------------------------------------------------------------------------------------------------------------------ MDPs
+# ----------------------------------------------------------------------------------------------------------------- MDPs
 def total_reward(columns: Any, bounds: np.ndarray) -> np.ndarray:
     """Of each rollout, ``(n, 1)``."""
     return np.add.reduceat(columns["rewards"], bounds[:-1])[:, None]
@@ -240,7 +240,7 @@ def mdp_totals(policy: Any, trials: int, seed: int) -> np.ndarray:
         return engine.run_reduced(plans, total_reward)[:, 0]
 
 
-# -------------------------------------------------------------------------------------------------------------- training
+# ------------------------------------------------------------------------------------------------------------- training
 def config_of(setup: Setup, seed: int, **more: Any) -> dict[str, Any]:
     """The run: tasks, networks and training from ``seed``."""
     fixed = {
@@ -278,7 +278,7 @@ def train(
                 return experiment.algo, done, time.process_time() - cpu
 
 
-# ---------------------------------------------------------------------------------------------------------------- report
+# --------------------------------------------------------------------------------------------------------------- report
 def interval(values: np.ndarray) -> tuple[float, float, float]:
     """Mean and its 95 % interval, by means of equal blocks of trials."""
     blocks = (
@@ -380,7 +380,8 @@ def tell_known(quick: bool, share: float = 1.0) -> bool:
 def summarize() -> None:
     """What all seeds of each setup get, by their newest lines."""
     for name, setup in SETUPS.items():
-        metric = "gain_on_greedy" if setup.demanded == 0.0 else "total_reward"
+        paired = setup.demanded == 0.0
+        metric = "gain_on_greedy" if paired else "total_reward"
         found: dict[int, dict[str, Any]] = {}
         for line in read_results(NAME):
             config = line["config"]
@@ -403,9 +404,7 @@ def summarize() -> None:
             values=values.tolist(),
             lowest_ci_low=min(lows),
             demanded=setup.demanded,
-            seeds_that_hold=sum(
-                low > 0.0 if setup.demanded == 0.0 else v >= setup.demanded for low, v in zip(lows, values, strict=True)
-            ),
+            seeds_that_hold=int((np.array(lows) > 0.0).sum() if paired else (values >= setup.demanded).sum()),
             commit=commit(),
         )
 
