@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
@@ -241,6 +242,22 @@ def test_a_trial_that_is_cut_off_ends_there_or_counts_what_would_follow() -> Non
             values[bootstrap], data.rewards[data.bounds[1:] - 1] + (last if bootstrap else 0.0), rtol=1e-5
         )
     assert (values[True] != values[False]).any()
+
+
+def test_a_gradient_step_waits_for_nothing() -> None:
+    """No operation hangs on values: it runs on tensors without any, ragged trials included."""
+    algo = make("unsteady", max_grad_norm=None)
+    trials = trials_of(algo, "unsteady", 4)
+    assert len({len(trial) for trial in trials}) > 1
+    data, _ = algo.learner._prepare(collect_on_policy(trials, algo.env_spec), trials, None)
+    trainer: Any = algo.learner._trainer
+    batch = trainer.tensors_of(data, np.arange(4))
+    weights = dict(algo.learner.policy.policy.named_parameters())
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        loss, seen = trainer.losses(type(batch)(*map(mode.from_tensor, batch)))
+        gradients = torch.autograd.grad(loss, [weights["head.weight"]])
+    assert seen.shape == (5,) and gradients[0].shape == weights["head.weight"].shape
+    assert isinstance(loss, FakeTensor)
 
 
 def test_what_is_told_of_trials() -> None:

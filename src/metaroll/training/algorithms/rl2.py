@@ -116,11 +116,10 @@ class RL2Description(PPOFamily):
         env = self.environment(given, train)()
         spec = EnvSpec.from_env(env)
         env.close()
-        length = setup.episodes_per_trial * (setup.max_path_length or 1)
         generator = building.network_generator(given)
         policy = building.make_policy(spec, given, "gru", "tanh", generator, init_std=setup.init_std)
         critic = GRUCritic(spec.obs_dim, given.hidden_sizes[0], init=given.init, generator=generator)
-        arguments = {**building.own_arguments(PPO, given.values), "max_path_length": length}
+        arguments = {**building.own_arguments(PPO, given.values), "max_path_length": None}  # that of a trial
         learner = PPO(
             spec,
             policy,
