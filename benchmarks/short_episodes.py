@@ -400,4 +400,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    if os.environ.get("OMP_NUM_THREADS") != "1":  # threads that wait for work count as CPU time, too
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     sys.exit(main())

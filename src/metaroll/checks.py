@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence, Sized
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ __all__ = [
     "array_of",
     "check_fraction",
     "check_number",
+    "check_path",
     "check_unit_interval",
     "check_whole",
     "described",
@@ -86,6 +89,20 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf, *, a
         closing = ")" if high == math.inf else "]"
         raise ValueError(f"{name} must lie in {opening}{low:g}, {high:g}{closing}, got {value}")
     return float(value)
+
+
+def check_path(name: str, value: Any) -> Path:
+    """``value`` as a path of files, with ``~`` for the home folder.
+
+    Raises:
+        TypeError: It is neither text nor a path.
+        ValueError: It is empty.
+    """
+    if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes):
+        raise TypeError(f"{name} must be the name of a folder (str or Path), got {described(value)}")
+    if not os.fspath(value):
+        raise ValueError(f"{name} must be the name of a folder, got an empty text")
+    return Path(value).expanduser()
 
 
 def check_unit_interval(name: str, value: Any) -> float:

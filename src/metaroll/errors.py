@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import json
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 __all__ = [
@@ -27,11 +29,17 @@ __all__ = [
     "UsageError",
     "WorkerLost",
     "blame_input",
+    "in_shell",
+    "option_text",
+    "said",
     "unknown_name",
 ]
 
 
 _MOST_LISTED = 40
+_IN_SHELL: ContextVar[bool] = ContextVar("in_shell", default=False)
+_FLAGS = {"run_dir": "--out", "transport": "--engine"}
+"""Flags that are not the keyword with dashes."""
 
 
 class MetarollError(Exception):
@@ -186,6 +194,38 @@ def blame_input() -> Iterator[None]:
         raise
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise UsageError(str(error)) from error
+
+
+@contextlib.contextmanager
+def in_shell() -> Iterator[None]:
+    """Inside, messages speak to somebody at the command line; everywhere else, of Python."""
+    token = _IN_SHELL.set(True)
+    try:
+        yield
+    finally:
+        _IN_SHELL.reset(token)
+
+
+def said(in_python: str, in_shell: str) -> str:
+    """The one of two texts that whoever reads a message can use."""
+    return in_shell if _IN_SHELL.get() else in_python
+
+
+def option_text(name: str, value: Any = None) -> str:
+    """How an option is set: ``--device cpu`` at the command line, ``device="cpu"`` in Python.
+
+    Args:
+        name: Its name in Python.
+        value: A value to show; ``None`` shows the option alone (``--device``, ``device=...``).
+    """
+    flag = _FLAGS.get(name, "--" + name.replace("_", "-"))
+    if value is None:
+        return said(f"{name}=...", flag)
+    if isinstance(value, bool):
+        return said(f"{name}={value}", flag if value else f"--no-{flag[2:]}")
+    many = isinstance(value, list | tuple)
+    typed = " ".join(map(str, value)) if many else str(value)
+    return said(f"{name}={json.dumps(value) if isinstance(value, str | list) else repr(value)}", f"{flag} {typed}")
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> UnknownNameError:

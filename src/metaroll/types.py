@@ -92,6 +92,7 @@ class EnvSpec:
         if not hasattr(env, "observation_space") or not hasattr(env, "action_space"):
             raise TypeError(
                 f"env must have observation_space and action_space (the Gymnasium API), got {type(env).__name__}"
+                + (f" {env!r}: metaroll.agent(algo, env) takes names" if isinstance(env, str) else "")
             )
         return cls(env.observation_space, env.action_space, limit)
 

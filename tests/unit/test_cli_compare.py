@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -9,13 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from test_cli_sessions import TINY
 
 from metaroll.cli.main import main
 from metaroll.functional.robust_statistics import interval_of_iqm
-from metaroll.training.display.numbers import short_number
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean
+from metaroll.training.evaluation.numbers import short_number
 from metaroll.training.session import sessions
+from metaroll.training.session.comparison import Comparison
 from metaroll.training.store.files import read_json
 from metaroll.training.store.metrics_log import MetricsLog
 from metaroll.training.store.run_store import RunStore
@@ -289,3 +292,19 @@ def test_an_evaluation_says_whether_it_adapts(tmp_path, monkeypatch, capsys):
     assert {"own_data_gain", "oracle_room", "posterior_divergence", "task_divergence"} <= verdict.keys()
     assert verdict["text"] in " ".join(shown.replace("│", " ").split())
     assert values["per_task"][0]["task"] in shown
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_tables_of_groups_are_not_cut(width):
+    interval = (-1234.5, -1100.0)
+    names = ["pearl metaworld:ML1-pick-place-wall-v3 learning_rate=0.0003 hidden_sizes=[64, 64]", "ppo Pendulum-v1"]
+    numbers = {"mean": -1150.0, "mean_interval": interval, "iqm": -1151.0, "iqm_interval": interval}
+    groups = [{"group": name, "seeds": [0, 1], "env_steps": [200_000, 1_400_000], **numbers} for name in names]
+    found, text = Comparison(groups, [], [], []), io.StringIO()
+    found.show(Console(file=text, width=width))
+    shown = text.getvalue() if width > 80 else str(found)
+    table = shown.partition("newest evaluations")[0]
+    assert max(len(line.rstrip()) for line in table.splitlines()) <= width
+    for part in ("interquartile mean", "200,000", "1,400,000", "[-1234.5, -1100.0]", "-1150.0", "-1151.0", "…"):
+        assert (part in table) is (part != "…"), table
+    assert repr(found).startswith("Comparison(pearl metaworld:ML1") and "\n" not in repr(found)

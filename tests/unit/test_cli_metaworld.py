@@ -14,6 +14,7 @@ from metaroll.envs.base.constructors import NamedEnv, make_env, with_render_mode
 from metaroll.envs.lookup.registry import has_family, is_entry_point, is_varied
 from metaroll.envs.metaworld.families import BENCHMARKS, benchmark_family, meant_name
 from metaroll.errors import UnknownNameError
+from metaroll.training.display.results import closing_panel
 from metaroll.training.store.metrics_log import read_metrics
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:gymnasium.*")  # of Meta-World's observation spaces
@@ -81,6 +82,9 @@ def test_ppo_learns_in_mt1(tmp_path, capsys):
     assert main(["train", "ppo", "metaworld:MT1-reach-v3", *flags(TINY_PPO), "--out", run, "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert (summary["env"], len(summary["returns"])) == ("metaworld:MT1-reach-v3", 1)
+    assert summary["tested_on"] == "training"  # as Meta-World says, and not on held-out tasks
+    shown = closing_panel({**summary, "n_test_tasks": 10}, tmp_path, [], "").renderable
+    assert "on 10 training tasks, 1 episode each" in shown
     assert main(["resume", run, "--epochs", "2", "--quiet"]) == 0
     assert {row["iteration"] for row in read_metrics(run)} == {0, 1}
 

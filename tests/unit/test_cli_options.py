@@ -117,7 +117,7 @@ def test_values_that_fit_are_taken(options, name, value, expected):
         ("num_tasks", None, "an integer"),
         ("lr", "fast", "a number"),
         ("lr", False, "a number"),
-        ("sizes", 300, "a list with each entry an integer"),
+        ("sizes", 300, r"a list with each entry an integer, as in \[300\]"),
         ("sizes", [1, "x"], "an integer"),
         ("deterministic", 1, "true or false"),
         ("key", 3, r"a text \(or null\)"),

@@ -16,6 +16,7 @@ from metaroll.errors import UnknownNameError
 from metaroll.training.algorithms.options import check_value
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm, preset, preset_names
 from metaroll.training.session.experiments import resolve, run_options
+from metaroll.training.session.sizes import size_text
 
 PAIRS = [(algo, env) for algo in ALGORITHM_NAMES for env in preset_names(algo)]
 
@@ -29,9 +30,10 @@ def test_every_value_names_an_option_and_fits_it(algo, env):
 
 
 def test_presets_of_pearl_are_for_families_and_those_of_the_publication_have_one():
-    assert set(preset_names("pearl")) <= set(family_names())
+    assert set(preset_names("pearl")) <= {*family_names(), "metaworld:ML1-reach-v3"}
     published = {"cheetah-vel", "cheetah-dir", "ant-dir", "ant-goal", "humanoid-dir", "hopper-rand-params"}
-    assert published | {"walker-rand-params", "point-robot", "sparse-point-robot"} == set(preset_names("pearl"))
+    published |= {"walker-rand-params", "point-robot", "sparse-point-robot", "metaworld:ML1-reach-v3"}
+    assert published == set(preset_names("pearl"))
 
 
 def test_a_family_without_a_preset_brings_its_sizes():
@@ -146,3 +148,24 @@ def test_descriptions_wait_for_no_heavy_package_and_parse_no_arguments():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_all_environments_of_ml1_and_mt1_have_the_preset_of_their_benchmark():
+    """Values of garage's examples for Meta-World, whose episodes had 150 steps then (see presets.yaml)."""
+    config = resolve("pearl", "metaworld:ML1-push-v3")
+    names = ("latent_dim", "num_train_tasks", "num_test_tasks", "num_steps_prior", "num_tasks_sample", "reward_scale")
+    assert [config["algorithm"][name] for name in names] == [7, 50, 10, 1000, 15, 10.0]
+    assert (config["run"]["size"], config["run"]["epochs"], config["evaluation"]["n_exploration_traj"]) == (
+        "paper",
+        1000,
+        10,
+    )
+    assert "Yu et al. 2019" in size_text(config)
+    assert "Rakelly" in size_text(resolve("pearl", "cheetah-vel"))
+    small = resolve("pearl", "metaworld:ML1-push-v3", size="small")
+    assert (small["run"]["epochs"], small["algorithm"]["num_steps_prior"]) == (20, 500)
+    assert preset("ppo", "metaworld:MT1-door-open-v3") == preset("ppo", "metaworld:MT1-reach-v3")
+    ppo = resolve("ppo", "metaworld:MT1-push-v3")
+    assert (ppo["run"]["size"], ppo["run"]["epochs"], ppo["algorithm"]["steps_per_epoch"]) == (None, 500, 5000)
+    assert "50 training tasks, 10 of which test it" in size_text(ppo)
+    assert preset("pearl", "metaworld:ML10") == preset("pearl", "qcp-su")

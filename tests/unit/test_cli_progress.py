@@ -12,10 +12,12 @@ import pytest
 from rich.console import Console
 
 import metaroll
+from metaroll.cli.main import main
 from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
-from metaroll.training.display.progress import TrainingDisplay, short
+from metaroll.training.display.consoles import make_console
+from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, short
 from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
 from metaroll.training.run.progress import PhaseProgress
@@ -415,3 +417,49 @@ def test_news_between_beginnings_and_ends_is_told_after_a_pause_only():
     progress.forget()
     assert progress.expect_rollouts(None, 4) and not progress.add(1, 999)
     assert (progress.phase, progress.done, progress.total) == ("sampling", 1, 4)
+
+
+def test_an_evaluation_that_takes_long_says_how_far_it_is():
+    text, clock = io.StringIO(), Clock()
+    with EvaluationDisplay(Console(file=text, width=80), clock) as display:
+        for done in range(0, 61):
+            display(done, 120)
+            clock.now += 0.5
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "evaluation 4/120 episodes  left: 0:58"  # after two seconds, and then every ten
+    assert [line.split()[1] for line in lines] == ["4/120", "24/120", "44/120"]
+    text.truncate(0)
+    with EvaluationDisplay(Console(file=text, width=80), Clock()) as display:
+        display(0, 120)
+        display(120, 120)
+    assert not text.getvalue().strip("\0")
+
+
+def test_an_evaluation_is_shown_in_place_in_a_terminal():
+    text, clock = io.StringIO(), Clock()
+    console = Console(file=text, force_terminal=True, width=80, color_system=None)
+    with EvaluationDisplay(console, clock) as display:
+        display(0, 120)
+        clock.now += 10
+        display(30, 120)
+    assert "evaluation 30/120 episodes  left: 0:30" in text.getvalue()
+
+
+def test_the_final_study_and_evaluate_tell_how_far_they_are(tmp_path, monkeypatch):
+    heard = []
+    monkeypatch.setattr(EvaluationDisplay, "__call__", lambda self, done, total: heard.append((done, total)))
+    monkeypatch.chdir(tmp_path)
+    agent = metaroll.agent("ppo", "Pendulum-v1", epochs=1, steps_per_epoch=400, hidden_sizes=(8,), evaluate_every=0)
+    agent.learn(progress=False)
+    assert heard[0] == (0, 20) and heard[-1] == (20, 20)
+    heard.clear()
+    assert main(["evaluate", str(agent.run_dir), "--episodes", "3", "--quiet"]) == 0
+    assert heard[-1] == (3, 3)
+
+
+def test_a_notebook_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JUPYTER_COLUMNS", raising=False)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert make_console().width == 80
+    monkeypatch.setenv("JUPYTER_COLUMNS", "140")
+    assert make_console().width == 140

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from metaroll.errors import RunExistsError, SnapshotError
+from metaroll.errors import RunExistsError, SnapshotError, in_shell
 from metaroll.training.session.run_config import check_same_run, default_run_dir, file_values, flat_values
 from metaroll.training.store.run_folder import (
     clear_run,
@@ -27,6 +27,12 @@ CONFIG = {
     "algorithm": {"policy_lr": 3e-4, "discount": 0.99},
     "evaluation": {"posterior_sampling": True},
 }
+
+
+@pytest.fixture(autouse=True)
+def _at_the_command_line():
+    with in_shell():
+        yield
 
 
 def test_a_configuration_is_read_back_as_it_was_written(tmp_path):

@@ -304,7 +304,7 @@ def test_an_older_snapshot_is_chosen_by_its_epoch(place, capsys):
     assert "before training" in shown and "untrained" in shown and "summary" not in shown
     (place / "whole" / "snapshots" / "000002" / "algorithm.json").write_text("{")
     status, _, err = run(capsys, "evaluate", "whole")
-    assert (status, "--from-epoch 1 on the command line; there are: 0, 1, 2" in err) == (2, True)
+    assert (status, "--from-epoch 1 (there are: 0, 1, 2)" in err) == (2, True)
     status, out, _ = run(capsys, "resume", "whole", "--from-epoch", "1", "--json")
     assert (status, json.loads(out)["epochs"]) == (0, whole["epochs"])
     assert sorted(os.listdir(place / "whole" / "snapshots")) == ["000000", "000001", "000002", "000002.abandoned"]

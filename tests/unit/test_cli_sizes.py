@@ -72,8 +72,8 @@ def test_paper_is_what_was_published_and_an_error_elsewhere():
         assert default_size("pearl", env) == "paper"
         assert resolve("pearl", env, size="paper") == resolve("pearl", env)
     assert "size paper (Rakelly et al. 2019" in size_text(resolve("pearl", "cheetah-vel"))
-    assert "--size small takes minutes" in size_text(resolve("pearl", "cheetah-vel"))
-    with pytest.raises(ValueError, match=r"published \(for pearl in ant-dir, .*\), got qcp-su: take --size small or"):
+    assert 'size="small" takes minutes' in size_text(resolve("pearl", "cheetah-vel"))
+    with pytest.raises(ValueError, match=r"published \(for pearl in ant-dir, .*\), got qcp-su: take size=.small. or"):
         resolve("pearl", "qcp-su", size="paper")
     for algo in set(ALGORITHM_NAMES) - {"pearl"}:
         with pytest.raises(ValueError, match=f"none is known here for {algo}"):

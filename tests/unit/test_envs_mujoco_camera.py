@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 
-from metaroll.envs.mujoco.camera import fitted_camera, followed_body
+from metaroll.envs.mujoco.camera import brighten, fitted_camera, followed_body
 
 _ARM = """<mujoco><worldbody><body><joint axis="{axis}" type="hinge"/>
 <geom type="capsule" fromto="0 0 0 {end}" size="0.05"/></body></worldbody></mujoco>"""
@@ -59,3 +62,56 @@ def test_what_moves_through_the_world_is_followed(root: str, body: int | None):
 def test_a_model_of_nothing_but_planes_has_a_camera():
     camera = fitted_camera(model_of('<mujoco><worldbody><geom type="plane" size="1 1 1"/></worldbody></mujoco>'))
     assert np.isfinite(camera["lookat"]).all() and camera["distance"] > 0
+
+
+_SWING = """<mujoco>{visual}<worldbody>{light}<body><joint name="j" axis="0 1 0" type="hinge"/>
+<geom type="capsule" fromto="0 0 0 0 0 1" size="0.1"/></body></worldbody>
+<actuator><motor joint="j"/></actuator></mujoco>"""
+_OWN_LIGHT = '<visual><headlight ambient="0 0 0.2" diffuse="0.1 0.1 0.1"/></visual>'
+
+
+def test_only_a_model_without_lights_of_its_own_is_brightened_and_its_physics_stay() -> None:
+    for visual, light, is_brightened in (
+        ("", "", True),
+        ("", '<light pos="0 0 4"/>', False),
+        (_OWN_LIGHT, "", False),
+        ('<visual><headlight active="0"/></visual>', "", False),
+    ):
+        model = model_of(_SWING.format(visual=visual, light=light))
+        before = np.concatenate([model.vis.headlight.ambient, model.vis.headlight.diffuse])
+        brighten(model)
+        after = np.concatenate([model.vis.headlight.ambient, model.vis.headlight.diffuse])
+        assert (after > before).all() == is_brightened
+        assert is_brightened or (after == before).all()
+    states = []
+    for bright in (False, True):
+        model = model_of(_SWING.format(visual="", light=""))
+        if bright:
+            brighten(model)
+        data = mujoco.MjData(model)
+        data.qpos[0], data.ctrl[0] = 0.3, 0.2
+        mujoco.mj_step(model, data, 50)
+        states.append(np.concatenate([data.qpos, data.qvel, data.sensordata]))
+    np.testing.assert_array_equal(*states)
+
+
+_PICTURE = """
+import numpy as np
+from metaroll import MujocoEnvDefinition
+definition = MujocoEnvDefinition({text!r}, 1, lambda qpos: -qpos[:, 0] ** 2, lambda qpos, qvel: qpos, max_steps=5)
+env = definition(render_mode="rgb_array")
+env.reset(seed=0)
+frame = env.render()
+arm = frame.max(axis=2) > 10
+print(float(frame[arm].mean()))
+env.close()
+"""
+
+
+def test_a_model_without_lights_is_bright_in_a_picture() -> None:
+    code = _PICTURE.format(text=_SWING.format(visual="", light=""))
+    environment = {**os.environ, "MUJOCO_GL": "egl"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
+    if done.returncode and "gl" in done.stderr.lower():
+        pytest.skip("nothing can be drawn here")
+    assert float(done.stdout) > 90, done.stderr  # of 255; 59 with MuJoCo's own light at the camera

@@ -590,6 +590,22 @@ def test_exploration_policies_are_independent_and_begin_with_the_prior():
     assert algo.policy.acting_parameters().any() and second.acting_parameters().any()
 
 
+def test_many_exploration_policies_are_those_that_are_asked_for_one_by_one():
+    one_by_one, at_once = trained(), trained()
+    alone = [one_by_one.get_exploration_policy() for _ in range(3)]
+    together = at_once.get_exploration_policies(3)
+    for one, other in zip(alone, together, strict=True):
+        torch.testing.assert_close(one.state_dict(), other.state_dict(), rtol=0, atol=0)
+    adapted = at_once.adapt_policies(together[:2], [make_rollout([1]), make_rollout([2])])
+    expected = one_by_one.adapt_policies(alone[:2], [make_rollout([1]), make_rollout([2])])
+    for one, other in zip(expected, adapted, strict=True):
+        torch.testing.assert_close(one.plan_context(), other.plan_context(), rtol=0, atol=0)
+    assert together[2].plan_context() is None or not together[2].z_means.any()
+    for p in adapted[0].parameters():
+        p.data.zero_()
+    assert at_once.policy.acting_parameters().any()
+
+
 def test_adapt_policy_infers_the_posterior_of_all_steps():
     """specs/meta.md 4.7"""
     algo = trained()

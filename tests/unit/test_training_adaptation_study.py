@@ -12,10 +12,10 @@ from training_fakes import HORIZON, GoalEnv, GoalLearner, GuessPolicy, goal_upda
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
-from metaroll.training.display.numbers import short_number, with_interval
 from metaroll.training.display.results import success_values
 from metaroll.training.evaluation.adaptation_study import default_shots, oracle_of, study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.evaluation.numbers import short_number, with_interval
 
 GOALS = [1.5, 2.5, 4.0]
 
@@ -41,8 +41,13 @@ def make_averaging() -> AveragingLearner:
 
 def test_the_curve_and_the_baselines_by_hand() -> None:
     # Acting 0 returns -3 goal. Told k episodes: guess = goal k / 3, but k goal in the first task (goal 1.5).
-    study = study_adaptation(evaluator(), make_averaging(), shots=[0, 1, 3])
+    heard: list[tuple[int, int]] = []
+    told_of = lambda done, total: heard.append((done, total))  # noqa: E731
+    study = study_adaptation(evaluator(), make_averaging(), shots=[0, 1, 3], progress=told_of)
     assert study.shots == (0, 1, 3)
+    whole = 3 * 4 + 3 * 3 + 3  # the evaluation, three numbers of episodes, another task's data
+    assert {total for _, total in heard} == {whole} and heard[-1][0] == whole
+    assert [done for done, _ in heard] == sorted(done for done, _ in heard)
     expected = -HORIZON * np.array([[1.5, 0.0, 3.0], [2.5, 2.5 * 2 / 3, 0.0], [4.0, 4.0 * 2 / 3, 0.0]])
     np.testing.assert_allclose(study.shot_returns[:, 0, :, 0], expected, atol=1e-5)
     np.testing.assert_allclose(study.k_shot_curve["mean"], expected.mean(axis=0), atol=1e-5)

@@ -425,3 +425,136 @@ def test_saving_replaces_saved_agents_only(ppo: metaroll.Agent) -> None:
         ppo.save("run")  # a run of its own, which nobody wants to lose
     assert trees_equal(learned(Path("run")), before)
     assert other.save("run") == Path("run")
+
+
+NAMES_OF_OTHERS: dict[str, Any] = {
+    "gamma": "discount=",
+    "n_steps": "steps_per_epoch=",
+    "n_epochs": "num_passes=",
+    "verbose": "agent.learn(..., progress=False)",
+    "policy": "hidden_sizes=(64, 64)",
+    "total_timesteps": "agent.learn(100_000)",
+    "tensorboard_log": "tensorboard=True",
+    "net_arch": "hidden_sizes=(64, 64)",
+    "policy_kwargs": "hidden_sizes=(64, 64)",
+    "lr": "learning_rate=",
+    "ent_coef": "entropy_coeff=",
+    "n_envs": "num_workers=",
+}
+
+
+def test_names_of_other_libraries_get_ours_all_at_once() -> None:
+    with pytest.raises(UnknownNameError) as told:
+        metaroll.agent("ppo", "Pendulum-v1", **dict.fromkeys(NAMES_OF_OTHERS, 1))
+    for name, ours in NAMES_OF_OTHERS.items():
+        hint = str(told.value).partition(f"{name!r}: ")[2].partition("; '")[0]
+        assert ours in hint, (name, hint)
+    for method, hint in (("predict", r"agent\.act\(obs\)"), ("set_env", r"metaroll\.agent\(algo, env\)")):
+        with pytest.raises(AttributeError, match=f"an Agent has no attribute '{method}': .*{hint}"):
+            getattr(metaroll.agent("ppo", "Pendulum-v1", **PPO), method)
+    with pytest.raises(TypeError, match=r"'total_timesteps': agent\.learn\(100_000\)"):
+        metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(total_timesteps=10)  # type: ignore[arg-type]
+    for wrong, error, words in (
+        (
+            lambda: metaroll.agent("MlpPolicy", "Pendulum-v1"),
+            UnknownNameError,
+            r"metaroll\.agent\(algo, 'Pendulum-v1'\)",
+        ),
+        (lambda: metaroll.PPO("MlpPolicy", "Pendulum-v1"), TypeError, r"metaroll\.agent\(algo, env\)"),  # type: ignore
+        (lambda: metaroll.Agent("ppo", "Pendulum-v1"), TypeError, r"metaroll\.agent\(algo, env\)"),  # type: ignore
+        (lambda: metaroll.compare(["a", "b"]), TypeError, r"compare\(\*agents\)"),  # type: ignore
+        (lambda: metaroll.agent("ppo", "Pendulum-v1", hidden_sizes="64,32"), ValueError, r"as in \[64, 32\]"),
+        (lambda: metaroll.agent("ppo", "Pendulum-v1", activation_fn="relu"), UnknownNameError, "hidden_nonlinearity="),
+        (
+            lambda: metaroll.rollout(metaroll.agent("ppo", "Pendulum-v1", **PPO), "Pendulum-v1"),
+            TypeError,
+            "it comes second",
+        ),
+    ):
+        with pytest.raises(error, match=words):
+            wrong()
+    with pytest.raises(UnknownNameError, match=r"comes first: metaroll\.agent\('ppo', 'Pendulum-v1'\)"):
+        metaroll.agent("Pendulum-v1", "ppo")
+
+
+@pytest.mark.parametrize(
+    ("algo", "options", "in_python", "in_shell"),
+    [
+        ("ppo", {"device": "auto"}, 'device="cpu"', "--device cpu"),
+        ("ppo", {"size": "paper"}, 'size="small"', "--size small"),
+        ("ppo", {"transport": "serial", "num_workers": 2}, 'transport="process", or num_workers=1', "--num-workers 1"),
+        ("ppo", {"randomize": "default"}, 'randomize_param=["length', "--randomize-param length"),
+        ("pearl", {}, "metaroll.agent('pearl', family)", "my_env:family"),
+        ("ppo", {"network": "gru", "hidden_sizes": ()}, "hidden_sizes=(64,)", "--hidden-sizes 64"),
+        ("ppo", {"epochs": "3", "run_dir": "mine"}, "run_dir=...", "--out"),
+    ],
+)
+def test_errors_speak_the_language_of_the_caller(
+    algo: str, options: dict[str, Any], in_python: str, in_shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if "run_dir" in options:
+        Path("mine").mkdir()
+        Path("mine/file.txt").touch()
+    with pytest.raises((ValueError, OSError)) as told:
+        metaroll.agent(algo, "Pendulum-v1", **options)
+    assert in_python in str(told.value)
+    assert "--" not in str(told.value)
+    flags = [part for name, value in options.items() for part in _typed(name, value)]
+    assert main(["train", algo, "Pendulum-v1", *flags]) == 2
+    told_in_shell = " ".join(capsys.readouterr().err.split())
+    assert in_shell in told_in_shell
+    assert in_python not in told_in_shell
+
+
+def _typed(name: str, value: Any) -> list[str]:
+    values = list(map(str, value)) if isinstance(value, tuple) else [str(value)]
+    return ["--out" if name == "run_dir" else "--" + name.replace("_", "-"), *values]
+
+
+@pytest.mark.parametrize("wrong", [5, None, ["x"], print, b"x"])
+def test_what_is_no_folder_is_refused(ppo_like: metaroll.Agent, wrong: Any) -> None:
+    for name, call in (("path", metaroll.load), ("path", ppo_like.save)):
+        with pytest.raises(TypeError, match=f"{name} must be the name of a folder .str or Path., got"):
+            call(wrong)
+    if wrong is not None:
+        with pytest.raises(TypeError, match="run_dir must be the name of a folder"):
+            metaroll.agent("ppo", "Pendulum-v1", run_dir=wrong)
+
+
+@pytest.fixture
+def ppo_like() -> metaroll.Agent:
+    return metaroll.agent("ppo", "Pendulum-v1", **PPO)
+
+
+def test_agents_say_what_they_are_in_a_line_and_near_names_are_offered(ppo: metaroll.Agent) -> None:
+    assert repr(metaroll.agent("ppo", "Pendulum-v1", **PPO)) == (
+        "Agent('ppo', 'Pendulum-v1', seed=0): nothing learned yet, call learn()"
+    )
+    assert repr(ppo) == f"Agent('ppo', 'Pendulum-v1', seed=3): 1 epoch learned, in {ppo.run_dir}; next: act(obs)"
+    ppo.save("ppo")
+    with pytest.raises(FileNotFoundError, match="did you mean 'ppo'"):
+        metaroll.load("pp")
+    with pytest.raises(ValueError, match=r"hidden_sizes in the options must be .*, as in \[64\], got 64"):
+        metaroll.agent("ppo", "Pendulum-v1", hidden_sizes=64)
+    with pytest.raises(ValueError, match="deterministic in the options must be True or False"):
+        metaroll.agent("ppo", "Pendulum-v1", deterministic=3)
+
+
+def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = metaroll.agent("pearl", "point-robot", **{**PEARL, "epochs": 1}).learn(progress=False)
+    result = agent.evaluate(4, out="judged", n_exploration_traj=1, repetitions=1)
+    told = json.loads(Path("judged/evaluation.json").read_text())
+    assert result.verdict is not None
+    assert told["verdict"]["text"] == str(result.verdict) == str(result).splitlines()[0]
+    assert repr(result).startswith("EvaluationResult(return ")
+    assert "\n" not in repr(result)
+    assert told["n_test_tasks"] == len(told["tasks"]) == 4
+    again = agent.evaluate(4, n_exploration_traj=1, repetitions=1)  # without a folder no k-shot curve
+    assert again.verdict == result.verdict
+    folder = agent.run_dir
+    typed = ["--num-tasks", "4", "--repetitions", "1", "--episodes", "1", "--out", "shell", "--quiet"]
+    assert main(["evaluate", str(folder), *typed]) == 0
+    assert json.loads(Path("shell/evaluation.json").read_text())["verdict"] == told["verdict"]
+    assert "return" in repr(metaroll.agent("ppo", "Pendulum-v1", **PPO).evaluate(num_episodes=2))
+    adapted = agent.adapt(agent.explore(agent.test_tasks[0], episodes=1))
+    assert repr(adapted) == "AdaptedAgent('pearl', 'point-robot', 1 episode of 20 steps seen); next: act(obs)"

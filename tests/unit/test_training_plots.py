@@ -113,7 +113,7 @@ def test_the_pictures_say_what_is_shown(tmp_path: Path, monkeypatch: pytest.Monk
     assert texts[1] == "mean over 1 held-out task (2 repetitions each)"  # no bars: one task has no interval
     write_metrics(tmp_path)
     plot_learning_curve(tmp_path)
-    assert texts[1] == "mean over 1 held-out task; shaded: 95 % bootstrap interval over tasks"
+    assert texts[1] == "mean over 1 test task; shaded: 95 % bootstrap interval over tasks"
 
 
 def test_a_single_epoch_has_visible_intervals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

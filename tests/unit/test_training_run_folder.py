@@ -28,7 +28,7 @@ def hold(folder: Path, then: str) -> subprocess.Popen[str]:
 
 def test_a_second_process_is_told_who_holds_it_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:
     process = hold(tmp_path, "print('held', flush=True); time.sleep(60)")
-    with pytest.raises(RunExistsError, match=rf"is in use by process {process.pid}: wait .* --out"):
+    with pytest.raises(RunExistsError, match=rf"is in use by process {process.pid}: wait .* run_dir="):
         RunLock(tmp_path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -100,5 +100,5 @@ def test_a_folder_where_nothing_can_be_written_is_found_at_once(tmp_path: Path) 
     check_writable(tmp_path)
     assert not list(tmp_path.iterdir())
     for folder in (Path("/proc"), tmp_path / "missing"):
-        with pytest.raises(OSError, match=rf"{folder} cannot be used .*--out"):
+        with pytest.raises(OSError, match=rf"{folder} cannot be used .*run_dir="):
             check_writable(folder)

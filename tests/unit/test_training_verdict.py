@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from metaroll.errors import ShapeError
-from metaroll.training.display.results import closing_panel, verdict_text, verdict_values
+from metaroll.training.display.results import closing_panel
 from metaroll.training.evaluation.evaluation_metrics import interval_of_mean, interval_of_normalized_score
 from metaroll.training.evaluation.verdict import HARDLY_DIFFERS, Verdict, judge
 from metaroll.training.store.files import to_plain
@@ -94,7 +94,7 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
     ],
 )
 def test_the_sentence(verdict: Verdict, text: str) -> None:
-    assert verdict_text(verdict) == text
+    assert str(verdict) == text
 
 
 def test_tasks_that_fail_are_named_by_their_values() -> None:
@@ -102,11 +102,11 @@ def test_tasks_that_fail_are_named_by_their_values() -> None:
     speeds = [f"velocity={v:.3g}" for v in np.linspace(1, 2, 18)] + ["velocity=2.91", "velocity=2.87"]
     found = judge(gains - 60.0, np.full(20, -60.0), tasks=speeds)
     assert found.adapts
-    assert verdict_text(found).endswith("; fails on 2 of 20 tasks: velocity=2.91, 2.87")
+    assert found.text.endswith("; fails on 2 of 20 tasks: velocity=2.91, 2.87")
     goals = [f"goal=({i}, 1)" for i in range(20)]
-    assert "goal=(18, 1), (19, 1)" in verdict_text(dataclasses.replace(found, failing_tasks=tuple(goals[18:])))
+    assert "goal=(18, 1), (19, 1)" in dataclasses.replace(found, failing_tasks=tuple(goals[18:])).text
     many = judge(np.r_[np.full(13, 100.0), np.full(7, -1.0)], np.zeros(20), tasks=[f"a={i}, b=1" for i in range(20)])
-    text = verdict_text(many)
+    text = many.text
     assert text.endswith("7 of 20 tasks: (a=13, b=1), (a=14, b=1), (a=15, b=1), (a=16, b=1), (a=17, b=1) and 2 more")
 
 
@@ -114,15 +114,15 @@ def test_files_have_the_facts_and_the_sentence() -> None:
     found = verdict_of(
         [5.0, 6.0, 7.0, -1.0], mismatched=WITHOUT, oracle=WITHOUT + 10, divergence=[1.0] * 4, tasks=SPEEDS
     )
-    told = json.loads(json.dumps(to_plain(verdict_values(found)), allow_nan=False))
-    assert told["text"] == verdict_text(found)
+    told = json.loads(json.dumps(to_plain(found.to_dict()), allow_nan=False))
+    assert told["text"] == found.text
     assert (told["adapts"], told["own_data"], told["n_tasks"]) == (found.adapts, found.own_data, 4)
     for name in ("gain", "own_data_gain", "oracle_room", "oracle_share"):
         assert told[f"{name}_ci_low"] <= told[name] <= told[f"{name}_ci_high"], name
     assert told["gain"] == 4.25 and told["oracle_share"] == pytest.approx(0.425)
     assert (told["posterior_divergence"], told["posterior_differs"]) == (1.0, True)
     assert (told["n_failing"], told["failing_tasks"]) == (1, [{"index": 3, "task": "velocity=2.91"}])
-    plain = verdict_values(verdict_of())
+    plain = verdict_of().to_dict()
     assert plain["own_data"] is None
     assert not {"oracle_share", "posterior_divergence", "task_divergence"} & plain.keys()
     assert math.isnan(judge([1.0], [0.0]).to_dict()["gain_ci_low"])
@@ -137,10 +137,10 @@ def test_the_panel_begins_with_it(tmp_path: Any) -> None:
         "return_after_interval": [-24.0, -22.0],
         "epochs": 3,
     }
-    panel = closing_panel({**numbers, "verdict": verdict_values(verdict_of())}, tmp_path, [], "metaroll list")
+    panel = closing_panel({**numbers, "verdict": verdict_of().to_dict()}, tmp_path, [], "metaroll list")
     first = str(panel.renderable).splitlines()[0]
     assert first == "[bold green]adapts: +2.00 [2.00, 2.00]; helps in all 4 tasks[/]"
-    worse = closing_panel({**numbers, "verdict": verdict_values(verdict_of(-1.0))}, tmp_path, [], "metaroll list")
+    worse = closing_panel({**numbers, "verdict": verdict_of(-1.0).to_dict()}, tmp_path, [], "metaroll list")
     assert str(worse.renderable).startswith("[bold yellow]adapting makes it worse")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from metaroll.cli.own_frames import frames_of_user, innermost
-from metaroll.errors import MetarollError, unknown_name
+from metaroll.errors import MetarollError, in_shell, unknown_name
 from metaroll.training.display.consoles import HelpShown, escape, make_console
 
 __all__ = ["main"]
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     wants_traceback = _TRACEBACK_FLAG in arguments
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
-        with _termination_as_interrupt():
+        with _termination_as_interrupt(), in_shell():
             return _dispatch(arguments)
     except HelpShown:
         return 0

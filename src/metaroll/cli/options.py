@@ -18,9 +18,9 @@ from typing import Annotated, Any, TypeVar
 import tyro
 from rich.console import Console
 
-from metaroll.cli.other_names import near_options
 from metaroll.errors import UnknownNameError, UsageError
 from metaroll.training.algorithms.options import MISSING, Option
+from metaroll.training.algorithms.other_names import near_options
 from metaroll.training.display.consoles import HelpShown, make_console
 
 __all__ = [

@@ -159,6 +159,13 @@ class MetaRLAlgorithm(RLAlgorithm):
         policy in training.
         """
 
+    def get_exploration_policies(self, count: int) -> list[Any]:
+        """``count`` exploration policies at once, for tasks that are explored side by side.
+
+        A subclass whose policies can share what adaptation leaves as it is overrides this.
+        """
+        return [self.get_exploration_policy() for _ in range(count)]
+
     @abstractmethod
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
         """The policy adapted to the task that the trajectories come from.

@@ -94,6 +94,11 @@ class ForeignAlgorithm(MetaRLAlgorithm):
     def get_exploration_policy(self) -> Any:
         return self._algo.get_exploration_policy()
 
+    def get_exploration_policies(self, count: int) -> list[Any]:
+        """The object's own method, where it has one."""
+        can = self._can("get_exploration_policies")
+        return list(self._algo.get_exploration_policies(count)) if can else super().get_exploration_policies(count)
+
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
         return self._algo.adapt_policy(exploration_policy, exploration_trajectories)
 

@@ -207,7 +207,7 @@ class PEARL(MetaRLAlgorithm):
 
         self.env_spec = continuous_spec(self._updates[0] if env_spec is None else env_spec)
         # A policy class of another library acts as its inner policy does.
-        self._scales = accepts(policy_class, "action_space")
+        self._scales, self._seeds = accepts(policy_class, "action_space"), accepts(policy_class, "seed")
         scaling = ActionScaling.of_squashed(self.env_spec.action_space) if self._scales else None
         self._layout = RowLayout.of(self.env_spec, use_next_obs_in_context, scaling)
         self._memory_when_full = check_memory(self._config, self._layout, num_epochs, memory_limit)
@@ -297,6 +297,13 @@ class PEARL(MetaRLAlgorithm):
     def get_exploration_policy(self) -> Any:
         """A copy of the policy, with the prior as its belief. It is independent of the policy in training."""
         return self._view(copy.deepcopy(self._networks.encoder), copy.deepcopy(self._networks.inner_policy))
+
+    def get_exploration_policies(self, count: int) -> list[Any]:
+        """See ``MetaRLAlgorithm``: each has a belief of its own; networks without a state of their own are one copy."""
+        if not (isinstance(self.policy, ContextConditionedPolicy) and self.policy.encodes_rows):
+            return super().get_exploration_policies(count)
+        encoder, inner_policy = copy.deepcopy(self._networks.encoder), copy.deepcopy(self._networks.inner_policy)
+        return [self._view(encoder, inner_policy) for _ in range(count)]
 
     def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> Any:
         """A policy whose belief is the posterior given all steps of the trajectories.
@@ -437,7 +444,7 @@ class PEARL(MetaRLAlgorithm):
         # A policy that acts by itself (get_action) draws from a generator of its own.
         self._num_policies += 1
         options: dict[str, Any] = {}
-        if accepts(self._policy_class, "seed"):
+        if self._seeds:
             options["seed"] = derive_seed("pearl policy", self.seed, self._num_policies)
         if self._scales:
             options["action_space"] = self.env_spec.action_space
@@ -521,4 +528,8 @@ def _share_encoder(policies: Sequence[Any]) -> bool:
     if not all(isinstance(policy, ContextConditionedPolicy) and policy.encodes_rows for policy in policies):
         return False
     first, *others = (list(policy.context_encoder.parameters()) for policy in policies)
-    return all(len(own) == len(first) and all(map(torch.equal, own, first)) for own in others)
+    return all(len(own) == len(first) and all(map(_same_values, own, first)) for own in others)
+
+
+def _same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one is other or torch.equal(one, other)

@@ -27,10 +27,11 @@ from metaroll.learners.on_policy_training import (
 )
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.ppo_numpy import NumpyTrainer, can_train
-from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, is_recurrent, run_passes
+from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run_passes
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
@@ -114,8 +115,8 @@ class PPO(EpochLearner):
             entropy)``. One in a ``NormalizedPolicy`` that knows moments of observations goes on from these, as if
             they came from ten epochs.
         critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
-            ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64. One with an attribute
-            ``recurrent = True`` (``GRUCritic``) is called with whole rollouts ``(N, T, D) -> (N, T, 1)``.
+            ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64. One that remembers
+            (``GRUCritic``, or another ``RecurrentCritic``) is called with whole rollouts ``(N, T, D) -> (N, T, 1)``.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -417,7 +418,7 @@ def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
 
 @torch.no_grad()
 def _check_critic(critic: nn.Module, width: int, device: torch.device) -> None:
-    if is_recurrent(critic):
+    if isinstance(critic, RecurrentCritic):
         _check_recurrent_critic(critic, width, device)
         return
     try:

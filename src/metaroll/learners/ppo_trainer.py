@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.gru import RecurrentCritic
 from metaroll.processing.on_policy import inside_rollouts, pad_rollouts, rollout_groups, rows_of_rollouts
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "PPOData",
     "StepReport",
     "Trainer",
-    "is_recurrent",
     "run_passes",
     "surrogate_loss",
     "value_loss",
@@ -189,7 +189,7 @@ class AutogradTrainer(Trainer):
     Args:
         policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one
             takes sequences ``(N, T, ...)``.
-        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``; a recurrent one (see ``is_recurrent``) with whole
+        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``; a ``RecurrentCritic`` with whole
             rollouts ``(N, T, D)``.
         config: The weights of the losses.
         device: Where the modules live.
@@ -198,7 +198,7 @@ class AutogradTrainer(Trainer):
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         super().__init__(config)
         self._policy, self._critic, self._device = policy, critic, device
-        self._recurrent, self._critic_remembers = policy.info.recurrent, is_recurrent(critic)
+        self._recurrent, self._critic_remembers = policy.info.recurrent, isinstance(critic, RecurrentCritic)
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
 
@@ -334,8 +334,3 @@ class AutogradTrainer(Trainer):
         """Values of a recurrent critic at all steps of rollouts ``which``, one rollout after the other."""
         values = self._critic(self._tensor(pad_rollouts(critic_inputs, bounds, which)))[..., 0]
         return values[self._tensor(inside_rollouts(bounds, which))]
-
-
-def is_recurrent(critic: nn.Module) -> bool:
-    """Whether a critic remembers: whether it has an attribute ``recurrent`` that is true."""
-    return bool(getattr(critic, "recurrent", False))  # any torch module is a critic

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Box
-from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
@@ -18,9 +17,9 @@ from metaroll.errors import ShapeError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.learners.on_policy_training import EpochLearner, Progress
 from metaroll.learners.ppo import PPO
-from metaroll.learners.ppo_trainer import is_recurrent
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import check_entries, fingerprint_of
+from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.trial_memory import TrialMemoryPolicy
 from metaroll.processing.trial_rows import trial_rows
 from metaroll.types import EnvSpec
@@ -191,8 +190,8 @@ def _check_memories(learner: PPO) -> None:
             f"policy of the learner must remember (GRUGaussianPolicy, CategoricalGRUPolicy), got "
             f"{type(learner.policy.policy).__name__}"
         )
-    critic: nn.Module = learner.critic
-    if not is_recurrent(critic):
+    critic = learner.critic
+    if not isinstance(critic, RecurrentCritic):
         raise TypeError(
             f"critic of the learner must remember, as GRUCritic(env_spec.obs_dim) does: what a trial is worth depends "
             f"on what has been found out in it; got {type(critic).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +31,15 @@ from metaroll.policies.networks import empty_linear, initialize_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
-__all__ = ["CategoricalGRUOutput", "CategoricalGRUPolicy", "GRUCell", "GRUCritic", "GRUGaussianPolicy", "GRUOutput"]
+__all__ = [
+    "CategoricalGRUOutput",
+    "CategoricalGRUPolicy",
+    "GRUCell",
+    "GRUCritic",
+    "GRUGaussianPolicy",
+    "GRUOutput",
+    "RecurrentCritic",
+]
 
 
 class GRUOutput(NamedTuple):
@@ -96,7 +105,15 @@ class GRUCell(nn.Module):
         return torch.gru(x, hidden, weights, True, 1, 0.0, False, False, True)[0]
 
 
-class GRUCritic(nn.Module):
+class RecurrentCritic(nn.Module, ABC):
+    """A critic that remembers: it is called with whole rollouts, ``critic(inputs (N, T, D)) -> (N, T, 1)``."""
+
+    @abstractmethod
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)`` that begin with an empty memory."""
+
+
+class GRUCritic(RecurrentCritic):
     """Values that are a linear map of a GRU's memory, for learners that train on whole rollouts.
 
     Args:
@@ -105,8 +122,6 @@ class GRUCritic(nn.Module):
         init: See ``initialize_linear``.
         generator: Source of the initial weights; ``None`` means fresh entropy.
     """
-
-    recurrent = True
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,8 +94,8 @@ def _collect(task: Any, name: str, found: dict[str, float]) -> None:
 def task_text(task: Any) -> str:
     """What a reader is told of ``task``, in a few words: ``velocity=1.42``, ``goal=(0.31, 0.95)``, ``g=9.81, m=1.2``.
 
-    Numbers have three significant digits, and of many values only the first are named. A task whose class has its own
-    ``__str__`` is shown by that; ``None`` by an empty text.
+    Numbers have three significant digits; of many values the first are named, and ``… (+N)`` counts the others. A task
+    whose class has its own ``__str__`` is shown by that; ``None`` by an empty text.
     """
     task = _plain(task)
     if task is None:
@@ -103,9 +103,11 @@ def task_text(task: Any) -> str:
     values = None if isinstance(task, str) or _says_itself(task) else _entries_of(task)
     if not values:
         return _value_text(task)
-    shown = [f"{name}={_value_text(value)}" for name, value in list(values.items())[:_MOST_SHOWN]]
-    more = len(values) - len(shown)
-    return ", ".join(shown) + (f", ... ({more} more)" if more else "")
+    return _listed([f"{name}={_value_text(value)}" for name, value in list(values.items())[:_MOST_SHOWN]], len(values))
+
+
+def _listed(shown: Sequence[str], count: int) -> str:
+    return ", ".join(shown) + (f", … (+{count - len(shown)})" if count > len(shown) else "")
 
 
 def _value_text(value: Any) -> str:
@@ -115,8 +117,7 @@ def _value_text(value: Any) -> str:
     if isinstance(value, int | float):
         return str(value) if isinstance(value, int) else f"{value + 0.0:.3g}"
     if isinstance(value, list | tuple):
-        shown = ", ".join(_value_text(entry) for entry in value[:_MOST_SHOWN])
-        return f"({shown}, ... {len(value)} values)" if len(value) > _MOST_SHOWN else f"({shown})"
+        return f"({_listed([_value_text(entry) for entry in value[:_MOST_SHOWN]], len(value))})"
     values = None if value is None else _entries_of(value)
     if values:
         return f"({task_text(value)})"

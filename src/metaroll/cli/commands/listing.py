@@ -28,7 +28,7 @@ from metaroll.training.algorithms.registry import (
     size_values,
 )
 from metaroll.training.display.consoles import escape
-from metaroll.training.display.numbers import short_number
+from metaroll.training.evaluation.numbers import short_number
 from metaroll.types import Policy
 
 __all__ = ["list_command"]

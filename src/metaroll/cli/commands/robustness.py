@@ -17,7 +17,7 @@ from metaroll.cli.options import AsTrained, Newest, Output, parse_command
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
-from metaroll.training.display.numbers import with_interval
+from metaroll.training.evaluation.numbers import with_interval
 from metaroll.training.store import run_folder
 
 __all__ = ["parse_grid", "robustness"]

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from metaroll.cli import options as cli
 from metaroll.cli.options import AsTrained, Newest, Output, parse_command, unset
-from metaroll.cli.other_names import swapped_names
 from metaroll.cli.runs import seed_group
 from metaroll.errors import UsageError, blame_input
+from metaroll.training.algorithms.other_names import GIVEN, swapped_names
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, example_envs, get_algorithm
 from metaroll.training.session import run_config
 from metaroll.training.store import run_folder
@@ -169,7 +169,7 @@ def train(arguments: Sequence[str]) -> None:
             values[option.name] = value
     files, console = given.files, given.output.console()
     with blame_input():
-        config = experiments.resolve(algo, env, [*layers, ("the options", values)])
+        config = experiments.resolve(algo, env, [*layers, (GIVEN, values)])
         experiments.require_at_least({"--seeds": files.seeds, "--jobs": files.jobs}, 1)
         seeds = range(config["run"]["seed"], config["run"]["seed"] + files.seeds)
         last = seeds[-1] if files.seeds > 1 else None
@@ -188,7 +188,7 @@ def train(arguments: Sequence[str]) -> None:
 def _algorithm_and_environment(arguments: Sequence[str], usage: str) -> tuple[tuple[str, str], list[str]]:
     """The two names and the other arguments; ``--help`` works without names, with the first of each."""
     names, rest = cli.take_positionals(arguments, 2)
-    if swapped := swapped_names(names):
+    if swapped := swapped_names(names, ALGORITHM_NAMES):
         raise UsageError(f"{names[0]!r} is no algorithm; {swapped}")
     algo = get_algorithm(names[0] if names else ALGORITHM_NAMES[0]).name
     if len(names) < 2 and not cli.asks_for_help(rest):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from metaroll.cli.options import Newest, Output, Switch, file_to_write, parse_command, unset
 from metaroll.errors import MetarollError, UsageError, blame_input
 from metaroll.training.display.consoles import escape
-from metaroll.training.display.numbers import short_number
+from metaroll.training.evaluation.numbers import short_number
 from metaroll.training.store import run_folder
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ import numpy as np
 from metaroll.checks import check_whole
 from metaroll.envs.base.constructors import (
     Constructor,
+    CopiedEnv,
     NamedEnv,
     ResetTaskMaker,
     check_no_arguments,
@@ -371,6 +372,8 @@ def _try_task(maker: Any, env: Any, source: TaskSampler, tasks: Any) -> None:
 def _name_of(maker: Any) -> str:
     if isinstance(maker, NamedEnv):
         return maker.name
+    if isinstance(maker, CopiedEnv):
+        return type(getattr(maker.env, "unwrapped", maker.env)).__name__
     if isinstance(maker, functools.partial):
         return str(getattr(maker.args[0], "id", None) or _name_of(maker.func)) if maker.args else _name_of(maker.func)
     return str(getattr(maker, "__name__", None) or type(maker).__name__)

@@ -1,4 +1,4 @@
-"""Where a camera stands that sees the whole of a MuJoCo model, and which body it follows."""
+"""Where a camera stands that sees the whole of a MuJoCo model, which body it follows, and the light on it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 
 from metaroll.envs.mujoco.library import load_mujoco
 
-__all__ = ["fitted_camera", "followed_body"]
+__all__ = ["brighten", "fitted_camera", "followed_body"]
 
 _POSES = 200
+_USUAL_AMBIENT, _USUAL_DIFFUSE = 0.1, 0.4  # MuJoCo's
+_BRIGHT_AMBIENT, _BRIGHT_DIFFUSE = 0.4, 0.8
 _ROOM = 1.1
 """Of the distance at which the model just fits into the picture."""
 _FLAT = 0.4
@@ -44,6 +46,17 @@ def followed_body(model: Any) -> int | None:
         ):
             return body
     return None
+
+
+def brighten(model: Any) -> None:
+    """Let the light at the camera show a model that has no lights, where nobody has set it; the physics stay.
+
+    MuJoCo's own light there (``visual/headlight``) is meant to be added to those of the model, and dim without them.
+    """
+    light = model.vis.headlight
+    unset = np.allclose(light.ambient, _USUAL_AMBIENT) and np.allclose(light.diffuse, _USUAL_DIFFUSE)
+    if model.nlight == 0 and light.active and unset:
+        light.ambient[:], light.diffuse[:] = _BRIGHT_AMBIENT, _BRIGHT_DIFFUSE
 
 
 def _joints_of(model: Any, body: int) -> range:

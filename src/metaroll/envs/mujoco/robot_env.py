@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from metaroll.envs.base.simulator_slots import SimulatorSlots
-from metaroll.envs.mujoco.camera import fitted_camera, followed_body
+from metaroll.envs.mujoco.camera import brighten, fitted_camera, followed_body
 from metaroll.envs.mujoco.library import get_physics, load_mujoco, set_physics, unstable
 from metaroll.envs.mujoco.model_params import forget_params
 from metaroll.envs.mujoco.rules import Rules, Step, split_state
@@ -155,6 +155,7 @@ class RobotEnv(gymnasium.Env):
             size = 480
             offscreen = self.model.vis.global_
             offscreen.offwidth, offscreen.offheight = max(offscreen.offwidth, size), max(offscreen.offheight, size)
+            brighten(self.model)
             self._renderer = MujocoRenderer(self.model, self.data, camera, size, size)
             self._ahead, body = None, followed_body(self.model)
             self._first_place = None if body is None else self.data.xpos[body][:2].copy()

@@ -126,6 +126,8 @@ def rollout(
     if given:
         instance = env
     else:
+        if isinstance(env, Actor):
+            raise TypeError("env must be an environment, got an agent: it comes second, rollout(env, agent)")
         mode, source = _gym_mode(render_mode), EnvSource.of(env)
         instance = (source if mode is None else source.drawable(mode)).make()
     closes = not given or not no_close

@@ -15,6 +15,7 @@ import torch
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.randomization import conservative_randomizer, default_randomizer
 from metaroll.envs.lookup.registry import get_family, is_varied
+from metaroll.errors import option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator
@@ -130,7 +131,8 @@ def training_tasks(given: BuildOptions, num_test: int | None = None) -> tuple[An
         if ranges or randomize == "conservative":
             option = "randomize_param" if ranges else "randomize 'conservative'"
             raise ValueError(
-                f"{option} is not for {env}, a family of tasks that draws its own: leave it out, with --randomize none"
+                f"{option} is not for {env}, a family of tasks that draws its own: leave it out, with "
+                + option_text("randomize", "none")
             )
         return get_family(env).split(values.get("num_train_tasks"), held_out, seed=seed)
     if randomize == "none" and not ranges:
@@ -153,7 +155,8 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     except ValueError as error:
         raise ValueError(
             f"randomize {randomize!r} cannot be used in {env}, for which no usual ranges are known: say what varies, "
-            "as in --randomize-param length=0.3:0.7, or train in the nominal environment with --randomize none"
+            f"as in {option_text('randomize_param', ['length=0.3:0.7'])}, or train in the nominal environment with "
+            + option_text("randomize", "none")
         ) from error
 
 
@@ -214,6 +217,8 @@ def make_policy(
         options |= of_box
     if network == "gru":
         if not sizes:
-            raise ValueError("hidden_sizes must name the width of the gru, got none: --hidden-sizes 64, say")
+            raise ValueError(
+                f"hidden_sizes must name the width of the gru, got none: {option_text('hidden_sizes', (64,))}, say"
+            )
         return (GRUGaussianPolicy if continuous else CategoricalGRUPolicy)(spec, sizes[0], **options)
     return (GaussianMLPPolicy if continuous else CategoricalMLPPolicy)(spec, sizes, activation, **options)

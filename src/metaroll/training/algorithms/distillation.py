@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, final
 import gymnasium
 
 from metaroll.checks import check_number
+from metaroll.errors import option_text, said
 from metaroll.learners.distillation import Distillation
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.normalized import NormalizedPolicy, widened_spec
@@ -100,7 +101,8 @@ class DistillationDescription(AlgorithmDescription):
 def _teacher_of(setup: DistillSetup) -> Snapshot:
     """The newest snapshot of the teacher's run, which knows its configuration."""
     if not setup.teacher:
-        raise ValueError("teacher is missing: name the folder of the run of a teacher with --teacher RUN")
+        use = said('teacher="runs/teacher"', "--teacher RUN")
+        raise ValueError(f"teacher is missing: name the folder of the run of a teacher with {use}")
     folder = Path(setup.teacher).expanduser()
     if not folder.is_dir():
         raise ValueError(f"teacher must be the folder of a run, got {str(folder)!r}, which is no folder")
@@ -127,7 +129,9 @@ def _student(spec: EnvSpec, setup: DistillSetup, given: BuildOptions) -> Any:
     continuous = isinstance(spec.action_space, gymnasium.spaces.Box)
     sees_action = setup.network == "gru" and setup.last_action
     if sees_action and given.hidden_sizes and not continuous:
-        raise ValueError(f"last_action is for a Box of actions, got {spec.action_space}: use --no-last-action")
+        raise ValueError(
+            f"last_action is for a Box of actions, got {spec.action_space}: use {option_text('last_action', False)}"
+        )
     policy = building.make_policy(
         widened_spec(spec, spec.act_dim) if sees_action and continuous else spec,
         given,

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, final
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapperLive
+from metaroll.errors import option_text
 from metaroll.learners.hill_climbing import HillClimbing
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions
@@ -82,7 +83,9 @@ class HillClimbingDescription(AlgorithmDescription):
         return f"{algo.pop_size + 1} parameter vectors per epoch, {each} rollouts each"
 
     def ended_early(self, algo: HillClimbing) -> tuple[int, str] | None:
-        return (algo.num_epochs, "the last returns are all alike (--stop-std)") if algo.converged else None
+        return (
+            (algo.num_epochs, f"the last returns are all alike ({option_text('stop_std')})") if algo.converged else None
+        )
 
 
 def _randomized(env: str, randomizer: Any) -> Any:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from metaroll.errors import unknown_name
+from metaroll.errors import said
+from metaroll.training.algorithms.other_names import GIVEN, unknown_options
 
 __all__ = [
     "MISSING",
@@ -171,19 +172,29 @@ def check_value(option: Option, value: Any, where: str) -> Any:
             return float(value)  # YAML 1.1 reads 3e-4 as text
     elif isinstance(value, option.kind) and isinstance(value, bool) == (option.kind is bool):
         return value
-    raise ValueError(f"{option.name} in {where} must be {_expectation(option)}, got {value!r}")
+    hint = f", as in {_listed(option, value)}" if option.many and isinstance(value, int | float | str) else ""
+    raise ValueError(f"{option.name} in {where} must be {_expectation(option, where == GIVEN)}{hint}, got {value!r}")
 
 
-def _expectation(option: Option) -> str:
+def _listed(option: Option, value: Any) -> list[Any]:
+    """What may be meant by a value that is no list: ``[64]`` by 64, ``[64, 64]`` by the text ``64,64``."""
+    numbers = re.findall(r"\d+", value) if option.kind is int and isinstance(value, str) else []
+    return [*map(int, numbers)] or [value]
+
+
+def _expectation(option: Option, typed: bool) -> str:
+    yes_or_no, nothing = (
+        (said("True or False", "true or false"), said("None", "null")) if typed else ("true or false", "null")
+    )
     one = " or ".join(repr(c) for c in option.choices) or {
-        bool: "true or false",
+        bool: yes_or_no,
         int: "an integer",
         float: "a number",
         str: "a text",
     }.get(option.kind, option.kind.__name__)
     if option.many:
         one = f"a list with each entry {one}"
-    return f"{one} (or null)" if option.optional else one
+    return f"{one} (or {nothing})" if option.optional else one
 
 
 def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
@@ -200,8 +211,8 @@ def merge_layers(options: Iterable[Option], layers: Iterable[tuple[str, Mapping[
         for name, option in known.items()
     }
     for where, layer in layers:
+        if (wrong := unknown_options(layer, known, where)) is not None:
+            raise wrong
         for name, value in layer.items():
-            if name not in known:
-                raise unknown_name(f"option (in {where})", str(name), known)
             values[name] = check_value(known[name], value, where)
     return values

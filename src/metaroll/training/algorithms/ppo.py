@@ -13,6 +13,7 @@ import numpy as np
 from metaroll.checks import check_number
 from metaroll.envs.base.constructors import make_env
 from metaroll.envs.lookup.registry import is_varied
+from metaroll.errors import option_text
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO
@@ -67,9 +68,10 @@ class PPOFamily(AlgorithmDescription, ABC):
         decay = given.values["lr_decay_epochs"]
         if decay is None or epochs <= decay:
             return []
+        anew = option_text("lr_decay_epochs", epochs)
         return [
             f"the learning rate is 0 after epoch {decay} (lr_decay_epochs), and nothing is learned in the "
-            f"{epochs - decay} epochs after it; train anew with --lr-decay-epochs {epochs}, or with fewer epochs"
+            f"{epochs - decay} epochs after it; train anew with {anew}, or with fewer epochs"
         ]
 
 
@@ -116,7 +118,7 @@ class EPOptDescription(PPOFamily):
         if setup.randomize == "none" and not setup.randomize_param and setup.num_test_tasks is None:
             notes.append(
                 "nothing is drawn: all rollouts are of the nominal environment, of which EPOpt then prefers the "
-                "unlucky ones; say what varies: --randomize-param NAME=LOW:HIGH"
+                f"unlucky ones; say what varies: {option_text('randomize_param', ['NAME=LOW:HIGH'])}"
             )
         return notes
 

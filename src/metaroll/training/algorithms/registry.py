@@ -5,12 +5,13 @@ A new one is a module beside this one, a line in ``get_algorithm``, and an entry
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from metaroll.errors import UnknownNameError, unknown_name
+from metaroll.errors import UnknownNameError, option_text, unknown_name
 
 if TYPE_CHECKING:
     from metaroll.training.algorithms.description import AlgorithmDescription
@@ -52,28 +53,44 @@ def get_algorithm(name: str) -> AlgorithmDescription:
         UnknownNameError: There is none of this name; the message lists the nearest ones.
     """
     _require_known(name)
-    # Here, since they load the learners: names and presets can be listed at once.
-    from metaroll.training.algorithms.distillation import DistillationDescription
-    from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
-    from metaroll.training.algorithms.pearl import PEARLDescription
-    from metaroll.training.algorithms.ppo import EPOptDescription, PPODescription
-    from metaroll.training.algorithms.rl2 import RL2Description
+    # Here, and each by itself: a learner is loaded when it is used, and names and presets can be listed at once.
+    match name:
+        case "pearl":
+            from metaroll.training.algorithms.pearl import PEARLDescription
 
-    known: tuple[type[AlgorithmDescription], ...] = (
-        PEARLDescription,
-        RL2Description,
-        PPODescription,
-        EPOptDescription,
-        DistillationDescription,
-        HillClimbingDescription,
-    )
-    return next(description() for description in known if description.name == name)
+            return PEARLDescription()
+        case "rl2":
+            from metaroll.training.algorithms.rl2 import RL2Description
+
+            return RL2Description()
+        case "ppo":
+            from metaroll.training.algorithms.ppo import PPODescription
+
+            return PPODescription()
+        case "epopt":
+            from metaroll.training.algorithms.ppo import EPOptDescription
+
+            return EPOptDescription()
+        case "distill":
+            from metaroll.training.algorithms.distillation import DistillationDescription
+
+            return DistillationDescription()
+        case _:
+            from metaroll.training.algorithms.hill_climbing import HillClimbingDescription
+
+            return HillClimbingDescription()
 
 
 def preset(name: str, env: str) -> dict[str, Any]:
     """Option name -> value of the algorithm in ``env``; without a preset for it those that it has everywhere."""
     tuned = _TUNED[name]
-    return _with_tuples(tuned.get("presets", {}).get(env, tuned["common"]))
+    return _with_tuples(tuned.get("presets", {}).get(_tuned_as(env), tuned["common"]))
+
+
+def _tuned_as(env: str) -> str:
+    """The name that has the preset of ``env``: the environments of ML1, and of MT1, share one."""
+    kind = re.fullmatch(r"(metaworld:M[LT]1)-.+", env)
+    return f"{kind[1]}-reach-v3" if kind else env
 
 
 def default_size(name: str, env: str, own: bool = False) -> str | None:
@@ -84,7 +101,7 @@ def default_size(name: str, env: str, own: bool = False) -> str | None:
         env: The environment.
         own: The environment is one of the user's, rather than one that is known by name.
     """
-    if env in preset_names(name):
+    if _tuned_as(env) in preset_names(name):
         return "paper" if publication(name) else None
     return "small" if own else _TUNED[name]["default_size"]
 
@@ -100,12 +117,14 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
         return {}
     if size not in SIZES:
         raise unknown_name("size", str(size), SIZES)
+    env, asked = _tuned_as(env), env
     published = preset_names(name) if publication(name) else []
     if size == "paper":
         if env not in published:
             where = f"for {name} in {', '.join(published)}" if published else f"none is known here for {name}"
             raise ValueError(
-                f"size 'paper' needs values that were published ({where}), got {env}: take --size small or medium"
+                f"size 'paper' needs values that were published ({where}), got {asked}: take "
+                f"{option_text('size', 'small')} or medium"
             )
         return {}  # its preset
     values = _TUNED[name]["sizes"][size]
@@ -113,10 +132,10 @@ def size_values(name: str, env: str, size: str | None) -> dict[str, Any]:
     return _with_tuples({**values["everywhere"], **values.get(env, {} if tuned else values.get("untuned", {}))})
 
 
-def publication(name: str) -> str:
-    """Where the presets of the algorithm were published; empty if they are ours."""
+def publication(name: str, env: str = "") -> str:
+    """Where the presets of the algorithm (that of ``env``) were published; empty if they are ours."""
     _require_known(name)
-    return _TUNED[name].get("published", "")
+    return _TUNED[name].get("published_elsewhere", {}).get(_tuned_as(env), _TUNED[name].get("published", ""))
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HelpShown", "escape", "make_console", "printable", "show_findings"]
 
+_NOTEBOOK_COLUMNS = 80
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
 
 
@@ -28,7 +30,10 @@ def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
         stderr: Write to standard error.
         quiet: Write nothing.
     """
-    return Console(stderr=stderr, quiet=quiet, highlight=False, emoji=False)
+    console = Console(stderr=stderr, quiet=quiet, highlight=False, emoji=False)
+    if console.is_jupyter and "JUPYTER_COLUMNS" not in os.environ:
+        console.width = _NOTEBOOK_COLUMNS  # of what no notebook tells: more of them would have to be scrolled
+    return console
 
 
 def printable(text: str) -> str:

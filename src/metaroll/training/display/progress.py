@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
@@ -18,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from metaroll.training.display.consoles import make_console
-from metaroll.training.display.timing import RunAmounts, RunTiming, duration
+from metaroll.training.display.timing import PhaseState, RunAmounts, RunTiming, duration
 
-__all__ = ["TrainingDisplay", "can_redraw"]
+__all__ = ["EvaluationDisplay", "TrainingDisplay", "can_redraw"]
 
 _ROWS_SHOWN = 12
 _COLUMNS: tuple[str, ...] = ("epoch", "env steps", "steps/s", "updates/s", "before", "after adaptation")
@@ -31,6 +32,8 @@ _STYLES = {"before": "yellow", "after adaptation": "bold green"}
 _ANY_WIDTH = 1000
 _LINE_SECONDS = 10.0
 """Between two lines about progress where nothing can be redrawn."""
+_SOON_SECONDS = 2.0
+"""Evaluations that take less say nothing of how far they are."""
 _WORTH_TELLING = 60.0
 """Runs that take fewer seconds are not announced."""
 
@@ -99,6 +102,8 @@ class TrainingDisplay:
     def __exit__(self, *exception: Any) -> None:
         if self._live is not None:
             live, self._live = self._live, None
+            if self._console.is_jupyter:
+                live.refresh()  # in notebooks the end of a live table does not show its last state
             live.__exit__(*exception)
 
     @property
@@ -234,6 +239,50 @@ class TrainingDisplay:
             cells = dict(zip(_COLUMNS, row, strict=True))
             table.add_row(*(cells[name] for name in shown))
         return table
+
+
+class EvaluationDisplay:
+    """How far an evaluation is and how long it will take: in place in a terminal, elsewhere by a line now and then.
+
+    ``with EvaluationDisplay(console) as display: evaluator.evaluate(algo, progress=display)``. One that is over soon
+    prints nothing.
+    """
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = console, clock
+        self._phase: PhaseState | None = None
+        self._next_line = math.inf
+        self._live: Live | None = None
+
+    def __enter__(self) -> EvaluationDisplay:
+        self._next_line = self._clock() + _SOON_SECONDS
+        if can_redraw(self._console):
+            self._live = Live(get_renderable=self._line, console=self._console, refresh_per_second=4, transient=True)
+            self._live.__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        if self._live is not None:
+            live, self._live = self._live, None
+            live.__exit__(*exception)
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many episodes of all are done."""
+        now = self._clock()
+        if self._phase is None:
+            self._phase = PhaseState("evaluation", done, total, now, now, done)
+        self._phase.done, self._phase.total, self._phase.told = done, total, now
+        if self._live is None and now >= self._next_line:
+            self._next_line = now + _LINE_SECONDS
+            self._console.print(self._line(), soft_wrap=True)
+
+    def _line(self) -> Text:
+        phase = self._phase
+        if phase is None:
+            return Text("evaluation", style="dim")
+        left = phase.left(self._clock(), None)
+        known = "" if left is None else f"  left: {duration(left)}"
+        return Text(f"evaluation {phase.done:,}/{phase.total:,} episodes{known}", style="dim")
 
 
 def short(value: float) -> str:

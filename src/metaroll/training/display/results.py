@@ -15,11 +15,10 @@ from rich.table import Table
 
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.display.consoles import escape
-from metaroll.training.display.numbers import short_number, with_interval
 from metaroll.training.display.timing import duration
 from metaroll.training.evaluation.adaptation_study import AdaptationStudy
 from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
-from metaroll.training.evaluation.verdict import Verdict
+from metaroll.training.evaluation.numbers import short_number, with_interval
 from metaroll.training.figures.charts import REFERENCES
 from metaroll.training.store.files import to_plain
 
@@ -31,8 +30,6 @@ __all__ = [
     "print_json",
     "show_study",
     "success_values",
-    "verdict_text",
-    "verdict_values",
 ]
 
 _BASELINES = {
@@ -41,9 +38,8 @@ _BASELINES = {
     "task oracle": ("task oracle", "has access to the task"),
 }
 _COLUMNS = {"no adaptation": "none", "random context": "other", "task oracle": "oracle"}
-_LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names", "tasks")
+_LEFT_OUT = ("return_before_interval", "interval_method", "env_steps", "task_names")
 _MOST_TASKS = 20
-_MOST_NAMED = 5
 
 
 # ------------------------------------------------------------------------------------------------------------- numbers
@@ -57,11 +53,6 @@ def evaluation_values(
     elif config is not None:
         values |= get_algorithm(config["algo"]).summary_values(result.returns, config["algorithm"])
     return values
-
-
-def verdict_values(verdict: Verdict) -> dict[str, Any]:
-    """``Verdict.to_dict`` with the sentence, as the entry ``verdict`` of files has it."""
-    return {"text": verdict_text(verdict), **verdict.to_dict()}
 
 
 def success_values(result: EvaluationResult, first: int) -> dict[str, Any]:
@@ -82,72 +73,6 @@ def print_json(values: Mapping[str, Any]) -> None:
     """Write ``values`` to standard output as one JSON document."""
     sys.stdout.write(json.dumps(to_plain(values), indent=2, allow_nan=False) + "\n")
     sys.stdout.flush()
-
-
-def verdict_text(verdict: Verdict) -> str:
-    """The verdict in a sentence: ``adapts: +14.4 [7.9, 20.0] by its own data, 72 % of the way to the oracle; ...``."""
-    gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
-    tasks = _count(verdict.num_tasks, "task")
-    if verdict.adapts is None:
-        return f"no verdict: gain {gain} on {tasks}, too few for an interval"
-    if verdict.gets_worse:
-        failing = f"on {len(verdict.failing)} of {tasks}"
-        return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
-    if not verdict.adapts:
-        return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
-    parts = [f"adapts: {gain}{_by_what(verdict)}{_how_far(verdict)}"]
-    if verdict.failing:
-        parts.append(f"fails on {len(verdict.failing)} of {tasks}: {_joined(verdict.failing_tasks)}")
-    elif verdict.num_tasks > 1:
-        parts.append(f"helps in all {tasks}")
-    return "; ".join([*parts, *_about_posterior(verdict)])
-
-
-def _by_what(verdict: Verdict) -> str:
-    if verdict.own_data is None or verdict.own_data_gain is None:
-        return ""
-    if verdict.own_data:
-        return " by its own data"
-    difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
-    return f", but hardly by its own data (against another task's data: {difference})"
-
-
-def _how_far(verdict: Verdict) -> str:
-    share = verdict.oracle_share
-    if share is None:
-        return ""
-    bounds = f" [{100 * share.interval.low:.0f}, {100 * share.interval.high:.0f}]" if share.is_known else ""
-    return f", {100 * share.value:.0f} %{bounds} of the way to the oracle"
-
-
-def _about_room(verdict: Verdict) -> list[str]:
-    room = verdict.oracle_room
-    if room is None or not room.is_known or room.is_positive:
-        return []
-    return [f"nor is there much to gain: the oracle is better by {with_interval(*room, sign='+')}"]
-
-
-def _about_posterior(verdict: Verdict) -> list[str]:
-    """Whether the posterior could be the reason: it is that of the prior, or the same in all tasks."""
-    if verdict.posterior_divergence is None:
-        return []
-    if not verdict.posterior_differs:
-        return [f"the posterior hardly differs from the prior (KL {verdict.posterior_divergence:.3g} nats)"]
-    if verdict.posterior_tells_tasks is False:
-        return [f"the posterior hardly differs from one task to another (KL {verdict.task_divergence:.3g} nats)"]
-    known = " and from one task to another" if verdict.posterior_tells_tasks else ""
-    size = f"KL {verdict.posterior_divergence:.3g} nats"
-    return [] if verdict.adapts else [f"although the posterior differs from the prior{known} ({size})"]
-
-
-def _joined(texts: Sequence[str]) -> str:
-    """``velocity=2.87, 2.91``: some of the tasks, with a name that all have once."""
-    shown = [f"({text})" if text.count("=") > 1 else text for text in texts[:_MOST_NAMED]]
-    heads = {text.partition("=")[0] for text in shown}
-    if len(heads) == 1 and all(text.count("=") == 1 for text in shown):
-        shown[1:] = [text.partition("=")[2] for text in shown[1:]]
-    more = len(texts) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def _count(number: int, noun: str) -> str:
@@ -303,7 +228,8 @@ def closing_panel(summary: Mapping[str, Any], run_dir: Path, pictures: Sequence[
 def _returns(summary: Mapping[str, Any]) -> list[str]:
     """What a policy that does not adapt returned."""
     tasks, episodes = summary["n_test_tasks"], _count(summary["n_episodes"], "episode")
-    where = f"{_count(tasks, 'held-out task')}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
+    kind = f"{summary.get('tested_on', 'held-out')} task"
+    where = f"{_count(tasks, kind)}, {episodes} each" if tasks > 1 else f"{episodes}, deterministic policy"
     value, _, bounds = with_interval(summary["return_mean"], summary["return_interval"]).partition(" ")
     lines = [f"return   [bold green]{value}[/]{bounds and ' ' + bounds}  on {where} (95 % bootstrap)"]
     if "return_cvar" in summary:

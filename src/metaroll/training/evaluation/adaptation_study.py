@@ -173,6 +173,7 @@ def study_adaptation(
     oracle: Oracle | None = None,
     engine: RolloutEngine | None = None,
     shot_unit: ShotUnit | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> AdaptationStudy:
     """Evaluate ``algo``, and how its policies act in the same adapted episodes with less, wrong, and full knowledge.
 
@@ -186,6 +187,7 @@ def study_adaptation(
         engine: As in ``MetaEvaluator.evaluate``.
         shot_unit: What ``shots`` count: ``"episodes"``, or ``"rounds"`` of the evaluator's protocol (gradient steps of
             an algorithm that takes one in each); ``None`` means rounds where there are several.
+        progress: Called as ``progress(done, total)``, in episodes of the whole study, while they run.
     """
     shot_unit = _unit_of(evaluator, shot_unit)
     size = evaluator.round_length if shot_unit == "rounds" else 1
@@ -195,8 +197,12 @@ def study_adaptation(
     if not shots:
         raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
     algo = as_meta_algorithm(algo)
-    result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True)
-    updates, count = evaluator.draw(), result.returns.shape[0] * result.returns.shape[1]
+    updates = evaluator.prepare(algo)
+    oracle = oracle_of(updates[0]) if oracle is None else oracle
+    others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)
+    told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.n_test_rollouts, others_act)
+    result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=told.next())
+    count = result.returns.shape[0] * result.returns.shape[1]
     episodes = range(explored, result.returns.shape[2])
     history = [Rollouts.of(rollouts)[:explored] for rollouts in result.rollouts or ()]
 
@@ -211,7 +217,7 @@ def study_adaptation(
         return policies
 
     def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
-        return evaluator.run_cells(policies_after(seen), episodes, engine=engine)
+        return evaluator.run_cells(policies_after(seen), episodes, engine=engine, progress=told.next())
 
     after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
     baselines = {"no adaptation": after[0]}
@@ -221,11 +227,11 @@ def study_adaptation(
         repetitions = result.returns.shape[1]
         swapped = [history[others[cell // repetitions] * repetitions + cell % repetitions] for cell in range(count)]
         baselines["random context"] = returns_after(swapped)
-    oracle = oracle_of(updates[0]) if oracle is None else oracle
     if oracle is not None:
         policy, contexts_of_task = oracle
         contexts = [contexts_of_task(update.task) for update in updates for _ in range(evaluator.repetitions)]
-        baselines["task oracle"] = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine)
+        known = evaluator.run_cells([policy] * count, episodes, contexts, engine=engine, progress=told.next())
+        baselines["task oracle"] = known
     returns = np.stack([after[k] for k in shots], axis=2)
     from_prior = from_others = None
     if type(algo).posterior_divergence is not MetaRLAlgorithm.posterior_divergence:
@@ -234,6 +240,28 @@ def study_adaptation(
         if len(updates) > 1:
             from_others = _divergences(algo, own, policies_after(swapped), evaluator.repetitions)
     return AdaptationStudy(result, tuple(shots), returns, baselines, shot_unit, from_prior, from_others)
+
+
+class _Parts:
+    """The evaluation and all that acts in its adapted episodes, told of as one."""
+
+    def __init__(
+        self, progress: Callable[[int, int], None] | None, cells: int, explored: int, adapted: int, others: int
+    ) -> None:
+        self._progress, self._done = progress, 0
+        self._total = cells * (explored + adapted * (1 + others))
+
+    def next(self) -> Callable[[int, int], None] | None:
+        """What the next part tells of itself."""
+        tell, before = self._progress, self._done
+        if tell is None:
+            return None
+
+        def part(done: int, total: int) -> None:
+            self._done = before + done
+            tell(self._done, self._total)
+
+        return part
 
 
 def _divergences(

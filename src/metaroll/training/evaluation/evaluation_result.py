@@ -19,6 +19,8 @@ from metaroll.training.evaluation.evaluation_metrics import (
     interval_of_mean,
     intervals_of_means,
 )
+from metaroll.training.evaluation.numbers import short_number, with_interval
+from metaroll.training.evaluation.verdict import Verdict
 from metaroll.training.store.files import to_plain
 
 __all__ = ["Cell", "EvaluationResult", "PolicyEvaluation"]
@@ -33,7 +35,7 @@ class Cell(NamedTuple):
     seed: tuple[int, int, int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationResult:
     """Returns of a meta-test. Intervals are 95 % bootstrap intervals over tasks (10,000 resamples).
 
@@ -54,6 +56,7 @@ class EvaluationResult:
             does not report it.
         provenance: What the environment says of its versions and rules.
         rollouts: All episodes of each cell, where they were asked for.
+        verdict: Whether it adapts, where that was looked into (``Agent.evaluate``); printed, it is a sentence.
     """
 
     returns: np.ndarray
@@ -69,6 +72,21 @@ class EvaluationResult:
     success_steps: np.ndarray | None = field(default=None, repr=False)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
+    verdict: Verdict | None = None
+
+    def __str__(self) -> str:
+        """The verdict and the returns, as ``metaroll evaluate`` shows them."""
+        after = with_interval(self.return_after, self.return_after_interval)
+        explored, tasks = _count(self.num_exploration, "exploration episode"), _count(len(self.tasks), "task")
+        returns = f"return in the first episode {short_number(self.return_before)} -> after {explored} {after}"
+        text = f"{returns} on {tasks} (95 % bootstrap)"
+        return text if self.verdict is None else f"{self.verdict}\n{text}"
+
+    def __repr__(self) -> str:
+        after = with_interval(self.return_after, self.return_after_interval)
+        known = "" if self.verdict is None else f"; {self.verdict}"
+        tasks = _count(len(self.tasks), "task")
+        return f"EvaluationResult(return {short_number(self.return_before)} -> {after} on {tasks}{known})"
 
     @property
     def before_per_task(self) -> np.ndarray:
@@ -276,10 +294,11 @@ class EvaluationResult:
             "task_names": list(self.task_names),
             "tasks": [_plain_task(task) for task in self.tasks],
             "returns": self.returns.tolist(),
+            **({} if self.verdict is None else {"verdict": self.verdict.to_dict()}),
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PolicyEvaluation:
     """Returns of an evaluation.
 
@@ -302,6 +321,11 @@ class PolicyEvaluation:
     metrics: Mapping[str, float] = field(default_factory=dict, repr=False)
     prefix: str = "Evaluation"
     rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        tasks, episodes = self.returns.shape
+        where = f"{_count(tasks, 'task')}, {_count(episodes, 'episode')} each" if tasks > 1 else f"{episodes} episodes"
+        return f"PolicyEvaluation(return {with_interval(self.return_mean, self.return_interval)} on {where})"
 
     @property
     def return_mean(self) -> float:
@@ -360,9 +384,13 @@ class PolicyEvaluation:
             "reward_key": self.reward_key,
             "env_steps": self.env_steps,
             "task_names": list(self.task_names),
-            **({"task_values": texts} if any(texts) else {}),
+            **({"task_values": texts, "tasks": [_plain_task(task) for task in self.tasks]} if any(texts) else {}),
             "returns": self.returns.tolist(),
         }
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _task_labels(names: Sequence[str], tasks: Sequence[Any]) -> list[str]:

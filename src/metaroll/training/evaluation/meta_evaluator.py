@@ -197,6 +197,7 @@ class MetaEvaluator(Evaluator):
         contexts: Sequence[Context | None] | None = None,
         *,
         engine: RolloutEngine | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> np.ndarray:
         """Returns ``(num_tasks, repetitions, len(episodes))`` of other policies in cells of ``evaluate``, same seeds.
 
@@ -204,9 +205,9 @@ class MetaEvaluator(Evaluator):
             policies: One per cell (task by task, all repetitions of one after the other).
             episodes: Which episodes of each cell.
             contexts: What the policy of each cell has access to; ``None`` means what it believes.
-            engine: As in ``evaluate``.
+            engine, progress: As in ``evaluate``.
         """
-        return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine))
+        return self._returns(self.cell_rollouts(policies, episodes, contexts, engine=engine, progress=progress))
 
     def cell_rollouts(
         self,
@@ -215,10 +216,12 @@ class MetaEvaluator(Evaluator):
         contexts: Sequence[Context | None] | None = None,
         *,
         engine: RolloutEngine | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> list[Rollouts]:
         """The rollouts behind ``run_cells``, those of each cell together; arguments as there."""
         history = [Rollouts()] * len(policies)
-        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts)
+        count = counted(progress, len(policies) * len(episodes))
+        self._run_round(engine, policies, history, episodes, self._step_limit(), contexts=contexts, progress=count)
         return history
 
     def run_reference(
@@ -295,7 +298,7 @@ def as_meta_algorithm(algo: Any) -> MetaRLAlgorithm:
 def fresh_policies(algo: MetaRLAlgorithm, count: int, seed: int) -> list[Any]:
     """``count`` exploration policies, the same ones for the same algorithm and seed."""
     with isolated_rng(derive_seed("explore", seed)):  # foreign algorithms may draw from global generators
-        return [algo.get_exploration_policy() for _ in range(count)]
+        return algo.get_exploration_policies(count)
 
 
 def adapt_policies(
@@ -325,7 +328,7 @@ def adapt_policies(
     spec = _spec_of(update) if algo.env_spec is None else algo.env_spec
     with isolated_rng(derive_seed("adapt", seed, len(history[0]))):
         if fresh:
-            policies = [algo.get_exploration_policy() for _ in policies]
+            policies = algo.get_exploration_policies(len(policies))
         batches = [TrajectoryBatch.from_rollouts(spec, done[first:]) for done in history]
         adapted = list(algo.adapt_policies(policies, batches))
     if len(adapted) != len(batches):

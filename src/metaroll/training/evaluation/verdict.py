@@ -16,9 +16,11 @@ from metaroll.training.evaluation.evaluation_metrics import (
     interval_of_normalized_score,
     normalized_score,
 )
+from metaroll.training.evaluation.numbers import with_interval
 
 __all__ = ["HARDLY_DIFFERS", "Estimate", "Verdict", "judge"]
 
+_MOST_NAMED = 5
 HARDLY_DIFFERS = 0.1
 """Nats: with a smaller mean divergence (from the prior, from another task's posterior) next to nothing is known."""
 
@@ -93,9 +95,22 @@ class Verdict:
         """Whether the mean divergence between tasks is at least ``HARDLY_DIFFERS``; ``None`` where it is not known."""
         return None if self.task_divergence is None else self.task_divergence >= HARDLY_DIFFERS
 
+    @property
+    def text(self) -> str:
+        """The verdict in a sentence: ``adapts: +14.4 [7.9, 20.0] by its own data, 72 % of the way to the oracle``."""
+        return _sentence(self)
+
+    def __str__(self) -> str:
+        return self.text
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain data."""
-        told: dict[str, Any] = {"adapts": self.adapts, "n_tasks": self.num_tasks, **self.gain.to_dict("gain")}
+        """Everything as plain data, the sentence first."""
+        told: dict[str, Any] = {
+            "text": self.text,
+            "adapts": self.adapts,
+            "n_tasks": self.num_tasks,
+            **self.gain.to_dict("gain"),
+        }
         told["own_data"] = self.own_data
         for name, estimate in (
             ("own_data_gain", self.own_data_gain),
@@ -185,3 +200,72 @@ def _share(after: np.ndarray, floor: np.ndarray, oracle: np.ndarray) -> Estimate
         return None
     score = normalized_score(after, floor, oracle)
     return Estimate(score, interval_of_normalized_score(after, floor, oracle))
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def _sentence(verdict: Verdict) -> str:
+    """What ``Verdict.text`` says."""
+    gain = with_interval(verdict.gain.value, verdict.gain.interval, sign="+")
+    tasks = f"{verdict.num_tasks} task{'' if verdict.num_tasks == 1 else 's'}"
+    if verdict.adapts is None:
+        return f"no verdict: gain {gain} on {tasks}, too few for an interval"
+    if verdict.gets_worse:
+        failing = f"on {len(verdict.failing)} of {tasks}"
+        return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
+    if not verdict.adapts:
+        return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
+    parts = [f"adapts: {gain}{_by_what(verdict)}{_how_far(verdict)}"]
+    if verdict.failing:
+        parts.append(f"fails on {len(verdict.failing)} of {tasks}: {_joined(verdict.failing_tasks)}")
+    elif verdict.num_tasks > 1:
+        parts.append(f"helps in all {tasks}")
+    return "; ".join([*parts, *_about_posterior(verdict)])
+
+
+def _by_what(verdict: Verdict) -> str:
+    if verdict.own_data is None or verdict.own_data_gain is None:
+        return ""
+    if verdict.own_data:
+        return " by its own data"
+    difference = with_interval(verdict.own_data_gain.value, verdict.own_data_gain.interval, sign="+")
+    return f", but hardly by its own data (against another task's data: {difference})"
+
+
+def _how_far(verdict: Verdict) -> str:
+    share = verdict.oracle_share
+    if share is None:
+        return ""
+    bounds = f" [{100 * share.interval.low:.0f}, {100 * share.interval.high:.0f}]" if share.is_known else ""
+    return f", {100 * share.value:.0f} %{bounds} of the way to the oracle"
+
+
+def _about_room(verdict: Verdict) -> list[str]:
+    room = verdict.oracle_room
+    if room is None or not room.is_known or room.is_positive:
+        return []
+    return [f"nor is there much to gain: the oracle is better by {with_interval(*room, sign='+')}"]
+
+
+def _about_posterior(verdict: Verdict) -> list[str]:
+    """Whether the posterior could be the reason: it is that of the prior, or the same in all tasks."""
+    if verdict.posterior_divergence is None:
+        return []
+    if not verdict.posterior_differs:
+        return [f"the posterior hardly differs from the prior (KL {verdict.posterior_divergence:.3g} nats)"]
+    if verdict.posterior_tells_tasks is False:
+        return [f"the posterior hardly differs from one task to another (KL {verdict.task_divergence:.3g} nats)"]
+    known = " and from one task to another" if verdict.posterior_tells_tasks else ""
+    size = f"KL {verdict.posterior_divergence:.3g} nats"
+    return [] if verdict.adapts else [f"although the posterior differs from the prior{known} ({size})"]
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """``velocity=2.87, 2.91``: some of the tasks, with a name that all have once."""
+    shown = [f"({text})" if text.count("=") > 1 else text for text in texts[:_MOST_NAMED]]
+    heads = {text.partition("=")[0] for text in shown}
+    if len(heads) == 1 and all(text.count("=") == 1 for text in shown):
+        shown[1:] = [text.partition("=")[2] for text in shown[1:]]
+    more = len(texts) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

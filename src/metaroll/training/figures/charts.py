@@ -258,6 +258,11 @@ def _tasks(count: int, kind: str = "held-out") -> str:
     return f"{count} {kind} task" + ("" if count == 1 else "s")
 
 
+def _kind(values: Values) -> str:
+    """What the tasks of a stored evaluation are to the agent."""
+    return str(values.get("tested_on", "held-out"))
+
+
 def _repetitions(values: Values) -> str:
     count = values.get("repetitions", 1)
     return f" ({count} repetitions each)" if count > 1 else ""
@@ -296,7 +301,7 @@ def learning_chart(metrics: Sequence[Values], phase: str | None, references: Map
             whole = len(low) == len(high) == len(mean)
             curves.append(Curve(label, steps, mean, low if whole else None, high if whole else None, color))
     count = len({row["task"] for row in evaluated} - {None})
-    over, among = (f"mean over {_tasks(count)}", "tasks") if count else ("mean over episodes", "them")
+    over, among = (f"mean over {_tasks(count, 'test')}", "tasks") if count else ("mean over episodes", "them")
     if not rows:
         over = "mean over the episodes of each epoch" if curves else ""
     elif adapts and not count:
@@ -334,7 +339,7 @@ def adaptation_chart(values: Values, references: Mapping[str, Any] | None = None
         if episodes[part].size:
             curves.append(Curve(label, episodes[part], mean[part], low[part], high[part], color, "points"))
     count = values.get("n_test_tasks")
-    over = f"mean over {_tasks(count)}{_repetitions(values)}" if count else ""
+    over = f"mean over {_tasks(count, _kind(values))}{_repetitions(values)}" if count else ""
     over += f"; bars: {interval_text(values)}" if over and any(c.bounds is not None for c in curves) else ""
     return Chart(
         "Adapting to a new task" if title is None else title,
@@ -427,9 +432,10 @@ def tasks_chart(values: Values) -> Chart | None:
         ("task_oracle", _ORACLE, _STYLES[_ORACLE].color),
     )
     curves = [curve(key, label, color) for key, label, color in kinds if all(key in row for row in rows)]
+    tasks = f"{_tasks(len(rows), _kind(values))}{_repetitions(values)}"
     return Chart(
-        "Return in each held-out task",
-        f"mean over the test episodes of each of {_tasks(len(rows))}{_repetitions(values)}; a point shows its task",
+        f"Return in each {_kind(values)} task",
+        f"mean over the test episodes of each of {tasks}; a point shows its task",
         axis_label(name) if name else "task, from the least to the most improvement",
         _return_label(values.get("reward_key")),
         curves,

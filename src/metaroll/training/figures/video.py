@@ -52,7 +52,7 @@ def tasks_to_film(algo: Any, evaluator: MetaEvaluator | PolicyEvaluator) -> tupl
     """How many tasks ``record_video`` can choose from, and what they are: held-out tasks, or episodes without any."""
     updates = evaluator.prepare(algo)
     if updates or isinstance(evaluator, MetaEvaluator):
-        return len(updates), "held-out tasks"
+        return len(updates), "test tasks" if evaluator.allow_overlap else "held-out tasks"
     return evaluator.num_episodes, "episodes"
 
 

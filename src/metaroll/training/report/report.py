@@ -313,7 +313,7 @@ def _task_table(facts: RunFacts) -> str:
     columns = list(dict.fromkeys(name for row in rows for name in row if name != "name"))
     head = ["task", *(_COLUMNS.get(name, name.replace("_", " ")) for name in columns)]
     body = [[str(row.get("name", "")), *(_cell(name, row.get(name)) for name in columns)] for row in rows]
-    caption = "Mean returns in each held-out task"
+    caption = f"Mean returns in each {facts.evaluation.get('tested_on', 'held-out')} task"
     if "gain" in columns:
         caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
     elif "change" in columns:

@@ -11,24 +11,26 @@ import itertools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Never, final
 
 import numpy as np
 from packaging.version import InvalidVersion, Version
 
-from metaroll.checks import check_whole
+from metaroll.checks import check_path, check_whole, described
 from metaroll.data.atomic_files import temporary_path
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import ShapeError, SnapshotError
+from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import derive_seed, isolated_rng
-from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.algorithms.other_names import GIVEN, swapped_names, unknown_argument, unknown_attribute
+from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.display.consoles import make_console
 from metaroll.training.evaluation.meta_evaluator import fresh_policies
 from metaroll.training.session import experiments, sessions
@@ -62,12 +64,19 @@ def agent(
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
 
     Raises:
-        UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones.
+        UnknownNameError: There is no such algorithm, environment or option; the message lists the nearest ones, and
+            what stands for names of Stable-Baselines3.
+        TypeError: ``algo`` or ``run_dir`` is no text.
         ValueError: An option has a value that makes no sense, or the algorithm cannot learn in the environment.
     """
+    if not isinstance(algo, str):
+        raise TypeError(f"algo must be the name of an algorithm, got {described(algo)}: metaroll.agent(algo, env)")
+    if isinstance(env, str) and (swapped := swapped_names([algo, env], ALGORITHM_NAMES)):
+        raise UnknownNameError(f"unknown algorithm {algo!r}; {swapped}")
     given = {"seed": seed, **options}
     if run_dir is not None:
-        run_folder.refuse_existing(Path(run_dir))
+        run_dir = check_path("run_dir", run_dir)
+        run_folder.refuse_existing(run_dir)
     return Agent._made(algo, name_given(env), given, run_dir)
 
 
@@ -80,11 +89,12 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent
         algo: Name of the algorithm that it must be of.
 
     Raises:
-        FileNotFoundError: There is no run in ``path``.
+        FileNotFoundError: There is no run in ``path``; the message names those beside it.
+        TypeError: ``path`` is no text and no path.
         SnapshotError: It cannot be read, by this version at least, or nothing has been saved in it.
         ValueError: It is of another algorithm.
     """
-    folder = run_folder.find_run(path)
+    folder = run_folder.find_run(check_path("path", path))
     config = run_folder.read_config(folder)
     written = str((config.get("versions") or {}).get("metaroll", "0"))
     here = run_folder.package_versions()["metaroll"]
@@ -120,11 +130,15 @@ class Agent(Actor):
         self,
         config: Mapping[str, Any],
         experiment: experiments.Experiment,
-        options: Mapping[str, Any],
+        options: Mapping[str, Any] = MappingProxyType({}),
         run_dir: Path | None = None,
         *,
         owned: bool = True,
     ) -> None:
+        if not isinstance(config, Mapping):
+            raise TypeError(
+                f"metaroll.agent(algo, env) makes an Agent, metaroll.load(folder) too; got {described(config)}"
+            )
         spec = experiment.algo.env_spec
         seed, limit = derive_seed("acting", config["run"]["seed"]), config["algorithm"].get("max_path_length")
         super().__init__(_spec_of(experiment) if spec is None else spec, seed, limit)
@@ -184,8 +198,19 @@ class Agent(Actor):
         return list(experiments.split_tasks(self.config)[1])
 
     def __repr__(self) -> str:
-        where = "nothing learned yet" if self.run_dir is None else str(self.run_dir)
-        return f"Agent({self.config['algo']!r}, {self.config['env']!r}, {where})"
+        """One line: what it is, how much it has learned, where that is, and what comes next."""
+        head = f"Agent({self.config['algo']!r}, {self.config['env']!r}, seed={self.config['run']['seed']}"
+        if self.run_dir is None:
+            return f"{head}): nothing learned yet, call learn()"
+        done = latest(self.run_dir)
+        learned = "no snapshot" if done is None else f"{done} epoch{'' if done == 1 else 's'} learned"
+        acts = "adapt(explore(env)).act(obs)" if self._adapts else "act(obs)"
+        return f"{head}): {learned}, in {self.run_dir}; next: {acts}"
+
+    if not TYPE_CHECKING:  # for whom every attribute would exist then
+
+        def __getattr__(self, name: str) -> Any:
+            raise AttributeError(unknown_attribute(name), name=name, obj=self)
 
     # -- learning ------------------------------------------------------------------------------------------------------
 
@@ -196,6 +221,7 @@ class Agent(Actor):
         epochs: int | None = None,
         callbacks: Sequence[Any] = (),
         progress: bool = True,
+        **others: Never,
     ) -> Agent:
         """Learn; again means further. What was learned is on disk, in ``run_dir``, after every epoch.
 
@@ -207,13 +233,17 @@ class Agent(Actor):
             callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
                 ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
             progress: Show what is done, and how long it will take.
+            others: There are none; names of other libraries get an error that says what stands for them.
 
         Returns:
             This agent.
 
         Raises:
+            TypeError: There is no such argument.
             ValueError: ``env_steps`` or ``epochs`` is below 1, or both are given.
         """
+        if others:
+            raise TypeError(unknown_argument(next(iter(others)), ("env_steps", "epochs", "callbacks", "progress")))
         if env_steps is not None and epochs is not None:
             raise ValueError(f"give env_steps or epochs, got both ({env_steps}, {epochs})")
         env_steps = int(env_steps) if isinstance(env_steps, float) and env_steps.is_integer() else env_steps  # 1e6
@@ -280,7 +310,7 @@ class Agent(Actor):
             RunExistsError: There is something else in the folder.
             ValueError: Nothing has been learned.
         """
-        folder = Path(path).expanduser()
+        folder = check_path("path", path)
         if self.run_dir is None:
             raise ValueError("nothing has been learned, so there is nothing to save: call agent.learn(...) first")
         if folder.exists() and folder.resolve() == self.run_dir.resolve():
@@ -305,23 +335,36 @@ class Agent(Actor):
 
     # -- judging -------------------------------------------------------------------------------------------------------
 
-    def evaluate(self, num_tasks: int | None = None, **changes: Any) -> Any:
+    def evaluate(
+        self, num_tasks: int | None = None, *, out: str | Path | None = None, progress: bool = True, **changes: Any
+    ) -> Any:
         """Returns of episodes that do not count as training, on held-out tasks where there are any.
+
+        Of an algorithm that adapts with the verdict of ``metaroll evaluate``: whether, by how much, and by what.
 
         Args:
             num_tasks: Number of held-out tasks; ``None`` means as in the configuration.
+            out: Folder to write ``evaluation.json`` to, as ``metaroll evaluate`` does.
+            progress: Show how far it is, where it takes long.
             changes: Other arguments of the evaluator, ``n_exploration_traj=3`` or ``num_episodes=50`` say.
 
         Returns:
-            An ``EvaluationResult`` before and after adaptation, or a ``PolicyEvaluation``.
+            An ``EvaluationResult`` before and after adaptation, with its ``verdict``, or a ``PolicyEvaluation``;
+            printed they say what was found.
 
         Raises:
-            TypeError: There is no such argument.
+            TypeError: There is no such argument, or ``out`` is no folder.
             ValueError: ``num_tasks`` is below 1, or there are no held-out tasks.
         """
         tasks = _tasks_of(self.config, num_tasks, changes)
+        folder = None if out is None else check_path("out", out)
+        console = make_console(quiet=not progress)
         with contextlib.closing(experiments.build_evaluator(self.config, tasks, **changes)) as evaluator:
-            return evaluator.evaluate(self.algo)
+            measured = sessions.measure(evaluator, self.algo, console, shots=[0] if folder is None else None)
+            if folder is not None:
+                epoch = 0 if self.run_dir is None else latest(self.run_dir) or 0
+                sessions.write_evaluation(self.config, self.algo, evaluator, measured, epoch, folder)
+        return measured[0]
 
     # -- adapting ------------------------------------------------------------------------------------------------------
 
@@ -392,7 +435,10 @@ class Agent(Actor):
             _check_episode(episode, number, self.env_spec)
         seed = self.config["run"]["seed"]
         acting = self._adapted(episodes, seed)
-        return AdaptedAgent(acting, self.env_spec, derive_seed("adapted", seed), self.max_path_length)
+        steps = sum(len(episode.rewards) for episode in episodes)
+        seen = f"{len(episodes)} episode{'' if len(episodes) == 1 else 's'} of {steps:,} steps seen"
+        told = f"{self.config['algo']!r}, {self.config['env']!r}, {seen}"
+        return AdaptedAgent(acting, self.env_spec, derive_seed("adapted", seed), self.max_path_length, told)
 
     def _adapted(self, episodes: Sequence[StepSequence], seed: int) -> Any:
         algo = self._meta("adapt")
@@ -405,9 +451,11 @@ class Agent(Actor):
 class AdaptedAgent(Actor):
     """Acts in one task; made by ``Agent.adapt``. ``rollout(env, adapted)`` takes it as a policy."""
 
-    def __init__(self, policy: Any, env_spec: EnvSpec, seed: int, max_path_length: int | None = None) -> None:
+    def __init__(
+        self, policy: Any, env_spec: EnvSpec, seed: int, max_path_length: int | None = None, told: str = ""
+    ) -> None:
         super().__init__(env_spec, seed, max_path_length)
-        self._policy = as_policy(policy, env_spec)
+        self._policy, self._told = as_policy(policy, env_spec), told
 
     @property
     def policy(self) -> Policy:
@@ -415,7 +463,7 @@ class AdaptedAgent(Actor):
         return self._policy
 
     def __repr__(self) -> str:
-        return f"AdaptedAgent({type(self._policy).__name__})"
+        return f"AdaptedAgent({self._told}); next: act(obs)"
 
 
 def _config_for(
@@ -472,7 +520,7 @@ def _check_callbacks(callbacks: Any) -> None:
 
 
 def _resolved(algo: str, env: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    return experiments.resolve(algo, env, [("the options", options)])
+    return experiments.resolve(algo, env, [(GIVEN, options)])
 
 
 def _spec_of(experiment: experiments.Experiment) -> EnvSpec:

@@ -10,22 +10,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
 
+from metaroll.checks import described
 from metaroll.errors import UsageError, blame_input
 from metaroll.training.display.consoles import escape
-from metaroll.training.display.numbers import with_interval
 from metaroll.training.display.results import plain_table
 from metaroll.training.evaluation.group_comparison import compare_groups, summarize_group
+from metaroll.training.evaluation.numbers import with_interval
 from metaroll.training.session.agent import Agent
 from metaroll.training.session.run_groups import compared_groups, scores_of
 
 __all__ = ["Comparison", "compare"]
 
 _FEW = 5
-_WIDTH = 120
+_WIDTH = 80
+_ANY_WIDTH = 1000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Groups of runs that differ in their seeds, by their newest evaluations; printed, it is a table.
 
@@ -44,13 +48,9 @@ class Comparison:
 
     def show(self, console: Console) -> None:
         """Print it."""
-        table = plain_table("group", "seeds", "steps", "return", "interquartile mean")
-        for entry in self.groups:
-            mean = with_interval(entry["mean"], entry["mean_interval"])
-            robust = with_interval(entry["iqm"], entry["iqm_interval"])
-            low, high = min(entry["env_steps"]), max(entry["env_steps"])
-            steps = f"{low:,}" if low == high else f"{low:,} - {high:,}"
-            table.add_row(escape(entry["group"]), str(len(entry["seeds"])), steps, mean, robust)
+        table = self._table(narrow=False)
+        if Measurement.get(console, console.options.update_width(_ANY_WIDTH), table).maximum > console.width:
+            table = self._table(narrow=True)
         console.print(table)
         for pair in self.comparisons:
             gap = with_interval(pair["difference"], pair["difference_interval"], sign="+")
@@ -61,7 +61,7 @@ class Comparison:
                 f"  difference {gap}   probability of improvement {chance}",
                 soft_wrap=True,
             )
-        note = "newest evaluations, on held-out tasks where there are some; "
+        note = "newest evaluations, on test tasks where there are some; "
         note += "95 % percentile bootstrap intervals over seeds"
         if min(len(entry["seeds"]) for entry in self.groups) < _FEW:
             note += f"; with fewer than {_FEW} seeds they are too narrow, or there are none"
@@ -72,6 +72,34 @@ class Comparison:
             console.print(f"[yellow]{escape(text)}[/]", soft_wrap=True)
         if self.unfinished:
             console.print(f"[yellow]not finished:[/] {escape(', '.join(self.unfinished))}", soft_wrap=True)
+
+    def _table(self, narrow: bool) -> Table:
+        """The groups; ``narrow`` with fewer columns of two lines, so that no number is cut."""
+        table = plain_table("group", *([] if narrow else ["seeds", "steps"]), "return", "interquartile mean")
+        table.columns[0].overflow = "fold"
+        for column in table.columns[1:]:
+            column.no_wrap = True
+        for entry in self.groups:
+            numbers = [with_interval(entry[name], entry[f"{name}_interval"]) for name in ("mean", "iqm")]
+            low, high = min(entry["env_steps"]), max(entry["env_steps"])
+            steps = f"{low:,}" if low == high else f"{low:,} - {high:,}"
+            if narrow:
+                cells = [
+                    f"{entry['group']}\n{_seeds(entry)}, {steps} steps",
+                    *(n.replace(" [", "\n[") for n in numbers),
+                ]
+            else:
+                cells = [entry["group"], str(len(entry["seeds"])), steps, *numbers]
+            table.add_row(escape(cells[0]), *cells[1:])
+        return table
+
+    def __repr__(self) -> str:
+        """One line: the groups with their means, and what to print."""
+        groups = [
+            f"{entry['group']}: {with_interval(entry['mean'], entry['mean_interval'])} ({_seeds(entry)})"
+            for entry in self.groups
+        ]
+        return f"Comparison({'; '.join(groups)}); print it for the table"
 
     def __str__(self) -> str:
         text = io.StringIO()
@@ -113,11 +141,18 @@ def compare(*runs: str | Path | Agent, pairing: Literal["auto", "paired", "unpai
     return Comparison(entries, pairs, list(notes), list(unfinished))
 
 
+def _seeds(entry: dict[str, Any]) -> str:
+    count = len(entry["seeds"])
+    return f"{count} seed{'' if count == 1 else 's'}"
+
+
 def _folder_of(run: str | Path | Agent) -> str:
     if isinstance(run, Agent):
         if run.run_dir is None:
-            raise ValueError(f"{run!r} has learned nothing that could be compared: call learn first")
+            name = f"the agent of {run.config['algo']!r} in {run.config['env']!r}"
+            raise ValueError(f"{name} has learned nothing that could be compared: call learn() first")
         return str(run.run_dir)
     if not isinstance(run, str | Path):
-        raise TypeError(f"runs must be folders or agents, got {run!r} of type {type(run).__name__}")
+        hint = ": compare(*agents)" if isinstance(run, list | tuple) else ""
+        raise TypeError(f"runs must be folders or agents, got {described(run)}{hint}")
     return str(run)

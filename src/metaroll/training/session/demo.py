@@ -10,6 +10,7 @@ import numpy as np
 from metaroll.envs.point.point_robot import go_to
 from metaroll.policies.adapters import ScriptedPolicy
 from metaroll.seeding import derive_seed
+from metaroll.training.algorithms.other_names import GIVEN
 from metaroll.training.algorithms.registry import size_values
 from metaroll.training.evaluation.evaluation_metrics import interval_of_normalized_score, normalized_score
 from metaroll.training.evaluation.evaluation_result import EvaluationResult
@@ -27,7 +28,7 @@ _FINAL_REPETITIONS = 4
 
 def demo_config(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of the demo, with ``overrides`` from the command line."""
-    layers = [("the demo", DEMO_VALUES), ("the options", overrides)]
+    layers = [("the demo", DEMO_VALUES), (GIVEN, overrides)]
     return resolve("pearl", "point-robot", layers, command="demo", size="small")
 
 

@@ -25,7 +25,7 @@ from metaroll.envs.lookup.registry import (
     refuse_alike,
 )
 from metaroll.envs.lookup.source import make_env
-from metaroll.errors import MetarollError, UsageError, unknown_name
+from metaroll.errors import MetarollError, UsageError, option_text, said, unknown_name
 from metaroll.rollouts.single.rollout import rollout
 from metaroll.rollouts.workers.cluster_probe import check_address
 from metaroll.rollouts.workers.pool import PoolTimeouts
@@ -67,6 +67,7 @@ __all__ = [
     "resolve",
     "run_options",
     "split_tasks",
+    "tested_on_training",
     "torch_threads",
     "with_torch_threads",
 ]
@@ -143,12 +144,13 @@ class RunOptions:
         if self.transport == "serial" and self.num_workers > 1:
             raise ValueError(
                 f"transport 'serial' runs in this process and needs num_workers=1, got {self.num_workers}: use "
-                "--transport process, or --num-workers 1"
+                f"{option_text('transport', 'process')}, or {option_text('num_workers', 1)}"
             )
         check_address(self.ray_address)
         if self.ray_address is not None and self.transport != "ray":
             raise ValueError(
-                f"ray_address {self.ray_address!r} is for the engine 'ray', got {self.transport!r}: add --engine ray"
+                f"ray_address {self.ray_address!r} is for the engine 'ray', got {self.transport!r}: add "
+                + option_text("transport", "ray")
             )
         if self.transport == "ray":
             require_ray()
@@ -177,7 +179,8 @@ def _check_device(name: str) -> None:
         torch.zeros(1, device=device).item()
     except (RuntimeError, NotImplementedError, AssertionError) as error:
         reason = textwrap.shorten(str(error).strip() or type(error).__name__, 100, placeholder=" ...")
-        raise ValueError(f"device {name!r} cannot be used here ({reason}); use --device cpu") from error
+        use = option_text("device", "cpu")
+        raise ValueError(f"device {name!r} cannot be used here ({reason}); use {use}") from error
 
 
 class Experiment(NamedTuple):
@@ -197,11 +200,15 @@ def check_names(algo: str, env: str) -> None:
         refuse_misread(env)
         if env in gymnasium.registry:
             others = [name for name in ALGORITHM_NAMES if not get_algorithm(name).adapts]
+            family = f"TaskFamily.from_params({env!r}, {{constant: (low, high)}})"
+            how = said(
+                f"Say what they are, family = metaroll.{family}, and take metaroll.agent({algo!r}, family)",
+                f"Say in a file my_env.py what they are, family = {family}, and train in my_env:family",
+            )
             raise UsageError(
-                f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. Say in a file my_env.py "
-                f"what they are, family = TaskFamily.from_params({env!r}, {{constant: (low, high)}}), and train in "
-                f"my_env:family; or train {' or '.join(others)} in {env}, in all of them at once with "
-                "--randomize-param constant=LOW:HIGH"
+                f"{env} is one environment without tasks, and {algo} learns to adapt to tasks. {how}; or train "
+                f"{' or '.join(others)} in {env}, in all of them at once with "
+                + option_text("randomize_param", ["constant=LOW:HIGH"])
             )
         raise unknown_name("environment", env, family_names())
 
@@ -247,8 +254,9 @@ def resolve(
             values[name] = values["epochs"]
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
-        flags = ", ".join(option.flag for option in missing)
-        raise ValueError(f"{algo} in {env} has no default for {flags}: give a value by flag or with --config FILE")
+        flags = ", ".join(option_text(option.name) for option in missing)
+        how = said("", " by flag or with --config FILE")
+        raise ValueError(f"{algo} in {env} has no default for {flags}: give a value{how}")
     require_at_least({name: values[name] for name in _NUMBERS_OF_TASKS if name in known}, 1)
     RunOptions(**{option.name: values[option.name] for option in options if option.section == "run"})
     sections: dict[str, Any] = {"command": command, "algo": algo, "env": env}
@@ -290,6 +298,11 @@ def split_tasks(config: Mapping[str, Any], num_test: int | None = None) -> tuple
     return get_algorithm(config["algo"]).tasks(BuildOptions.of(config), num_test)
 
 
+def tested_on_training(config: Mapping[str, Any]) -> bool:
+    """Whether the test tasks are training tasks, as the family was published."""
+    return is_varied(config["env"]) and get_family(config["env"]).same_tasks
+
+
 def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Sequence[Any] = ()) -> Experiment:
     """Algorithm, environment, evaluator and runner of ``config``; nothing is written before training starts.
 
@@ -299,7 +312,8 @@ def build(config: Mapping[str, Any], run_dir: Path | None = None, callbacks: Seq
         callbacks: Objects that the runner tells about epochs and evaluations.
     """
     if config["algorithm"].get("max_path_length", 0) is None:  # not in resolve, which also tells defaults for --help
-        raise ValueError(f"{config['env']} has no time limit: give one with max_path_length (--max-path-length N)")
+        limit = option_text("max_path_length", 200)
+        raise ValueError(f"{config['env']} has no time limit: give one, {limit} say")
     train_tasks, test_tasks = split_tasks(config)
     description, given = get_algorithm(config["algo"]), BuildOptions.of(config)
     env = description.environment(given, train_tasks)
@@ -349,7 +363,7 @@ def _built(description: AlgorithmDescription, given: BuildOptions, train: Any, t
         raise ValueError(
             f"batch_size {given.values['batch_size']:,} means gradient steps over {rows:,} rows, which take about "
             f"{needed / 2**30:,.0f} GiB in networks of {sizes}, and this machine has {most / 2**30:,.0f} GiB: take "
-            "--batch-size 256, say"
+            f"{option_text('batch_size', 256)}, say"
         )
     return algo
 
@@ -399,7 +413,7 @@ def build_evaluator(config: Mapping[str, Any], test_tasks: Sequence[EnvUpdate], 
         "max_path_length": config["algorithm"]["max_path_length"],
         "n_test_tasks": len(test_tasks) or None,
         "seed": derive_seed("evaluation", config["run"]["seed"]),
-        "allow_overlap": is_varied(config["env"]) and get_family(config["env"]).same_tasks,
+        "allow_overlap": tested_on_training(config),
     }
     description = get_algorithm(config["algo"])
     if not description.adapts:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from metaroll.errors import SnapshotError
+from metaroll.errors import SnapshotError, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
 from metaroll.training.store.yaml_files import read_yaml
@@ -114,7 +114,7 @@ def check_same_run(config: Mapping[str, Any], saved: Mapping[str, Any] | None, f
         if name in there and there[name] != value:
             raise SnapshotError(
                 f"{name} in {folder / CONFIG_FILE} is {value!r}, the snapshot was written with {there[name]!r}: set it "
-                "back, or train anew with --out"
+                f"back, or train anew with {option_text('run_dir')}"
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from metaroll.errors import UsageError
+from metaroll.errors import UsageError, said
 from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session import run_config
 from metaroll.training.session.run_config import read_group
@@ -151,9 +151,10 @@ def _same_seed(label: str, run: RunScores, other: RunScores) -> str:
     message = f"two runs of {label} have the same seed ({run.folder}, {other.folder})"
     if run.task_seed == other.task_seed:
         return f"{message}: they are one run, leave one out"
+    name = said("task_seed", "--task-seed")
     return (
-        f"{message}, and differ in their held-out tasks only (--task-seed {run.task_seed} and {other.task_seed}): "
-        "train them on tasks of the same --task-seed, or leave one out"
+        f"{message}, and differ in their held-out tasks only ({name} {run.task_seed} and {other.task_seed}): train "
+        f"them on tasks of the same {name}, or leave one out"
     )
 
 
@@ -168,7 +169,7 @@ def _notes_on_merged(groups: Sequence[RunGroup]) -> list[str]:
             continue
         note = f"{_listed(sources)} differ in their seeds only, and are one group of {len(group.runs)} runs"
         if len(task_seeds) > 1:
-            note += f"; their held-out tasks differ (--task-seed {_listed(task_seeds)})"
+            note += f"; their held-out tasks differ ({said('task_seed', '--task-seed')} {_listed(task_seeds)})"
         notes.append(note)
     return notes
 
@@ -225,9 +226,10 @@ def _read(folder: Path, source: Path) -> RunScores:
             tasks = [float(np.mean(row)) for row in returns] if len(returns) > 1 else []
     if not curve:
         every = config["algorithm"].get("evaluate_every")
+        trains, asks = said("learn()", f"`metaroll resume {folder}`"), said("evaluate_every=N", "--evaluate-every N")
         raise UsageError(
-            f"{folder} holds no evaluation yet: `metaroll resume {folder}` trains it to its end, where it is evaluated;"
-            f" --evaluate-every N of `metaroll train` (here {every}) evaluates in between, too; or leave it out"
+            f"{folder} holds no evaluation yet: {trains} trains it to its end, where it is evaluated; {asks} (here "
+            f"{every}) evaluates in between, too; or leave it out"
         )
     unfinished = ""
     if known.state not in ("finished", "stopped"):

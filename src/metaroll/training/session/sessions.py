@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,24 +13,25 @@ from rich.console import Console
 
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
-from metaroll.errors import SnapshotError, UsageError, blame_input
+from metaroll.errors import SnapshotError, UsageError, blame_input, said
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
 from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
 from metaroll.training.display.consoles import escape, make_console
-from metaroll.training.display.progress import TrainingDisplay
+from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay
 from metaroll.training.display.results import (
     closing_panel,
     draw_pictures,
     evaluation_values,
     show_study,
     success_values,
-    verdict_values,
 )
 from metaroll.training.display.timing import RunAmounts
-from metaroll.training.evaluation.adaptation_study import study_adaptation
+from metaroll.training.evaluation.adaptation_study import AdaptationStudy, study_adaptation
+from metaroll.training.evaluation.evaluation_result import EvaluationResult, PolicyEvaluation
+from metaroll.training.evaluation.evaluator import PolicyEvaluator
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
@@ -41,7 +43,10 @@ from metaroll.training.store.metrics_log import read_metrics
 from metaroll.training.store.run_store import TASK_SPLIT_FILE, check_metrics
 from metaroll.training.store.snapshots import Snapshot, latest, load_snapshot
 
-__all__ = ["continue_run", "evaluate_run", "restored_run", "start"]
+__all__ = ["continue_run", "evaluate_run", "measure", "restored_run", "start", "write_evaluation"]
+
+_FINISH_FIRST = 3
+"""Episodes that count by Meta-World's rule."""
 
 
 def start(
@@ -114,7 +119,8 @@ def continue_run(
             done = snapshot.iteration
             epochs, name = config["run"]["epochs"], escape(str(folder))
             if epochs < done:
-                raise UsageError(f"--epochs must be at least {done}, the number of finished epochs, got {epochs}")
+                name = said("epochs", "--epochs")
+                raise UsageError(f"{name} must be at least {done}, the number of finished epochs, got {epochs}")
             experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():
@@ -171,22 +177,54 @@ def evaluate_run(
             evaluator = stack.enter_context(
                 contextlib.closing(experiments.build_evaluator(config, test_tasks, **changes))
             )
-            split = _split_of(config, experiment.algo, evaluator)
+            _split_of(config, experiment.algo, evaluator)
         if epoch == 0:
             console.print(
                 "[yellow]this agent is untrained: the run has not finished its first epoch[/]", soft_wrap=True
             )
-        study = study_adaptation(evaluator, experiment.algo) if isinstance(evaluator, MetaEvaluator) else None
-        result = evaluator.evaluate(experiment.algo) if study is None else study.result
-    success = {} if study is None else success_values(study.result, first=3)
-    more = {} if study is None else {**study.to_dict(), **success, "verdict": verdict_values(study.verdict())}
-    summary = _summary(config, result, split, epoch=epoch, protocol=evaluator.protocol(experiment.algo), **more)
-    out.mkdir(parents=True, exist_ok=True)
-    write_json(out / run_folder.EVALUATION_FILE, summary)
+        result, study = measure(evaluator, experiment.algo, console)
+        summary = write_evaluation(config, experiment.algo, evaluator, (result, study), epoch, out)
     if study is not None:
-        show_study(console, study, success)
+        show_study(console, study, success_values(study.result, first=_FINISH_FIRST))
     pictures = draw_pictures(out / "evaluation.png", result, console, study=study)
     console.print(closing_panel(summary, folder, pictures, f"metaroll resume {folder} --epochs N"))
+    return summary
+
+
+def measure(
+    evaluator: MetaEvaluator | PolicyEvaluator, algo: Any, console: Console, shots: Sequence[int] | None = None
+) -> tuple[EvaluationResult | PolicyEvaluation, AdaptationStudy | None]:
+    """Evaluate ``algo``, and say how far that is; of one that adapts with the verdict, and the study behind it.
+
+    Args:
+        evaluator: How it is evaluated.
+        algo: The algorithm.
+        console: Where to say how far it is.
+        shots: Those of ``study_adaptation``.
+    """
+    with EvaluationDisplay(console) as display:
+        if not isinstance(evaluator, MetaEvaluator):
+            return evaluator.evaluate(algo, progress=display), None
+        study = study_adaptation(evaluator, algo, shots=shots, progress=display)
+    return dataclasses.replace(study.result, verdict=study.verdict(), rollouts=None), study
+
+
+def write_evaluation(
+    config: Mapping[str, Any],
+    algo: Any,
+    evaluator: MetaEvaluator | PolicyEvaluator,
+    measured: tuple[EvaluationResult | PolicyEvaluation, AdaptationStudy | None],
+    epoch: int,
+    out: Path,
+) -> dict[str, Any]:
+    """Write what ``measure`` found as ``evaluation.json`` into the folder ``out``; its content."""
+    result, study = measured
+    success = {} if study is None else success_values(study.result, first=_FINISH_FIRST)
+    more = {} if study is None else {**study.to_dict(), **success}
+    split = _split_of(config, algo, evaluator)
+    summary = _summary(config, result, split, epoch=epoch, protocol=evaluator.protocol(algo), **more)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / run_folder.EVALUATION_FILE, summary)
     return summary
 
 
@@ -265,7 +303,8 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
         returns, amount = "on held-out tasks, before adaptation -> after it", f"; {amount}"
     elif split is None:
         what, num_tasks = amount, algorithm["num_test_tasks"]
-        where = f"{num_tasks} held-out tasks" if num_tasks else "the nominal environment"
+        kind = "of the training" if experiments.tested_on_training(config) else "held-out"
+        where = f"{num_tasks} {kind} tasks" if num_tasks else "the nominal environment"
         draws = algorithm["randomize"] != "none" or bool(algorithm.get("randomize_param"))
         where = "held-out domain parameters" if draws and not is_varied(name) else where
         returns, amount = f"in training, and by the deterministic policy in {where}", ""
@@ -323,7 +362,9 @@ def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.E
 def _summary(config: Mapping[str, Any], result: Any, split: SplitReport | None, **more: Any) -> dict[str, Any]:
     """What is written of an evaluation, beside ``more``."""
     head = {"algo": config["algo"], "env": config["env"], "seed": config["run"]["seed"]}
-    tasks = {} if split is None else {"task_split": split.to_dict()}
+    kind = "training" if experiments.tested_on_training(config) else "held-out"
+    tasks: dict[str, Any] = {"tested_on": kind} if any(task is not None for task in result.tasks) else {}
+    tasks |= {} if split is None else {"task_split": split.to_dict()}
     return {
         **head,
         **evaluation_values(result, config),
@@ -347,14 +388,16 @@ def _finish(
     evaluator: Any = demo.final_evaluator(config) if is_demo else experiment.evaluator
     with contextlib.closing(evaluator):
         if isinstance(evaluator, MetaEvaluator):
-            study = study_adaptation(evaluator, experiment.algo, shots=[0])  # only the baselines
+            with EvaluationDisplay(console) as told:
+                study = study_adaptation(evaluator, experiment.algo, shots=[0], progress=told)  # only the baselines
             result, floor = study.result, None
             if is_demo:
                 floor, oracle = demo.floor_and_oracle(result, evaluator, experiment.algo.env_spec)
                 more = demo.compare_with_references(result, floor, oracle, config["run"]["seed"])
-            more = {**more, "verdict": verdict_values(study.verdict(floor))}
+            more = {**more, "verdict": study.verdict(floor).to_dict()}
         elif result is None:  # nothing was left to train, or the last epoch was not evaluated
-            result = evaluator.evaluate(experiment.algo)
+            with EvaluationDisplay(console) as told:
+                result = evaluator.evaluate(experiment.algo, progress=told)
     ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}
@@ -364,7 +407,9 @@ def _finish(
     summary = _summary(config, result, split, epochs=epochs, **more)
     write_json(folder / run_folder.SUMMARY_FILE, summary)
     pictures = draw_pictures(folder / "adaptation_curve.png", result, console, more, folder)
-    further = f"metaroll train {NEXT_RUN}" if is_demo else f"metaroll evaluate {folder}"
+    further = (
+        f"metaroll train {NEXT_RUN}" if is_demo else f"{said('agent.evaluate(), or ', '')}metaroll evaluate {folder}"
+    )
     console.print(closing_panel(summary, folder, pictures, further))
     return summary
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metaroll.errors import option_text
 from metaroll.training.algorithms.registry import get_algorithm, publication
+from metaroll.training.session.experiments import tested_on_training
 
 __all__ = ["size_text"]
 
@@ -18,15 +20,17 @@ def size_text(config: Mapping[str, Any]) -> str:
     """
     algo, run, algorithm = config["algo"], config["run"], config["algorithm"]
     size = run["size"]
-    title = {None: f"preset of {config['env']}", "paper": f"size paper ({publication(algo)})"}.get(size, f"size {size}")
+    env = config["env"]
+    title = {None: f"preset of {env}", "paper": f"size paper ({publication(algo, env)})"}.get(size, f"size {size}")
     parts = [f"{title}: {_epochs(config)}"]
     tasks = [algorithm.get(f"num_{side}_tasks") for side in ("train", "test")]
     if tasks[0] is not None:
-        parts.append(f"{tasks[0]} training and {tasks[1]} held-out tasks")
+        held_out = f"training tasks, {tasks[1]} of which test it" if tested_on_training(config) else ""
+        parts.append(f"{tasks[0]} {held_out or f'training and {tasks[1]} held-out tasks'}")
     networks = {"hidden_sizes": run["hidden_sizes"]}
     networks |= {name: value for name, value in algorithm.items() if name.endswith("hidden_sizes")}
     parts.append("networks " + ", ".join(f"{_widths(widths)}{_role(name)}" for name, widths in networks.items()))
-    hint = "" if size == "small" else "\n--size small takes minutes on two cores"
+    hint = "" if size == "small" else f"\n{option_text('size', 'small')} takes minutes on two cores"
     return "; ".join(parts) + hint
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import fcntl
 import functools
@@ -20,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from metaroll.data.atomic_files import temporary_path
-from metaroll.errors import MetarollError, RunExistsError, SnapshotError
+from metaroll.errors import MetarollError, RunExistsError, SnapshotError, option_text, said
 from metaroll.training.store.yaml_files import read_yaml, write_yaml
 
 __all__ = [
@@ -137,9 +138,7 @@ def _lock(run_dir: Path) -> _Held:
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode):  # what it points to, or who reads it, is no business of ours
-            raise RunExistsError(
-                f"{path} must be a plain file: remove it, or choose another folder with --out (run_dir=...)"
-            )
+            raise RunExistsError(f"{path} must be a plain file: remove it, or {_other_folder()}")
         if (held := _HELD.get(_key(status))) is not None:
             return held
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
@@ -151,8 +150,7 @@ def _lock(run_dir: Path) -> _Held:
         if error.errno in _TAKEN:
             held.close()
             raise RunExistsError(
-                f"{run_dir} is in use by {holder}: wait until that process is done or stop it, or choose another "
-                "folder with --out (run_dir=...)"
+                f"{run_dir} is in use by {holder}: wait until that process is done or stop it, or {_other_folder()}"
             ) from None
         return held  # a file system without locks: go on without
     with contextlib.suppress(OSError):  # the lock counts, the name is only for the message
@@ -197,7 +195,7 @@ def _usable(folder: Path) -> Iterator[None]:
     except MetarollError:
         raise
     except OSError as error:
-        raise OSError(f"{folder} cannot be used ({error.strerror}): choose another folder with --out") from error
+        raise OSError(f"{folder} cannot be used ({error.strerror}): {_other_folder()}") from error
 
 
 def lock_run(folder: Path) -> RunLock:
@@ -227,13 +225,17 @@ def check_writable(folder: Path) -> None:
 # -- what belongs to a run ---------------------------------------------------------------------------------------------
 
 
+def _other_folder() -> str:
+    return f"choose another folder with {option_text('run_dir')}"
+
+
 def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not _is_empty(folder):
         if (folder / CONFIG_FILE).is_file():
-            hint = f"continue it with `metaroll resume {folder}`, or choose another folder with --out"
-            raise RunExistsError(f"a run exists already in {folder}: {hint}")
-        raise RunExistsError(f"{folder} exists and is not a run of metaroll: choose another folder with --out")
+            resume = said(f"metaroll.load({str(folder)!r}).learn()", f"`metaroll resume {folder}`")
+            raise RunExistsError(f"a run exists already in {folder}: continue it with {resume}, or {_other_folder()}")
+        raise RunExistsError(f"{folder} exists and is not a run of metaroll: {_other_folder()}")
 
 
 def _is_empty(folder: Path) -> bool:
@@ -252,9 +254,7 @@ def refuse_foreign(folder: Path, command: str) -> None:
     except (SnapshotError, FileNotFoundError, NotADirectoryError):
         ours = False
     if not ours:
-        raise RunExistsError(
-            f"{folder} exists and was not written by `metaroll {command}`: choose another folder with --out"
-        )
+        raise RunExistsError(f"{folder} exists and was not written by `metaroll {command}`: {_other_folder()}")
 
 
 def mark_saved(folder: Path) -> None:
@@ -286,8 +286,7 @@ def clear_run(folder: Path, command: str) -> None:
             shutil.rmtree(snapshot) if snapshot.is_dir() else snapshot.unlink()
     if not _is_empty(folder / "snapshots"):
         raise RunExistsError(
-            f"{folder / 'snapshots'} holds files that metaroll did not write: move them, or choose another folder "
-            "with --out"
+            f"{folder / 'snapshots'} holds files that metaroll did not write: move them, or {_other_folder()}"
         )
     if (folder / "snapshots").exists():
         (folder / "snapshots").rmdir()
@@ -301,7 +300,11 @@ def find_run(path: str | Path) -> Path:
     if (folder / CONFIG_FILE).is_file():
         return folder
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
-    hint = f"runs here: {', '.join(str(run) for run in near[:8])}" if near else "start one with `metaroll train`"
+    begin = said("metaroll.agent(...).learn()", "`metaroll train`")
+    hint = f"runs here: {', '.join(str(run) for run in near[:8])}" if near else f"start one with {begin}"
+    alike = difflib.get_close_matches(folder.name, list(dict.fromkeys(run.name for run in near)), n=1)
+    if alike:
+        hint = f"did you mean {str(next(run for run in near if run.name == alike[0]))!r}? {hint}"
     what = "is a file" if folder.is_file() else "does not exist"
     what = f"holds no {CONFIG_FILE}" if folder.is_dir() else what
     raise FileNotFoundError(f"{folder} is not a metaroll run directory ({what}); {hint}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
-from metaroll.errors import SnapshotError
+from metaroll.errors import SnapshotError, option_text
 from metaroll.training.store.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
@@ -105,11 +105,11 @@ def load_snapshot(run_dir: str | Path, iteration: int | str = "last") -> Snapsho
         raise SnapshotError(f"{Path(run_dir) / _FOLDER} holds no snapshot: {_why_none(Path(run_dir))}")
     chosen = _choose(found, iteration, run_dir)
     older, newer = [i for i in found if i < chosen], [i for i in found if i > chosen]
-    hint = "there is no other snapshot: restore it from a copy, or train anew with --out"
+    hint = f"there is no other snapshot: restore it from a copy, or train anew with {option_text('run_dir')}"
     if older or newer:
         which, other = ("an older", older[-1]) if older else ("another", newer[0])
         known = ", ".join(map(str, found))
-        hint = f"choose {which} one: from_epoch={other} (--from-epoch {other} on the command line; there are: {known})"
+        hint = f"choose {which} one: {option_text('from_epoch', other)} (there are: {known})"
     path = found[chosen]
     try:
         manifest = _read_manifest(path, chosen)
@@ -125,7 +125,8 @@ def _why_none(run_dir: Path) -> str:
     if left:
         return (
             f"{left[0]} beside it reports finished epochs, so they were lost, or none was to be kept yet "
-            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with --out"
+            "(snapshot_mode, snapshot_gap); restore the folder from a copy, or train anew with "
+            + option_text("run_dir")
         )
     if (run_dir / CONFIG_FILE).is_file():
         return (

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from metaroll.training.display.consoles import escape
-
 __all__ = ["short_number", "with_interval"]
 
 _SIGNIFICANT = 3
@@ -19,7 +17,7 @@ def short_number(value: float, digits: int = 1, sign: str = "") -> str:
 
 
 def with_interval(value: float, bounds: Sequence[float | None], digits: int = 1, sign: str = "") -> str:
-    """``12.3 [11.0, 13.5]``, ready for a console; without the bounds where there are none.
+    """``12.3 [11.0, 13.5]``, which consoles take for no markup; without the bounds where there are none.
 
     All three have the same decimals: those with which the largest has three significant digits, or ``digits``.
     """
@@ -27,7 +25,7 @@ def with_interval(value: float, bounds: Sequence[float | None], digits: int = 1,
     if len(known) != 2:
         return short_number(value, digits, sign)
     decimals = _decimals([value, *known], digits)
-    return _fixed(value, decimals, sign) + escape(f" [{_fixed(known[0], decimals)}, {_fixed(known[1], decimals)}]")
+    return _fixed(value, decimals, sign) + f" [{_fixed(known[0], decimals)}, {_fixed(known[1], decimals)}]"
 
 
 def _decimals(values: Sequence[float], least: int) -> int:
