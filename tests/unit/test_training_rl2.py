@@ -138,9 +138,6 @@ def test_every_command_takes_it(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["compare", "a", "b"]) == 0
     assert main(["resume", "a", "--epochs", "2", "--quiet"]) == 0
     assert load_snapshot(Path("a"), "last").iteration == 2
-    capsys.readouterr()
-    assert main(["train", "rl2", "bandit-5", "--config", "a.yaml", "--out", "c"]) == 0
-    assert "new training tasks in every epoch, 3 held-out tasks" in capsys.readouterr().out
 
 
 def test_an_agent_explores_adapts_and_acts_in_an_environment_of_ones_own(tmp_path: Path) -> None:
