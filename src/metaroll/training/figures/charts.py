@@ -436,7 +436,7 @@ def tasks_chart(values: Values) -> Chart | None:
     return Chart(
         f"Return in each {_kind(values)} task",
         f"mean over the test episodes of each of {tasks}; a point shows its task",
-        axis_label(name) if name else "task, from the least to the most improvement",
+        axis_label(name) if name else f"task, from the lowest to the highest {_rank_key(rows[0])}",
         _return_label(values.get("reward_key")),
         curves,
         whole=not name,
@@ -447,15 +447,19 @@ _FEWEST_TASKS = 2
 
 
 def _places(rows: Sequence[Values]) -> tuple[str, np.ndarray]:
-    """Where tasks stand in a chart ``(M,)``: name and values of their one number, or no name and their rank by gain."""
+    """Where tasks stand in a chart ``(M,)``: name and values of their one number, or no name and their rank."""
     pairs = [str(row.get("task", "")).split("=") for row in rows]
     heads = {pair[0] for pair in pairs}
     if len(heads) == 1 and all(len(pair) == 2 and _is_number(pair[1]) for pair in pairs):
         return heads.pop(), np.array([float(pair[1]) for pair in pairs])
-    gains = [number_of(row.get("gain", row["return_after"])) for row in rows]
+    gains = [number_of(row["gain" if _rank_key(row) == "gain" else "return_after"]) for row in rows]
     places = np.empty(len(rows))
     places[np.argsort(gains, kind="stable")] = np.arange(1, len(rows) + 1)
     return "", places
+
+
+def _rank_key(row: Values) -> str:
+    return "gain" if "gain" in row else "return"
 
 
 def _is_number(text: str) -> bool:
