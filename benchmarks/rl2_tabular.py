@@ -18,6 +18,7 @@ import argparse
 import contextlib
 import functools
 import math
+import shutil
 import subprocess
 import sys
 import time
@@ -261,7 +262,9 @@ def train(
 ) -> tuple[Any, int, float]:
     """The learner, how many epochs it has had, and seconds of CPU time of this call."""
     epochs, begun, cpu = config["run"]["epochs"], time.monotonic(), time.process_time()
-    done = 0 if folder is None or latest(folder) is None else load_snapshot(folder, "last").iteration
+    if folder is not None and latest(folder) is None:
+        shutil.rmtree(folder, ignore_errors=True)  # it was stopped before its first snapshot
+    done = 0 if folder is None or not folder.exists() else load_snapshot(folder, "last").iteration
     while True:
         over = minutes is not None and time.monotonic() - begun > 60.0 * minutes
         experiment = experiments.build(config, folder)
