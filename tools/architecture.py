@@ -52,6 +52,7 @@ ADAPTERS = {
     "envs/base/batching.py": "environments of users",
     "envs/base/constructors.py": "environments of users",
     "envs/base/env_state.py": "environments of users",
+    "envs/base/old_gym.py": "environments of users",
     "envs/lookup/registry.py": "modules and objects of users, named by a string",
     "envs/lookup/source.py": "environments of users",
     "envs/metaworld/goal_sampler.py": "benchmarks of Meta-World",
@@ -75,13 +76,15 @@ ADAPTERS = {
 }
 """The modules that talk to objects whose classes are not ours, with the objects that they talk to."""
 
-ALGORITHM = re.compile(r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|ppo|epopt|distill|rl2|(?:hill_?)?climbing))")
+ALGORITHM = re.compile(
+    r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
+)
 ALGORITHM_MODULES = re.compile(
-    r"(learners|training/algorithms)/(pearl|ppo|epopt|distillation|rl2|hill_climbing)\w*\.py"
+    r"(learners|training/algorithms)/(maml/\w+|(pearl|maml|ppo|epopt|distillation|rl2|hill_climbing)\w*)\.py"
 )
 ALGORITHM_LISTS = ("__init__.py", "compat/", "training/algorithms/registry.py", "training/session/demo.py")
-DOCUMENTED = re.compile(r"\bPEARLWorker\b")
-"""Names of the documented API that hold an algorithm's and belong to none: a worker of garage's samplers."""
+DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")
+"""What holds an algorithm's name and means none: a worker of garage's samplers, and the library of that name."""
 
 DOORS = ("__init__.py", "compat/", "cli/")
 """Where a module may be imported by a name that is put together: the doors of the package."""
@@ -91,6 +94,8 @@ CONCRETE_PARENTS = {
     "DefaultWorker": "documented: garage's PEARLWorker is a DefaultWorker that also fills a context",
     "MLP": "a documented network; Q functions and encoders save their parameters under the same names",
     "RobotEnv": "made from the user's own robot files, and the base of Gymnasium's robots",
+    "SampleProcessor": "documented: ProMP's other processors are sample processors",
+    "DiceSampleProcessor": "ProMP's: the DICE processor of many tasks is one",
     "SimEnv": "documented: made from a model and a task; the systems of the catalog only bind theirs",
     "SimulatorSlots": "documented SimSlots is it, with the domain parameters of simulated systems",
 }

@@ -34,6 +34,15 @@ SEEDS = {
 }
 
 DONE = {
+    "000": {
+        "DiceSampleProcessor",
+        "MetaIterativeEnvExecutor",
+        "MetaParallelEnvExecutor",
+        "MetaSampleProcessor",
+        "MetaSampler",
+        "SampleProcessor",
+        "Sampler",
+    },
     "002": {
         "ConstructEnvsSampler",
         "EnvPoolSampler",

@@ -89,6 +89,8 @@ from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
 from metaroll.learners.hill_climbing import HillClimbing
+from metaroll.learners.maml.learner import MAML
+from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
 from metaroll.learners.rl2 import RL2
@@ -102,6 +104,13 @@ from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.policies.playback import DummyPolicy, IdlePolicy, PlaybackPolicy, TimePolicy
+from metaroll.processing.baselines import LinearFeatureBaseline, LinearTimeBaseline, MLPBaseline, ZeroBaseline
+from metaroll.processing.sample_processor import (
+    DiceMetaSampleProcessor,
+    DiceSampleProcessor,
+    MetaSampleProcessor,
+    SampleProcessor,
+)
 from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, Worker, WorkerFactory
@@ -112,6 +121,8 @@ from metaroll.rollouts.samplers.evaluation import (
     eval_nominal_domain,
     eval_randomized_domain,
 )
+from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
+from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
@@ -157,6 +168,7 @@ from metaroll.types import EnvSpec, EnvUpdate, InOutSpec, RenderMode, RolloutPla
 __version__: str
 
 __all__ = [
+    "MAML",
     "MW_TASKS_PER_ENV",
     "PEARL",
     "PPO",
@@ -177,8 +189,11 @@ __all__ = [
     "Comparison",
     "ConstructEnvsSampler",
     "ContextConditionedPolicy",
+    "DICEOuter",
     "DefaultWorker",
     "DesStateTask",
+    "DiceMetaSampleProcessor",
+    "DiceSampleProcessor",
     "DictIndexProxy",
     "Distillation",
     "DomainParam",
@@ -189,6 +204,7 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "EMAMLOuter",
     "EPOpt",
     "EnvPoolSampler",
     "EnvSpec",
@@ -207,13 +223,20 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "LastActionPolicy",
+    "LinearFeatureBaseline",
+    "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
     "LogUniformDomainParam",
+    "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
     "MetaEvaluator",
+    "MetaIterativeEnvExecutor",
+    "MetaParallelEnvExecutor",
     "MetaRLAlgorithm",
+    "MetaSampleProcessor",
+    "MetaSampler",
     "MetaWorldTaskSampler",
     "MujocoEnvDefinition",
     "MultivariateNormalDomainParam",
@@ -234,6 +257,7 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
     "QCartPoleSwingUpEnv",
@@ -250,6 +274,8 @@ __all__ = [
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "SampleProcessor",
+    "Sampler",
     "SamplerBase",
     "SamplerPool",
     "ScaledExpQuadrErr",
@@ -266,6 +292,7 @@ __all__ = [
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "TRPOOuter",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -278,10 +305,13 @@ __all__ = [
     "TrialUpdate",
     "TrialWrapper",
     "UniformDomainParam",
+    "VPGDICEOuter",
+    "VPGOuter",
     "WandbLogger",
     "Worker",
     "WorkerFactory",
     "WorkerStatus",
+    "ZeroBaseline",
     "__version__",
     "after_rollout_query",
     "agent",

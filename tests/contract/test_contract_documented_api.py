@@ -46,7 +46,32 @@ FUNCTIONAL_SEQUENCE_TESTS = "tests/unit/test_functional_sequences.py"
 SET_TASK_TESTS = "tests/unit/test_tasks_task_sampler.py"
 FINITE_TESTS = "tests/unit/test_tasks_finite_samplers.py"
 METAWORLD_TESTS = "tests/unit/test_envs_metaworld_sampler.py"
+META_SAMPLER_TESTS = "tests/unit/test_rollouts_meta_sampler.py"
+EXECUTOR_TESTS = "tests/unit/test_rollouts_executors.py"
+PROCESSOR_TESTS = "tests/unit/test_processing_sample_processor.py"
 BEHAVIOR_TESTS = {
+    "Sampler": f"{META_SAMPLER_TESTS}::test_the_interface_of_samplers",
+    "Sampler.obtain_samples": f"{META_SAMPLER_TESTS}::test_the_interface_of_samplers",
+    "MetaSampler": f"{META_SAMPLER_TESTS}::test_exactly_so_many_paths_of_each_task_however_long_they_are",
+    "MetaSampler.obtain_samples": f"{META_SAMPLER_TESTS}::test_workers_change_nothing",
+    "MetaSampler.update_tasks": f"{META_SAMPLER_TESTS}::test_tasks_hold_from_the_next_call_on_and_differ",
+    "SampleProcessor": f"{PROCESSOR_TESTS}::test_documented_keys_shapes_and_values",
+    "SampleProcessor.process_samples": f"{PROCESSOR_TESTS}::test_documented_keys_shapes_and_values",
+    "DiceSampleProcessor": f"{PROCESSOR_TESTS}::test_dice_pads_with_zeros_and_counts_true_steps_only",
+    "DiceSampleProcessor.process_samples": f"{PROCESSOR_TESTS}::test_dice_pads_with_zeros_and_counts_true_steps_only",
+    "MetaSampleProcessor": f"{PROCESSOR_TESTS}::test_meta_processor_fits_each_task_and_pools_rewards",
+    "MetaSampleProcessor.process_samples": f"{PROCESSOR_TESTS}::test_meta_processor_fits_each_task_and_pools_rewards",
+    **{
+        f"{name}{member}": f"{EXECUTOR_TESTS}::{test}"
+        for name in ("MetaIterativeEnvExecutor", "MetaParallelEnvExecutor")
+        for member, test in (
+            ("", "test_both_executors_agree_step_by_step"),
+            (".num_envs", "test_form_of_what_is_returned"),
+            (".reset", "test_both_executors_agree_step_by_step"),
+            (".set_tasks", "test_tasks_are_those_of_their_environments"),
+            (".step", "test_an_ended_episode_tells_how_and_the_next_one_begins"),
+        )
+    },
     "TaskSampler": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
     "TaskSampler.n_tasks": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",
     "TaskSampler.sample": f"{SET_TASK_TESTS}::test_task_sampler_is_abstract_with_unknown_number_of_tasks",

@@ -14,7 +14,15 @@ PACKAGE = ROOT / "src" / "metaroll"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MODULE_LINES, CLASS_LINES = 600, 300
 # A documented surface that large, and the one loop that steps environments with what surrounds it.
-LONG_CLASSES = {"StepSequence", "StepStorage", "PEARL", "ContextConditionedPolicy", "RolloutEngine", "SlotLoop"}
+LONG_CLASSES = {
+    "Agent",
+    "ContextConditionedPolicy",
+    "PEARL",
+    "RolloutEngine",
+    "SlotLoop",
+    "StepSequence",
+    "StepStorage",
+}
 
 
 def test_imports_go_downwards_only() -> None:

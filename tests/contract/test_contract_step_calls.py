@@ -80,6 +80,8 @@ STEPPING_ENVS = {
     "envs/sims/sim_env.py",
     # The loop of a device, which has no slots there: it steps the rows of a simulator, as slots do on the host.
     "rollouts/engine/device_block.py",
+    # An environment of the old Gym API as one of Gymnasium's.
+    "envs/base/old_gym.py",
     # Wrappers, which step the one environment, or the Slots, that they wrap.
     "envs/wrappers/base.py",
     # What tries which attributes episodes change, with a copy of its own.

@@ -1,4 +1,4 @@
-"""Names of seed document 000: ``meta_policy_search.samplers`` (ProMP).
+"""Names of seed document 000: ``meta_policy_search.samplers`` (ProMP), and the baselines that belong to them.
 
 A name that is not built yet raises an AttributeError that says so; ``docs/coverage.md`` lists the state of each.
 """
@@ -9,14 +9,15 @@ from metaroll.compat.exports import lazy_exports
 
 __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupportedDunderAll]
     __name__,
-    built={},
-    planned=[
-        "DiceSampleProcessor",
-        "MetaIterativeEnvExecutor",
-        "MetaParallelEnvExecutor",
-        "MetaSampleProcessor",
-        "MetaSampler",
-        "SampleProcessor",
-        "Sampler",
-    ],
+    built={
+        "processing.baselines": ["LinearFeatureBaseline", "LinearTimeBaseline", "ZeroBaseline"],
+        "processing.sample_processor": [
+            "DiceMetaSampleProcessor",
+            "DiceSampleProcessor",
+            "MetaSampleProcessor",
+            "SampleProcessor",
+        ],
+        "rollouts.samplers.executors": ["MetaIterativeEnvExecutor", "MetaParallelEnvExecutor"],
+        "rollouts.samplers.meta_sampler": ["MetaSampler", "Sampler"],
+    },
 )

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import gymnasium
 import numpy as np
@@ -17,7 +17,7 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import DataError, ShapeError
 from metaroll.types import EnvSpec
 
-__all__ = ["TimeStep", "TrajectoryBatch", "from_path", "to_path", "to_trajectory_dict"]
+__all__ = ["Paths", "TimeStep", "TrajectoryBatch", "from_path", "to_path", "to_trajectory_dict"]
 
 
 # ---- path dicts ------------------------------------------------------------------------------------------------------
@@ -41,6 +41,35 @@ def to_path(rollout: StepSequence) -> dict[str, Any]:
         "env_infos": _rows(rollout, "env_infos"),
         "agent_infos": _rows(rollout, "policy_infos"),
     }
+
+
+class Paths(Sequence[dict[str, Any]]):
+    """Rollouts as path dicts, each made (of views) when it is asked for; ``list(paths)`` makes them all.
+
+    Args:
+        rollouts: The rollouts.
+
+    Attributes:
+        rollouts: The same as columns, for those who compute.
+    """
+
+    def __init__(self, rollouts: Sequence[StepSequence]) -> None:
+        self.rollouts = Rollouts.of(rollouts)
+
+    def __len__(self) -> int:
+        return len(self.rollouts)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Paths: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | Paths:
+        if isinstance(index, slice):
+            return Paths(self.rollouts[index])
+        return to_path(self.rollouts[index])
+
+    def __repr__(self) -> str:
+        return f"Paths({len(self)} paths, {int(self.rollouts.bounds[-1])} steps)"
 
 
 def to_trajectory_dict(rollout: StepSequence) -> dict[str, Any]:

@@ -157,10 +157,8 @@ class Rollouts(Sequence[StepSequence]):
             if not isinstance(rollout, StepSequence):
                 raise TypeError(f"rollouts must be StepSequences, got {type(rollout).__name__}")
             part, number = rollout._place or (_columns_of(rollout), 0)
-            if spans and spans[-1][0] is part and spans[-1][2] == number:
-                spans[-1] = (part, spans[-1][1], number + 1)
-            else:
-                spans.append((part, number, number + 1))
+            follows = bool(spans) and spans[-1][0] is part and spans[-1][2] == number
+            spans.append((part, spans.pop()[1] if follows else number, number + 1))
         return cls._of_spans(spans)
 
     @classmethod
@@ -170,7 +168,9 @@ class Rollouts(Sequence[StepSequence]):
         for position, group in enumerate(groups):
             if isinstance(group, StepSequence) or not isinstance(group, Iterable):
                 raise TypeError(f"groups must be lists of rollouts, got {described(group)} at position {position}")
-            spans += cls.of(group)._spans
+            for part, first, stop in cls.of(group)._spans:
+                follows = bool(spans) and spans[-1][0] is part and spans[-1][2] == first  # cut apart before: no copy
+                spans.append((part, spans.pop()[1] if follows else first, stop))
         return cls._of_spans(spans)
 
     @classmethod

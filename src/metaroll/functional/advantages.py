@@ -13,7 +13,7 @@ from metaroll.functional.arrays import Array, like, to_flags, to_numpy
 from metaroll.functional.kernels import compiled
 from metaroll.functional.returns import check_bounds, reverse_scan, scan_in_place, segment_bounds
 
-__all__ = ["gae"]
+__all__ = ["gae", "shaped_advantages"]
 
 
 def gae(
@@ -79,6 +79,34 @@ def gae(
                 raise ValueError("bounds belongs to rewards of shape (T,); give lengths for rollouts in rows (N, T)")
             advantages = _dense(r_t, v_t, flags, _lengths(lengths, r_t.shape), final_values, discount, gae_lambda)
     return like(advantages, rewards, values)
+
+
+def shaped_advantages(
+    advantages: np.ndarray, *, normalize: bool, positive: bool, mask: np.ndarray | None = None
+) -> np.ndarray:
+    """Advantages with mean 0 and standard deviation 1, and then all positive, each if asked for, in this order.
+
+    ``(a - mean) / (std + 1e-8)``, then ``a - min + 1e-8``, as ProMP's sample processors do (arXiv:1810.06784, code).
+
+    Args:
+        advantages: Any shape.
+        normalize: Whether to normalize.
+        positive: Whether to shift.
+        mask: What counts, in the shape of ``advantages``; the rest becomes 0. ``None``: all.
+
+    Returns:
+        float64 in the shape of ``advantages``, in memory of its own.
+    """
+    valid = advantages.astype(np.float64) if mask is None else advantages[mask].astype(np.float64)
+    if normalize:
+        valid = (valid - valid.mean()) / (valid.std() + 1e-8)
+    if positive:
+        valid = (valid - valid.min()) + 1e-8
+    if mask is None:
+        return valid
+    padded = np.zeros(advantages.shape)
+    padded[mask] = valid
+    return padded
 
 
 def _ragged(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from metaroll.functional.gradients.surrogates import ratio_objective
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
@@ -149,9 +150,7 @@ _ROWS_AT_ONCE = 16384
 
 def surrogate_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor, clip_range: float) -> Tensor:
     """``-mean(min(r A, clip(r, 1 - c, 1 + c) A))``, scalar, of arguments ``(B,)`` (Schulman et al. 2017, eq. 7)."""
-    ratio = torch.exp(log_prob - old_log_prob)
-    clipped = ratio.clamp(1.0 - clip_range, 1.0 + clip_range)
-    return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+    return -ratio_objective(log_prob, old_log_prob, advantages, clip_range).mean()
 
 
 def value_loss(values: Tensor, targets: Tensor, old_values: Tensor, clip_range: float | None = None) -> Tensor:

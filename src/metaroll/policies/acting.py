@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from metaroll.errors import ShapeError
+from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.linear import BLOCK, block_rows, matmul_rows
 from metaroll.policies.parameters import FlatParameters, ParameterLayout
 from metaroll.seeding import as_generator
@@ -142,6 +143,28 @@ class ActingPolicy(Policy, FlatParameters, nn.Module, ABC):
     def has_densities(self) -> bool:
         """Whether ``evaluate_actions`` works."""
         return type(self).evaluate_actions is not ActingPolicy.evaluate_actions
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> ActionDistribution:
+        """Distribution of what the policy chooses, as a pure function: the module's own parameters do not count.
+
+        Any number of threads may call it, and ``torch.func`` may transform it (``torch.func.functional_call`` changes
+        the module while it runs, which others see).
+
+        Args:
+            parameters: The acting parameters by name, as ``parameter_layout().torch_views(flat)`` gives them: those of
+                one policy, or stacks ``(M, *shape)`` of M of them.
+            obs: Observations ``(..., obs_dim)``, ``(M, ..., obs_dim)`` with stacks. A recurrent policy takes whole
+                rollouts ``(..., T, obs_dim)``, which begin with an empty memory.
+
+        Raises:
+            TypeError: The policy has no such densities (``has_distributions``).
+        """
+        raise TypeError(f"{type(self).__name__} has no densities as a function of its parameters")
+
+    @property
+    def has_distributions(self) -> bool:
+        """Whether ``action_distribution`` works."""
+        return type(self).action_distribution is not ActingPolicy.action_distribution
 
     def acting_parameter_names(self) -> tuple[str, ...]:
         """Names of the parameters that ``act`` uses, in the order of the flat vector."""

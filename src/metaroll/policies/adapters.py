@@ -17,10 +17,10 @@ from metaroll.data.space_batches import action_row, check_elements, flat_actions
 from metaroll.errors import ShapeError
 from metaroll.policies.actor import Actor
 from metaroll.policies.parameters import ParameterFreePolicy, ParameterLayout
-from metaroll.seeding import isolated_rng
+from metaroll.seeding import GlobalStream, derive_seed, isolated_rng
 from metaroll.types import Context, EnvSpec, Policy, PolicyInfo, PolicyState
 
-__all__ = ["INFO_ROWS", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
+__all__ = ["INFO_ROWS", "ForeignMetaPolicy", "ForeignPolicy", "ScriptedPolicy", "as_policy"]
 
 INFO_ROWS = "rows"
 """Name of the infos of a foreign policy: an object array of dicts."""
@@ -288,6 +288,58 @@ class ScriptedPolicy(ParameterFreePolicy):
             actions = check_elements("the function's actions", self.env_spec.action_space, actions, len(noise))
         # A constant action may be one row broadcast, or the observations themselves.
         return map_leaves(lambda leaf, path: np.array(leaf), actions), state, {}
+
+
+class ForeignMetaPolicy:
+    """A policy that acts for many tasks at once, as ProMP's do: ``get_actions`` of a list of M arrays ``(E, obs_dim)``.
+
+    It returns actions, M lists or arrays of E, and infos, M lists of E dicts (or nothing). What it draws from global
+    generators is seeded.
+
+    Args:
+        policy: The policy.
+        seed: Of what it draws.
+    """
+
+    def __init__(self, policy: Any, seed: int) -> None:
+        self.policy = policy
+        self._stream = GlobalStream(derive_seed("meta policy", seed))
+
+    @staticmethod
+    def fits(policy: Any) -> bool:
+        """Whether ``policy`` acts for many tasks at once, and not for rows of observations (as garage's do)."""
+        if isinstance(policy, type | Policy | Actor) or not callable(getattr(policy, "get_actions", None)):
+            return False
+        return hasattr(policy, "switch_to_pre_update") or not hasattr(policy, "get_action")
+
+    def act(self, observations: Sequence[Any], num_tasks: int) -> tuple[list[Any], list[dict[str, Any]]]:
+        """Actions and infos for the observations of all environments, ``num_tasks`` groups of equal size in a row.
+
+        Raises:
+            ShapeError: It returns another number of actions or infos.
+            TypeError: It returns something else than a pair.
+        """
+        each = len(observations) // num_tasks
+        groups = [np.stack(observations[m * each : (m + 1) * each]) for m in range(num_tasks)]
+        with self._stream.active(), torch.no_grad():
+            result = self.policy.get_actions(groups)
+        if not isinstance(result, tuple) or len(result) != 2:
+            name = type(self.policy).__name__
+            raise TypeError(f"get_actions of {name} must return (actions, agent_infos), got {type(result).__name__}")
+        actions = self._of_all("actions", result[0], num_tasks, each)
+        if result[1] is None or len(result[1]) == 0:
+            return actions, [{} for _ in actions]
+        told = self._of_all("agent_infos", result[1], num_tasks, each)
+        return actions, [{name: _own(value) for name, value in dict(info).items()} for info in told]
+
+    def _of_all(self, name: str, groups: Any, num_tasks: int, each: int) -> list[Any]:
+        sizes = [len(group) for group in groups]
+        if sizes != [each] * num_tasks:
+            raise ShapeError(
+                f"{name} of get_actions of {type(self.policy).__name__} must be {num_tasks} lists of {each}, got lists "
+                f"of {sizes}"
+            )
+        return [_own(row) for group in groups for row in group]
 
 
 def _as_batch(leaf: Any, reference: torch.Tensor | None) -> torch.Tensor:

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from metaroll.functional.distributions import Categorical
 from metaroll.policies.acting import choose_action, choose_on_torch
 from metaroll.types import EnvSpec
 
@@ -39,13 +40,14 @@ class CategoricalHead:
         """Log-probabilities ``(..., num_actions)`` of logits of this shape; those of several choices side by side."""
         return torch.cat([torch.log_softmax(part, dim=-1) for part in logits.split(self.sizes, dim=-1)], dim=-1)
 
+    def distribution(self, log_probs: torch.Tensor) -> Categorical:
+        """The distribution of actions ``(...)`` (or ``(..., *shape)``) with these ``log_probs (..., num_actions)``."""
+        return Categorical(log_probs, tuple(self.sizes), self._shape)
+
     def evaluate(self, log_probs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy, both ``(...)``, of integer actions ``(...)`` (or ``(..., *shape)``)."""
-        parts = log_probs.split(self.sizes, dim=-1)
-        chosen = action.long().reshape(*action.shape[: action.ndim - len(self._shape)], len(parts))
-        each = [part.gather(-1, chosen[..., i, None])[..., 0] for i, part in enumerate(parts)]
-        entropies = [-(part.exp() * part).sum(dim=-1) for part in parts]
-        return torch.stack(each).sum(dim=0), torch.stack(entropies).sum(dim=0)
+        chooses = self.distribution(log_probs)
+        return chooses.log_prob(action), chooses.entropy()
 
     def choose(
         self, logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndarray

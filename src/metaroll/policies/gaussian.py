@@ -10,7 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob, tanh_gaussian_log_prob
+from metaroll.functional.distributions import (
+    Categorical,
+    DiagonalGaussian,
+    SquashedGaussian,
+    gaussian_entropy,
+    gaussian_log_prob,
+    tanh_gaussian_log_prob,
+)
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
     ActingPolicy,
@@ -24,6 +31,7 @@ from metaroll.policies.acting import (
 )
 from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.networks import MLP
+from metaroll.policies.parameters import beside, part_of
 from metaroll.policies.scaling import ActionScaling
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, PolicyInfo, PolicyState
@@ -137,6 +145,11 @@ class GaussianMLPPolicy(ActingPolicy):
         """Log-density and entropy, both ``(...)``, of ``action (..., act_dim)`` given ``obs (..., obs_dim)``."""
         mean, log_std = self.distribution(obs)
         return gaussian_log_prob(action, mean, log_std), gaussian_entropy(log_std)
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> DiagonalGaussian:
+        """See ``ActingPolicy.action_distribution``."""
+        mean = self.net.outputs(part_of(parameters, "net"), obs)
+        return DiagonalGaussian(mean, beside(parameters["log_std"].clamp(min=self.min_log_std), mean))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         names = self.acting_parameter_names()
@@ -262,10 +275,13 @@ class TanhGaussianMLPPolicy(ActingPolicy):
 
     def log_prob(self, obs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
         """Log-density ``(...)`` of ``action (..., act_dim)``; those at a bound count as the next number inside."""
-        limit = 1.0 - torch.finfo(action.dtype).eps
-        center, half_range = self._center_and_half_range(action)
-        pre_tanh = torch.atanh(((action - center) / half_range).clamp(-limit, limit))
-        return tanh_gaussian_log_prob(pre_tanh, *self.distribution(obs)) - half_range.log().sum()
+        mean, log_std = self.distribution(obs)
+        return SquashedGaussian(mean, log_std, *self._center_and_half_range(action)).log_prob(action)
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> SquashedGaussian:
+        """See ``ActingPolicy.action_distribution``."""
+        mean, log_std = self.net.outputs(part_of(parameters, "net"), obs).chunk(2, dim=-1)
+        return SquashedGaussian(mean, log_std.clamp(*self.log_std_bounds), *self._center_and_half_range(mean))
 
     def _center_and_half_range(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of the interval that [-1, 1] is mapped to, ``(act_dim,)`` both, on the device of ``like``."""
@@ -370,6 +386,10 @@ class CategoricalMLPPolicy(ActingPolicy):
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability and entropy, both ``(...)``, of actions as in ``log_prob``."""
         return self._choices.evaluate(self(obs), action)
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> Categorical:
+        """See ``ActingPolicy.action_distribution``."""
+        return self._choices.distribution(self._choices.log_probs(self.net.outputs(part_of(parameters, "net"), obs)))
 
     def _arrange(self, arrays: list[np.ndarray]) -> Any:
         return _layers(arrays), NUMPY_ACTIVATIONS[self.net.hidden_nonlinearity]

@@ -13,7 +13,7 @@ from torch import nn
 
 from metaroll.checks import check_whole
 from metaroll.errors import ShapeError
-from metaroll.functional.distributions import gaussian_entropy, gaussian_log_prob
+from metaroll.functional.distributions import Categorical, DiagonalGaussian, gaussian_entropy, gaussian_log_prob
 from metaroll.functional.linear import block_rows, matmul_rows
 from metaroll.policies.acting import (
     NUMPY_ACTIVATIONS,
@@ -28,6 +28,7 @@ from metaroll.policies.acting import (
 from metaroll.policies.categorical_head import CategoricalHead
 from metaroll.policies.gaussian import LAST_GAIN
 from metaroll.policies.networks import empty_linear, initialize_linear
+from metaroll.policies.parameters import beside, part_of, stacked_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
@@ -79,11 +80,23 @@ class GRUCell(nn.Module):
 
     def forward(self, x: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Next memory ``(..., H)`` of ``x (..., input_size)`` and ``hidden (..., H)``."""
-        x_r, x_z, x_n = self.input_map(x).chunk(3, dim=-1)
-        h_r, h_z, h_n = self.hidden_map(hidden).chunk(3, dim=-1)
-        reset, update = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
-        new = torch.tanh(x_n + reset * h_n)
-        return new + update * (hidden - new)
+        return _gated(self.input_map(x), self.hidden_map(hidden), hidden)
+
+    def memories(self, parameters: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """``steps`` from an empty memory as a pure function of ``parameters``, of one cell or stacks of M.
+
+        Args:
+            parameters: By name, as ``named_parameters`` has them.
+            x: Sequences ``(..., T, input_size)``, ``(M, ..., T, input_size)`` with stacks.
+        """
+        from_x = stacked_linear(x, parameters["input_map.weight"], parameters["input_map.bias"])
+        weight, bias = parameters["hidden_map.weight"], parameters["hidden_map.bias"]
+        memory = x.new_zeros(*x.shape[:-2], weight.shape[-1])
+        memories = []
+        for now in from_x.unbind(-2):
+            memory = _gated(now, stacked_linear(memory, weight, bias), memory)
+            memories.append(memory)
+        return torch.stack(memories, dim=-2)
 
     def steps(self, x: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """Memories ``(..., T, H)`` along sequences ``x (..., T, input_size)`` from ``hidden`` (``None``: zeros)."""
@@ -150,6 +163,15 @@ class GRUCritic(RecurrentCritic):
         return self.head(self.cell.sequence(inputs))
 
 
+def _gated(from_x: torch.Tensor, from_h: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """Next memory ``(..., H)`` of both maps ``(..., 3 H)`` and the present one."""
+    x_r, x_z, x_n = from_x.chunk(3, dim=-1)
+    h_r, h_z, h_n = from_h.chunk(3, dim=-1)
+    reset, update = torch.sigmoid(x_r + h_r), torch.sigmoid(x_z + h_z)
+    new = torch.tanh(x_n + reset * h_n)
+    return new + update * (hidden - new)
+
+
 class GRUGaussianPolicy(ActingPolicy):
     """Diagonal Gaussian whose mean is a linear map of a GRU's memory; the state is ``{"hidden": (N, H)}``.
 
@@ -201,6 +223,12 @@ class GRUGaussianPolicy(ActingPolicy):
         mean = self.head(self.cell.sequence(obs))
         log_std = self.log_std.clamp(min=self.min_log_std).expand_as(mean)
         return gaussian_log_prob(action, mean, log_std), gaussian_entropy(log_std)
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> DiagonalGaussian:
+        """See ``ActingPolicy.action_distribution``."""
+        memories = self.cell.memories(part_of(parameters, "cell"), obs)
+        mean = stacked_linear(memories, parameters["head.weight"], parameters["head.bias"])
+        return DiagonalGaussian(mean, beside(parameters["log_std"].clamp(min=self.min_log_std), mean))
 
     def initial_state(
         self,
@@ -293,6 +321,12 @@ class CategoricalGRUPolicy(ActingPolicy):
     def evaluate_actions(self, obs: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probabilities and entropies ``(N, T)`` along sequences that begin with an empty memory."""
         return self._choices.evaluate(self._choices.log_probs(self.head(self.cell.sequence(obs))), action)
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> Categorical:
+        """See ``ActingPolicy.action_distribution``."""
+        memories = self.cell.memories(part_of(parameters, "cell"), obs)
+        logits = stacked_linear(memories, parameters["head.weight"], parameters["head.bias"])
+        return self._choices.distribution(self._choices.log_probs(logits))
 
     def initial_state(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast, final
 
 import gymnasium
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from metaroll.errors import ShapeError, unknown_name
-from metaroll.policies.parameters import FlatParameters
+from metaroll.policies.parameters import FlatParameters, stacked_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, InOutSpec
 
@@ -206,6 +206,15 @@ class MLP(FlatParameters, nn.Module):
         last = len(self.layers) - 1
         for k, layer in enumerate(self.layers):
             x = layer(x)
+            if k < last:
+                x = hidden(x)
+        return _ACTIVATIONS[self.output_nonlinearity](x)
+
+    def outputs(self, parameters: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """``forward`` as a pure function of ``parameters``, those of one network or stacks (see ``stacked_linear``)."""
+        hidden, last = _ACTIVATIONS[self.hidden_nonlinearity], len(self.layers) - 1
+        for k in range(last + 1):
+            x = stacked_linear(x, parameters[f"layers.{k}.weight"], parameters[f"layers.{k}.bias"])
             if k < last:
                 x = hidden(x)
         return _ACTIVATIONS[self.output_nonlinearity](x)

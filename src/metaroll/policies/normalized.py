@@ -12,8 +12,10 @@ import torch
 from torch import nn
 
 from metaroll.checks import check_number, domain_row
+from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, no_moments
 from metaroll.policies.acting import ActingPolicy, per_row
+from metaroll.policies.parameters import beside, part_of
 from metaroll.policies.scaling import ActionScaling
 from metaroll.types import Context, EnvSpec, PolicyState
 
@@ -120,6 +122,18 @@ class NormalizedPolicy(ActingPolicy):
             clip = self.clip_observations
             obs = ((obs - self.obs_mean) * self.obs_scale).clamp(-clip, clip)
         return self.policy(obs, *more)
+
+    def action_distribution(self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor) -> ActionDistribution:
+        """That of ``policy`` on normalized ``obs (..., input_dim)``: of what it chooses, before that is scaled."""
+        if self.normalize_observations:
+            mean, scale = (beside(parameters[name], obs) for name in ("obs_mean", "obs_scale"))
+            obs = ((obs - mean) * scale).clamp(-self.clip_observations, self.clip_observations)
+        return self.policy.action_distribution(part_of(parameters, "policy"), obs)
+
+    @property
+    def has_distributions(self) -> bool:
+        """Whether ``policy`` has."""
+        return self.policy.has_distributions
 
     def unscaled(self, actions: np.ndarray) -> np.ndarray:
         """Flat actions ``(..., act_dim)`` of the environment in the units of ``policy``, float32."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from metaroll.errors import ShapeError
 from metaroll.types import Policy, PolicyInfo
 
-__all__ = ["FlatParameters", "ParameterFreePolicy", "ParameterLayout"]
+__all__ = ["FlatParameters", "ParameterFreePolicy", "ParameterLayout", "beside", "part_of", "stacked_linear"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,25 @@ class ParameterLayout:
     def _check(self, shape: tuple[int, ...]) -> None:
         if len(shape) not in (1, 2) or shape[-1] != self.size:
             raise ShapeError(f"parameters must have shape ({self.size},) or (N, {self.size}), got {tuple(shape)}")
+
+
+def part_of(parameters: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """The parameters of a part: those whose names begin with ``prefix.``, without it."""
+    begin = f"{prefix}."
+    return {name.removeprefix(begin): value for name, value in parameters.items() if name.startswith(begin)}
+
+
+def stacked_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """``x (..., in)`` through a layer ``weight (out, in)``; ``x (M, ..., in)`` through M of them, ``(M, out, in)``."""
+    if weight.ndim == 2:
+        return F.linear(x, weight, bias)
+    rows = x.reshape(len(weight), -1, x.shape[-1])
+    return torch.baddbmm(bias[:, None], rows, weight.transpose(1, 2)).reshape(*x.shape[:-1], weight.shape[1])
+
+
+def beside(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Parameters ``(D,)``, or stacks ``(M, D)``, with axes of length 1: they broadcast over ``rows (M, ..., D)``."""
+    return values.reshape(*values.shape[:-1], *([1] * (rows.ndim - values.ndim)), values.shape[-1])
 
 
 class FlatParameters:

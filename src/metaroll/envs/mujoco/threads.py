@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from queue import SimpleQueue
 
-__all__ = ["PhysicsThreads", "physics_threads"]
+__all__ = ["PhysicsThreads", "num_processors", "physics_threads"]
 
 _IN_PROCESS = 2
 _FEWEST = 3
@@ -38,7 +38,7 @@ def checked_threads(count: int | None) -> int:
     """A number of threads, or what is wrong with it; ``None`` means the one that holds here."""
     if count is None:
         count = _chosen.get()
-        return min(_IN_PROCESS, _processors()) if count is None else count
+        return min(_IN_PROCESS, num_processors()) if count is None else count
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise ValueError(f"threads must be a whole number of at least 1, got {count!r}")
     return count
@@ -101,5 +101,6 @@ def _end(jobs: SimpleQueue[tuple[Loop, Iterator[int], SimpleQueue[None]] | None]
         jobs.put(None)
 
 
-def _processors() -> int:
+def num_processors() -> int:
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

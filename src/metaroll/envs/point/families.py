@@ -23,7 +23,7 @@ _GOALS = {
     ),
 }
 _DRAWN = {
-    "point-navigation": (PointNavigationEnv, "MAML's point in the plane; goals in the unit square"),
+    "point-navigation": (PointNavigationEnv, "the point in the plane of Finn et al. 2017; goals in the unit square"),
     "point-walls": (PointWallsEnv, "a point behind two walls with gaps, goals in four corners"),
 }
 _CORNERS = {

@@ -29,6 +29,13 @@ __all__ = ["Collection", "collect_here"]
 _SHARD = {"list": 4, "physics": 16, "batched": 256}
 """Slots of a shard: what one worker steps at a time."""
 
+_STARTED_BY_HAND = "rollouts that were started by hand are not built again; a worker was lost: start them anew"
+_TOO_LONG = (
+    f"it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call goes on with the next plan. Give "
+    "plans a max_steps"
+)
+_ROWS_OF_STEP = ("rewards", "terminated", "truncated")
+
 _MOST_FAILURES = 100
 """Rollouts that may fail one after the other in one call before it is given up."""
 
@@ -124,15 +131,19 @@ class Collection:
 
     @property
     def last_step(self) -> SlotStep:
-        """What the last lock-step returned, with the plans' limits, where nothing is recorded (``collect_here``).
+        """What the last lock-step returned, with the plans' limits, where nothing is recorded.
+
+        That is so where rollouts are started by hand (``RolloutEngine.open(None, ...)``, ``collect_here``). Rows of
+        slots that ran nothing hold anything.
 
         Raises:
             ValueError: There was none, or it was recorded.
         """
-        last = self._shards[0].last.last_step
-        if last is None:
+        found = [shard.last.last_step for shard in self._shards]
+        steps = [step for step in found if step is not None]
+        if not steps or len(steps) < len(found):
             raise ValueError("no step was taken without a record; see collect_here(record=False)")
-        return last
+        return steps[0] if len(steps) == 1 else _together(steps)
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -172,10 +183,10 @@ class Collection:
         return pieces
 
     def start(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> None:
-        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up (``collect_here`` only).
+        """Start ``plans[i]`` in ``slots[i]`` now; what ran there is given up.
 
         Raises:
-            RuntimeError: The collection has been closed, or starts its rollouts itself (``RolloutEngine.open``).
+            RuntimeError: The collection has been closed, or starts its rollouts itself (``plan_of``).
         """
         self._check_open()
         if not self._by_hand:
@@ -258,7 +269,7 @@ class Collection:
     ) -> Rollouts:
         """Run one call of each shard; what it brought."""
         results: dict[int, ShardResult] = {}
-        pending = self._shards
+        called = pending = [s for s in self._shards if steps or any(s.has(slot) for slot, _ in starts)]
         for _ in range(_MOST_FAILURES):
             # Without its start a call is of a shard that is where it was: its worker may be new, though, or a rollout
             # fails, without which the call is done again. Then the next round brings the start.
@@ -277,7 +288,7 @@ class Collection:
                     shard.leave_out(number)
             pending = [shard for shard in pending if results[shard.number].unknown]
             if not pending:
-                return self._taken([results[shard.number] for shard in self._shards])
+                return self._taken(called, [results[shard.number] for shard in called])
         last = self.dropped[-1]
         raise RolloutError(
             f"{_MOST_FAILURES} rollouts failed one after the other, the last one ({describe_plan(last.plan)}) "
@@ -290,17 +301,18 @@ class Collection:
         self, shard: ShardRecord, steps: int, actions: Any, starts: list[tuple[int, RolloutPlan]], again: bool
     ) -> ShardWork:
         work = shard.work(self._name, steps, actions)
-        work.starts = starts
+        work.starts = [(slot - shard.first, plan) for slot, plan in starts if shard.has(slot)]
         if again or not shard.placed:
-            self._cut(shard, "since its slots were lost, with a worker or by an error", tell=True)
+            told = steps > 0 or not self._by_hand
+            self._cut(shard, "since its slots were lost, with a worker or by an error", tell=told)
             work.start = shard.start(self._settings)
         return work
 
-    def _taken(self, results: list[ShardResult]) -> Rollouts:
-        """Book what all shards have done; their pieces of rollouts."""
+    def _taken(self, shards: list[ShardRecord], results: list[ShardResult]) -> Rollouts:
+        """Book what shards have done; their pieces of rollouts."""
         parts: list[RolloutColumns] = []
         order: list[np.ndarray] = []
-        for shard, result in zip(self._shards, results, strict=True):
+        for shard, result in zip(shards, results, strict=True):
             columns, numbers = shard.take(result)
             self.dropped.extend(result.dropped)
             result.dropped = []
@@ -320,14 +332,9 @@ class Collection:
         if not places:
             return
         shard.remove(places)
-        if tell and last.resumes == "replay":
-            entry = self.cut[-len(places)]
-            raise ReplayError(
-                f"{entry.message}: it has more than {LONGEST_LOG} steps, whose actions are not kept; the next call "
-                "goes on with the next plan. Give plans a max_steps",
-                entry.plan,
-                entry.step,
-            )
+        if tell and (self._by_hand or last.resumes == "replay"):
+            entry, why = self.cut[-len(places)], _STARTED_BY_HAND if self._by_hand else _TOO_LONG
+            raise ReplayError(f"{entry.message}: {why}", entry.plan, entry.step)
 
 
 def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: bool = True) -> Collection:
@@ -354,6 +361,15 @@ def collect_here(slots: Slots, policy: Policy, *, record: bool = True, pieces: b
     size = slots.num_slots
     settings = {"record": record, "pieces": pieces}
     return Collection(advance, None, size, size, "here", settings, slots.close, resumable=False)
+
+
+def _together(steps: Sequence[SlotStep]) -> SlotStep:
+    """The steps of several shards as one."""
+    rows = {name: np.concatenate([getattr(step, name) for step in steps]) for name in _ROWS_OF_STEP}
+    infos: Any = [step.infos for step in steps]
+    by_name = all(isinstance(part, Mapping) for part in infos)
+    infos = cat_to_format(infos, "numpy") if by_name else [info for part in infos for info in part]
+    return SlotStep(cat_to_format([step.observations for step in steps], "numpy"), infos=infos, **rows)
 
 
 def _total_steps(state: Any, num_slots: int, num_shards: int, made_for: Mapping[str, Any]) -> int:

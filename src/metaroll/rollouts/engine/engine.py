@@ -362,12 +362,14 @@ class RolloutEngine:
             groups = _groups(run(sorted(j * count + m for m in wanted for j in range(num_rollouts))), count)
         return groups if only is None else [groups[m] for m in wanted]
 
-    def open(self, plan_of: Callable[[int], RolloutPlan], num_slots: int) -> Collection:
+    def open(self, plan_of: Callable[[int], RolloutPlan] | None, num_slots: int) -> Collection:
         """Rollouts that go on over calls: ``num_slots`` of them at a time, in slots that stay where they are.
 
         Args:
             plan_of: From a number to the plan of that number (picklable where there are workers; it must not change).
-                Slot ``e`` of E runs the plans ``e``, ``e + E``, ... one after the other. Plans need a seed.
+                Slot ``e`` of E runs the plans ``e``, ``e + E``, ... one after the other. Plans need a seed. ``None``:
+                rollouts are started by ``Collection.start``, nothing is recorded (see ``last_step``), and an error or
+                a lost worker ends them; actions have to be given.
             num_slots: E.
 
         Raises:
@@ -381,14 +383,16 @@ class RolloutEngine:
             raise RuntimeError("the SamplerPool of this engine has been stopped; create a new one")
         if self._device is not None:
             raise ValueError(f"device must be None to open a collection, got {str(self._device)!r}; use another engine")
-        if not callable(plan_of):
+        by_hand = plan_of is None
+        if not (by_hand or callable(plan_of)):
             raise TypeError(f"plan_of must be a function from a number to a RolloutPlan, got {described(plan_of)}")
-        first = plan_by_number(plan_of, 0)
+        first = RolloutPlan() if plan_of is None else plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
         settings = {
             "on_invalid": self._on_invalid,
             "on_error": self._on_error,
+            "record": not by_hand,
             "record_infos": self._record_infos,
             "record_extras": self._record_extras,
         }
@@ -426,8 +430,8 @@ class RolloutEngine:
             seed = str(list(first.seed or ()))
             return {"environment": spaces_of(self.env_spec), "policy": build, "seed of plan 0": seed}
 
-        size = Collection.shard_size(self._kind, num_slots)
-        hooks: dict[str, Any] = {"made_for": made_for, "spec": lambda: source.spec}
+        size = -(-num_slots // pool.num_workers) if by_hand else Collection.shard_size(self._kind, num_slots)
+        hooks: dict[str, Any] = {"resumable": not by_hand, "made_for": made_for, "spec": lambda: self.env_spec}
         return Collection(advance, plan_of, num_slots, size, name, settings, close, **hooks)
 
     def _shard_job(self, number: int, work: ShardWork) -> Job:

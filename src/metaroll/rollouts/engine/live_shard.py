@@ -292,8 +292,11 @@ def forget_shards(namespace: GlobalNamespace, key: str, collection: str) -> None
 def _built(
     runner: Any, work: ShardWork, start: ShardStart, policy: Policy, beat: Callable[[str], None] | None
 ) -> LiveShard:
-    plans: Any = start.plans
-    slots = runner.live_slots(work.num_slots, PlanTable([plans(own) for own in range(work.num_slots)]), beat)
+    if start.plans is None:
+        first = [plan for _, plan in work.starts]
+    else:
+        first = [start.plans(own) for own in range(work.num_slots)]
+    slots = runner.live_slots(work.num_slots, PlanTable(first), beat)
     try:
         if slots.num_slots != work.num_slots:
             raise ValueError(

@@ -66,6 +66,10 @@ class ShardRecord:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
+    def has(self, slot: int) -> bool:
+        """Whether a slot of the collection is one of the shard."""
+        return self.first <= slot < self.first + self.num_slots
+
     def work(self, name: str, steps: int, actions: Any) -> ShardWork:
         """A call, given the actions of all slots of the collection (or ``None``)."""
         rows = slice(self.first, self.first + self.num_slots)

@@ -24,7 +24,7 @@ from metaroll.seeding import get_base_seed
 from metaroll.tasks.plan_table import check_limit
 from metaroll.types import EnvSpec, RolloutPlan
 
-__all__ = ["LAST_SEED", "EngineSampler", "SamplerBase", "SeedOption", "chosen_seed"]
+__all__ = ["LAST_SEED", "Closable", "EngineSampler", "SamplerBase", "SeedOption", "chosen_seed"]
 
 
 class _Default(enum.Enum):
@@ -47,7 +47,7 @@ def chosen_seed(seed: SeedOption) -> int | None:
     return None if seed is None else check_whole("seed", seed, low=0)
 
 
-class _Closable(ABC):  # noqa: B024 (what is abstract differs)
+class Closable(ABC):  # noqa: B024 (what is abstract differs)
     """Ends with ``close()`` or at the end of a ``with`` block."""
 
     def close(self) -> None:  # noqa: B027 (nothing to close by default)
@@ -64,7 +64,7 @@ class _Closable(ABC):  # noqa: B024 (what is abstract differs)
             self.close()
 
 
-class SamplerBase(_Closable):
+class SamplerBase(Closable):
     """Generates lists of rollouts, with bounds of which at least one must be given; if both are, both are kept.
 
     Args:
@@ -105,7 +105,7 @@ class SamplerBase(_Closable):
         """Rollouts, at least as many as asked for."""
 
 
-class EngineSampler(_Closable):
+class EngineSampler(Closable):
     """The common part of samplers that own an engine: workers, environment and policy, numbered calls.
 
     A pickled sampler starts workers of its own where it is unpickled, and goes on with the next call.

@@ -63,6 +63,18 @@ def get_algorithm(name: str) -> AlgorithmDescription:
             from metaroll.training.algorithms.rl2 import RL2Description
 
             return RL2Description()
+        case "maml":
+            from metaroll.training.algorithms.maml import MAMLDescription
+
+            return MAMLDescription()
+        case "promp":
+            from metaroll.training.algorithms.maml import ProMPDescription
+
+            return ProMPDescription()
+        case "dice":
+            from metaroll.training.algorithms.maml import DICEDescription
+
+            return DICEDescription()
         case "ppo":
             from metaroll.training.algorithms.ppo import PPODescription
 

@@ -230,11 +230,15 @@ class EvaluationResult:
         return Interval(float(low[column]), float(high[column]))
 
     def summary(self) -> dict[str, float]:
-        """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean."""
+        """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean.
+
+        ``share_worse`` is the share of tasks with a lower return after adaptation than before.
+        """
         values = {"return_before": self.return_before, "return_after": self.return_after, "change": self.change}
         intervals = dict(zip(values, map(self._interval, range(3)), strict=True))
         for name in intervals:
             values[f"{name}_ci_low"], values[f"{name}_ci_high"] = intervals[name]
+        values["share_worse"] = float((self.after_per_task < self.before_per_task).mean())
         values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
         return values
 

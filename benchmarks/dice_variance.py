@@ -1,0 +1,138 @@
+"""How noisy the meta-gradient is by DICE's estimator and by the low-variance curvature of ratios, on the same samples.
+
+    python benchmarks/dice_variance.py
+    python benchmarks/dice_variance.py --repeats 30 --tasks 20
+    python benchmarks/dice_variance.py --quick
+
+At fixed parameters many meta-batches are drawn, and for each the second-order meta-gradient is computed both ways:
+inner steps along ``magic_box_objective`` or along ``ratio_objective``. Both get the same rewards to go: discounted
+rewards without a baseline, divided by one constant. What is reported is the standard deviation of the gradient over
+meta-batches divided by the length of its mean (root of the summed variances over the norm), DICE over ratios, with the
+interval of a bootstrap over meta-batches. Rothfuss et al. 2019 (arXiv:1810.06784, figure 4) find about 2 on the half
+cheetah.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from _reporting import report, versions
+
+from metaroll.envs.lookup.registry import get_family
+from metaroll.functional.gradients.meta_gradients import Samples
+from metaroll.learners.maml.collecting import Adapter
+from metaroll.learners.maml.learner import MAML
+from metaroll.learners.maml.outer import DICEOuter, MetaProblem, OuterUpdate, TRPOOuter
+from metaroll.learners.maml.tasks import BatchedTasks, inner_steps
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.seeding import derive_seed, torch_generator
+from metaroll.types import EnvSpec
+
+NAME = "dice_variance"
+PACKAGES = ("metaroll", "numpy", "torch", "mujoco")
+PUBLISHED, DEMANDED = 2.0, 1.3
+
+
+def rewards_to_go(samples: Samples, discount: float, scale: float) -> Samples:
+    """Plain discounted rewards, and their sums from each step on, for both ways."""
+    times = torch.arange(samples.rewards.shape[-1], dtype=torch.float32)
+    rewards = samples.rewards * discount**times / scale
+    return replace(samples, rewards=rewards, advantages=rewards.flip(-1).cumsum(-1).flip(-1))
+
+
+def gradients(args: Any, outer: OuterUpdate, seed_of_data: int) -> np.ndarray:
+    """Meta-gradients ``(repeats, P)`` at the same parameters."""
+    family = get_family(args.env)
+    tasks = family.split(None, None, seed=0)[0]
+    spec = EnvSpec.from_env(tasks[0]())
+    policy = GaussianMLPPolicy(spec, (32, 32), init_std=0.7, init="orthogonal", generator=torch_generator(0))
+    learner = MAML(
+        spec, policy, outer, task_sampler=tasks, max_path_length=args.steps, inner_step_size=args.alpha, seed=0
+    )
+    problem: MetaProblem = learner._problem
+    adapter: Adapter = learner._adapter
+    meta, state = learner._meta_parameters(), learner._state
+    drawn = np.random.default_rng(seed_of_data)
+    found = []
+    with RolloutEngine(tasks[0], learner.policy) as engine:
+        for repeat in range(args.repeats):
+            updates = [tasks[i] for i in drawn.integers(len(tasks), size=args.tasks)]
+            parameters, steps = meta, []
+            for moment in range(2):
+                groups = engine.run_groups(
+                    updates,
+                    seed=derive_seed(seed_of_data, repeat),
+                    sub_seed=moment,
+                    max_steps=args.steps,
+                    num_rollouts=args.rollouts,
+                    parameters=parameters.numpy(),
+                )
+                raw = adapter.samples(groups, parameters)[1]
+                given = torch.zeros_like(raw.rewards)
+                rewards = [rollouts.rewards for rollouts in groups]
+                for m, column in enumerate(rewards):
+                    given[m][raw.weights[m] != 0] = torch.from_numpy(np.asarray(column, dtype=np.float32))
+                steps.append(rewards_to_go(replace(raw, rewards=given), args.discount, args.scale))
+                if moment == 0:
+                    parameters = inner_steps(problem, meta, meta, steps[0]).parameters
+            found.append(BatchedTasks(problem, outer, steps).gradient(meta, state)[0].numpy())
+            print(f"{type(outer).__name__} {repeat + 1}/{args.repeats}", end="\r", file=sys.stderr, flush=True)
+    return np.stack(found).astype(np.float64)
+
+
+def relative_deviation(found: np.ndarray) -> float:
+    """Root of the summed variances over the norm of the mean, of gradients ``(repeats, P)``."""
+    return float(np.sqrt(found.var(axis=0, ddof=1).sum()) / np.linalg.norm(found.mean(axis=0)))
+
+
+def main() -> None:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--env", default="cheetah-dir")
+    parser.add_argument("--tasks", type=int, default=20)
+    parser.add_argument("--rollouts", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--alpha", type=float, default=0.1)
+    parser.add_argument("--discount", type=float, default=0.99)
+    parser.add_argument("--scale", type=float, default=1.0, help="rewards are divided by this")
+    parser.add_argument("--quick", action="store_true", help="a few small meta-batches, nothing appended")
+    args = parser.parse_args()
+    if args.quick:
+        args.tasks, args.rollouts, args.steps, args.repeats = 3, 4, 20, 4
+    torch.set_num_threads(1)
+    both = [gradients(args, outer, derive_seed("meta-batches", 0)) for outer in (DICEOuter(), TRPOOuter())]
+    ratio = relative_deviation(both[0]) / relative_deviation(both[1])
+    drawn = np.random.default_rng(0)
+    picks = [drawn.integers(args.repeats, size=args.repeats) for _ in range(2000)]
+    several = [pick for pick in picks if len(set(pick.tolist())) > 1]
+    ratios = [relative_deviation(both[0][pick]) / relative_deviation(both[1][pick]) for pick in several]
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    report(
+        NAME,
+        args.quick,
+        peer="published",
+        metric="relative_deviation_ratio",
+        value=ratio,
+        unit="DICE over ratios",
+        config={name: value for name, value in vars(args).items() if name != "quick"},
+        versions=versions(*PACKAGES),
+        ci_low=float(low),
+        ci_high=float(high),
+        published=PUBLISHED,
+        demanded=DEMANDED,
+        dice=relative_deviation(both[0]),
+        ratios=relative_deviation(both[1]),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""The half cheetah that is to run forward or backward: what gradient steps reach, each direction by itself.
+
+    python benchmarks/maml_cheetah_dir.py                            # ProMP for 30 minutes
+    python benchmarks/maml_cheetah_dir.py --minutes 120 --algorithm maml
+    python benchmarks/maml_cheetah_dir.py --quick
+
+Published for MAML with a trust region (Finn et al. 2017, arXiv:1703.03400, table 5; 200 steps, 160 million of them in
+training): -50.69 before adaptation, and 293.19, 313.48 and 315.65 after one to three gradient steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from typing import Any
+
+import torch
+from _reporting import report, versions
+
+from metaroll.seeding import derive_seed
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.session.experiments import build, resolve, torch_threads
+
+NAME = "maml_cheetah_dir"
+PACKAGES = ("metaroll", "numpy", "torch", "mujoco")
+ENV = "cheetah-dir"
+PUBLISHED = (-50.69, 293.19, 313.48, 315.65)
+STEPS, EPISODES, QUICK_EPISODES = 3, 20, 2
+SETTINGS: dict[str, Any] = {"hidden_sizes": (64, 64), "max_path_length": 200, "evaluate_every": 0}
+QUICK: dict[str, Any] = {"meta_batch_size": 2, "rollouts_per_task": 2, "max_path_length": 10}
+
+
+class Budget:
+    """Ends a training when its time is up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+        self.epochs = 0
+
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+        self.epochs = epoch + 1
+        shown = " / ".join(f"{float(metrics[name]):.1f}" for name in ("return_before", "return_after"))
+        print(f"iteration {self.epochs}: {shown}", file=sys.stderr, flush=True)
+        if time.perf_counter() > self._end:
+            raise TimeoutError
+
+
+def main() -> None:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--algorithm", choices=("promp", "maml", "dice"), default="promp")
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="one tiny iteration, nothing appended")
+    args = parser.parse_args()
+    setting = {**SETTINGS, **(QUICK if args.quick else {})}
+    own = {**setting, "seed": args.seed, "torch_threads": args.threads, "num_workers": args.workers}
+    config = resolve(args.algorithm, ENV, [("the benchmark", own)])
+    budget = Budget(0.0 if args.quick else 60.0 * args.minutes)
+    built = build(config, callbacks=(budget,))
+    begun = time.perf_counter()
+    with contextlib.closing(built.runner), torch_threads(config):
+        with contextlib.suppress(TimeoutError):
+            built.runner.train(config["run"]["epochs"])
+        env_steps = built.runner.total_env_steps
+    seconds = time.perf_counter() - begun
+    episodes = QUICK_EPISODES if args.quick else EPISODES
+    evaluator = MetaEvaluator(
+        test_task_sampler=built.algo.test_env_sampler,
+        adaptation_rounds=STEPS,
+        episodes_per_round=episodes,
+        adapt_from="last",
+        n_test_rollouts=episodes,
+        deterministic=False,
+        seed=derive_seed("evaluation", 0),
+    )
+    found = evaluator.evaluate(built.algo)
+    returns = found.returns[:, 0].reshape(len(found.tasks), STEPS + 1, episodes).mean(axis=2)  # (directions, moments)
+    report(
+        NAME,
+        args.quick,
+        peer="published",
+        metric="return_after_1",
+        value=float(returns[:, 1].mean()),
+        unit="return, mean of both directions",
+        config={"algorithm": args.algorithm, "seed": args.seed, "minutes": args.minutes, **setting},
+        versions=versions(*PACKAGES),
+        returns=returns.mean(axis=0).round(2).tolist(),
+        by_direction={str(task): row.round(2).tolist() for task, row in zip(found.tasks, returns, strict=True)},
+        published=list(PUBLISHED),
+        published_env_steps=160_000_000,
+        iterations=budget.epochs,
+        env_steps=env_steps,
+        seconds=round(seconds, 1),
+    )
+
+
+if __name__ == "__main__":
+    # NumPy's matrix products read this when they are first loaded; many threads do not pay for small networks.
+    if os.environ.get("OMP_NUM_THREADS") != "1":
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
+    torch.set_num_threads(1)
+    main()

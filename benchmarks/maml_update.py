@@ -1,0 +1,174 @@
+"""The gradient of one meta-iteration of MAML, beside learn2learn's way: each task a clone that adapts by itself.
+
+    python benchmarks/maml_update.py                       # second and first order, taking turns
+    python benchmarks/maml_update.py --threads 2           # with so many threads of torch
+    python benchmarks/maml_update.py --quick               # a few tasks, nothing appended
+
+The other side is learn2learn's algorithm on torch alone: for each task the parameters are cloned, the inner loss is
+differentiated with a graph, the clone is updated by hand (``clone_module``, ``update_module`` of learn2learn 0.2), and
+the meta-gradient is that of the summed losses. Both get the same arrays, and the same objectives: a likelihood ratio in
+the inner step, log-likelihood times advantages after it. Gradients are compared before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from _reporting import report, versions
+from torch import Tensor
+
+from metaroll.envs.lookup.registry import get_family
+from metaroll.functional.distributions import DiagonalGaussian
+from metaroll.functional.gradients.meta_gradients import Samples
+from metaroll.learners.maml.learner import MAML
+from metaroll.learners.maml.outer import VPGOuter
+from metaroll.learners.maml.tasks import BatchedTasks, with_old
+from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.seeding import torch_generator
+from metaroll.types import EnvSpec
+
+NAME = "maml_update"
+PACKAGES = ("metaroll", "numpy", "torch")
+OBS_DIM, ACT_DIM = 17, 6  # those of the half cheetah
+ALPHA = 0.1
+DEMANDED = {True: 1.5, False: 1.2}
+
+
+def make_ours(num_tasks: int, rollouts: int, steps: int, second_order: bool) -> tuple[MAML, list[Samples]]:
+    """A learner, and samples before and after the inner step as it would hold them."""
+    box = gymnasium.spaces.Box
+    spec = EnvSpec(box(-9, 9, (OBS_DIM,)), box(-1, 1, (ACT_DIM,)), steps)
+    policy = GaussianMLPPolicy(spec, (64, 64), init="orthogonal", generator=torch_generator(0))
+    tasks = get_family("point-navigation").split(2, 2, seed=0)[0]
+    learner = MAML(
+        spec, policy, VPGOuter(), task_sampler=tasks, second_order=second_order, inner_step_size=ALPHA, seed=0
+    )
+    drawn = torch_generator(1)
+    shape = (num_tasks, rollouts, steps)
+
+    def sample(parameters: Tensor) -> Samples:
+        advantages = torch.randn(shape, generator=drawn)
+        nothing = torch.zeros(shape)
+        found = Samples(
+            observations=torch.randn((*shape, OBS_DIM), generator=drawn),
+            actions=torch.randn((*shape, ACT_DIM), generator=drawn),
+            weights=torch.full(shape, 1.0 / (rollouts * steps)),
+            advantages=advantages,
+            rewards=advantages,
+            old=DiagonalGaussian(nothing[..., None], nothing[..., None]),
+            old_log_prob=nothing,
+            score=torch.zeros(num_tasks),
+        )
+        return with_old(learner._problem, parameters, found)
+
+    meta = learner._meta_parameters()
+    return learner, [sample(meta), sample(meta)]
+
+
+def clone_and_adapt(learner: MAML, steps: list[Samples], second_order: bool) -> Callable[[], Tensor]:
+    """The same gradient by one clone per task, and one backward pass."""
+    shapes = {name: value.detach().clone().requires_grad_() for name, value in learner.policy.named_parameters()}
+    names = [name for name in shapes if name.endswith(("weight", "bias"))]
+
+    def log_prob(weights: dict[str, Tensor], obs: Tensor, actions: Tensor) -> Tensor:
+        x = obs
+        for k in range(0, len(names), 2):
+            x = torch.nn.functional.linear(x, weights[names[k]], weights[names[k + 1]])
+            x = torch.tanh(x) if k + 2 < len(names) else x
+        log_std = weights["policy.log_std"].clamp(min=math.log(1e-6))
+        return torch.distributions.Normal(x, log_std.exp(), validate_args=False).log_prob(actions).sum(-1)
+
+    data = [
+        [(s.observations[m].flatten(0, 1), s.actions[m].flatten(0, 1), s.advantages[m].flatten(0, 1)) for s in steps]
+        for m in range(len(steps[0].weights))
+    ]
+
+    def gradient() -> Tensor:
+        total = torch.zeros(())
+        for before, after in data:
+            clone = {name: value.clone() for name, value in shapes.items()}
+            found = log_prob(clone, before[0], before[1])
+            loss = -(torch.exp(found - found.detach()) * before[2]).mean()
+            slopes = torch.autograd.grad(loss, list(clone.values()), create_graph=second_order)
+            clone = {name: value - ALPHA * slope for (name, value), slope in zip(clone.items(), slopes, strict=True)}
+            total = total - (log_prob(clone, after[0], after[1]) * after[2]).mean()
+        slopes = torch.autograd.grad(total / len(data), list(shapes.values()))
+        return torch.cat([slope.reshape(-1) for slope in slopes])
+
+    return gradient
+
+
+def measure(second_order: bool, args: Any) -> None:
+    """Compare the gradients, then let both take turns."""
+    sizes = (4, 4, 20) if args.quick else (args.tasks, args.rollouts, args.steps)
+    learner, steps = make_ours(*sizes, second_order)
+    meta, state = learner._meta_parameters(), learner._state
+
+    def ours() -> Tensor:
+        return BatchedTasks(learner._problem, learner.outer, steps).gradient(meta, state)[0]
+
+    theirs = clone_and_adapt(learner, steps, second_order)
+    difference = float((ours() - theirs()).norm() / theirs().norm())
+    assert difference < 1e-5, f"gradients differ by {difference}"
+    times: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(3 if args.quick else args.repeats):
+        for name, compute in (("ours", ours), ("theirs", theirs)):
+            begun = time.perf_counter()
+            compute()
+            times[name].append(time.perf_counter() - begun)
+    ratios = np.array(times["theirs"]) / np.array(times["ours"])
+    report(
+        NAME,
+        args.quick,
+        peer="loop",
+        metric="meta_gradient_ms",
+        value=1e3 * statistics.median(times["ours"]),
+        unit="ms per meta-iteration",
+        ratio=float(np.median(ratios)),
+        config={
+            "order": 2 if second_order else 1,
+            "tasks": sizes[0],
+            "rollouts": sizes[1],
+            "steps": sizes[2],
+            "hidden_sizes": [64, 64],
+            "threads": torch.get_num_threads(),
+        },
+        versions=versions(*PACKAGES),
+        loop_ms=1e3 * statistics.median(times["theirs"]),
+        best_ms=1e3 * min(times["ours"]),
+        loop_best_ms=1e3 * min(times["theirs"]),
+        ratio_low=float(np.quantile(ratios, 0.1)),
+        ratio_high=float(np.quantile(ratios, 0.9)),
+        demanded=DEMANDED[second_order],
+        gradient_difference=difference,
+    )
+
+
+def main() -> None:
+    about, _, more = (__doc__ or "").partition("\n")
+    parser = argparse.ArgumentParser(
+        description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tasks", type=int, default=40)
+    parser.add_argument("--rollouts", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=None, help="threads of torch; by default as many as it takes")
+    parser.add_argument("--quick", action="store_true", help="a few tasks, nothing appended")
+    args = parser.parse_args()
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    for second_order in (True, False):
+        measure(second_order, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Objectives of policy gradients, and gradients through gradient steps (torch)."""

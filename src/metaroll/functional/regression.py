@@ -1,0 +1,167 @@
+"""Least squares of returns: ridge regression, the features of ProMP's linear baselines, and how good a fit is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from metaroll.checks import check_number
+from metaroll.errors import ShapeError
+from metaroll.functional.arrays import to_numpy
+
+__all__ = ["explained_variance", "gram_of_blocks", "ridge", "solve_ridge", "state_features", "time_features"]
+
+_TRIES = 5
+"""Times that a coefficient is raised tenfold where a system cannot be solved."""
+_CLIP = 10.0
+_TIME_UNIT = 100.0
+
+
+def ridge(features: Any, targets: Any, coefficient: float = 1e-5) -> np.ndarray:
+    """Weights ``w`` that make ``|features w - targets|^2 + coefficient |w|^2`` least.
+
+    They solve ``(F^T F + coefficient I) w = F^T y`` (Hoerl and Kennard 1970, "Ridge regression", eq. 2.1).
+
+    Args:
+        features: Shape ``(T, F)``, or ``(M, T, F)`` for M problems at once.
+        targets: Shape ``(T,)``, or ``(M, T)``.
+        coefficient: At least 0.
+
+    Returns:
+        float64, shape ``(F,)`` or ``(M, F)``.
+
+    Raises:
+        ShapeError: Shapes do not fit together.
+        ValueError: ``coefficient`` is negative, or numbers are NaN or infinite.
+    """
+    coefficient = check_number("coefficient", coefficient, 0.0)
+    matrix, target = (
+        to_numpy(name, x).astype(np.float64) for name, x in (("features", features), ("targets", targets))
+    )
+    if matrix.ndim not in (2, 3) or target.shape != matrix.shape[:-1]:
+        raise ShapeError(
+            f"features must have shape (T, F) or (M, T, F), and targets the same without F, got {matrix.shape} and "
+            f"{target.shape}"
+        )
+    transposed = np.swapaxes(matrix, -1, -2)
+    return solve_ridge(transposed @ matrix, (transposed @ target[..., None])[..., 0], coefficient)
+
+
+def solve_ridge(gram: np.ndarray, moments: np.ndarray, coefficient: float) -> np.ndarray:
+    """Weights of ridge regressions whose ``F^T F`` and ``F^T y`` are known, all at once by Cholesky's factors.
+
+    Where a matrix is not positive definite, as computed, its coefficient is raised tenfold, up to five times; after
+    that it is solved by least squares.
+
+    Args:
+        gram: ``F^T F``, shape ``(..., F, F)``.
+        moments: ``F^T y``, shape ``(..., F)``.
+        coefficient: At least 0.
+
+    Returns:
+        Shape ``(..., F)``.
+
+    Raises:
+        ValueError: Numbers are NaN or infinite.
+    """
+    if not (np.isfinite(gram).all() and np.isfinite(moments).all()):
+        raise ValueError("features and targets of a ridge regression must be finite, got NaN, Inf or too large numbers")
+    system = gram + coefficient * np.eye(gram.shape[-1])
+    found = _by_cholesky(system, moments)
+    if found is not None:
+        return found
+    if gram.ndim > 2:  # each by itself, so that one does not change the others
+        return np.stack([solve_ridge(g, m, coefficient) for g, m in zip(gram, moments, strict=True)])
+    smallest = max(coefficient, np.finfo(float).eps * float(np.trace(gram)), np.finfo(float).tiny)
+    for power in range(1, _TRIES + 1):
+        found = _by_cholesky(gram + smallest * 10.0**power * np.eye(len(gram)), moments)
+        if found is not None:
+            return found
+    return np.linalg.lstsq(system, moments, rcond=None)[0]
+
+
+def _by_cholesky(system: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
+    if system.ndim > 2:
+        each = [_by_cholesky(one, moment) for one, moment in zip(system, moments, strict=True)]
+        return None if any(found is None for found in each) else np.stack(each)  # type: ignore[arg-type]
+    # It loads slowly, and few runs need it.
+    from scipy.linalg.lapack import dposv  # pyright: ignore[reportAttributeAccessIssue] (written in Fortran)
+
+    _, found, failed = dposv(system, moments)
+    return found if not failed and np.isfinite(found).all() else None
+
+
+def gram_of_blocks(blocks: np.ndarray) -> np.ndarray:
+    """``F^T F`` of rows ``F`` in blocks ``(n, rows, F)``, shape ``(F, F)``; a quarter of it is mirrored."""
+    width = blocks.shape[-1]
+    cut = min(8 * -(-width // 16), width)  # a multiple of the widest vector
+    left, right = blocks[..., :cut], blocks[..., cut:]
+    gram = np.empty((width, width))
+    gram[:cut] = np.matmul(left.transpose(0, 2, 1), blocks).sum(axis=0)
+    gram[cut:, cut:] = np.matmul(right.transpose(0, 2, 1), right).sum(axis=0)
+    gram[cut:, :cut] = gram[:cut, cut:].T
+    return gram
+
+
+def time_features(steps: Any, out: np.ndarray | None = None) -> np.ndarray:
+    """``(tau, tau^2, tau^3, 1)`` with ``tau = step / 100``: ProMP's ``LinearTimeBaseline`` (arXiv:1810.06784, code).
+
+    Args:
+        steps: Numbers of steps within their rollouts, ``(T,)``.
+        out: Where to write them, float64 ``(T, 4)``.
+
+    Returns:
+        Shape ``(T, 4)``.
+    """
+    tau = np.asarray(steps) / _TIME_UNIT
+    features = np.empty((len(tau), 4)) if out is None else out
+    features[:, 0] = tau
+    np.multiply(tau, tau, out=features[:, 1])
+    np.multiply(features[:, 1], tau, out=features[:, 2])
+    features[:, 3] = 1.0
+    return features
+
+
+def state_features(observations: np.ndarray, steps: Any, out: np.ndarray | None = None) -> np.ndarray:
+    """Observations clipped to [-10, 10], their squares, and ``time_features`` (Duan et al. 2016, arXiv:1604.06778).
+
+    Args:
+        observations: Shape ``(T, O)``.
+        steps: Numbers of steps within their rollouts, ``(T,)``.
+        out: Where to write them, float64 ``(T, 2 O + 4)``.
+
+    Returns:
+        Shape ``(T, 2 O + 4)``.
+    """
+    count, width = observations.shape
+    features = np.empty((count, 2 * width + 4)) if out is None else out
+    clipped = np.clip(observations, -_CLIP, _CLIP, dtype=np.float64)  # contiguous, which is faster to square
+    features[:, :width] = clipped
+    np.multiply(clipped, clipped, out=features[:, width : 2 * width])
+    time_features(steps, features[:, 2 * width :])
+    return features
+
+
+def explained_variance(predicted: Any, targets: Any) -> float:
+    """``1 - Var(targets - predicted) / Var(targets)``: 1 is a perfect fit, 0 as good as a constant.
+
+    Args:
+        predicted: Shape ``(T,)``.
+        targets: Shape ``(T,)``.
+
+    Returns:
+        The share; where ``targets`` are all equal 1 if they are met but for a constant, else 0.
+
+    Raises:
+        ShapeError: Shapes differ, or there are no numbers.
+    """
+    guess, truth = (
+        to_numpy(name, x).astype(np.float64) for name, x in (("predicted", predicted), ("targets", targets))
+    )
+    if guess.shape != truth.shape or truth.ndim != 1 or not truth.size:
+        raise ShapeError(f"predicted and targets must have one shape (T,), got {guess.shape} and {truth.shape}")
+    spread, left = float(np.var(truth)), float(np.var(truth - guess))
+    if spread == 0.0:
+        return float(left == 0.0)
+    return 1.0 - left / spread

@@ -1,0 +1,175 @@
+"""One epoch's rollouts: in each task before every inner step, and after the last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metaroll.checks import check_number, check_whole
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import InvalidValueError, unknown_name
+from metaroll.functional.gradients.meta_gradients import InnerObjective, Samples, mean_cosine
+from metaroll.learners.maml.outer import MetaProblem
+from metaroll.learners.maml.samples import Gathered, SampleSettings, gather
+from metaroll.learners.maml.tasks import InnerSteps, inner_steps, with_old
+from metaroll.learners.runner import Runner
+from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["Adapter", "MAMLConfig", "MetaSamples", "collect"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MAMLConfig:
+    """Numbers and choices of ``MAML``, checked."""
+
+    inner: InnerObjective
+    meta_batch_size: int
+    rollouts_per_task: int
+    num_inner_steps: int
+    inner_step_size: float
+    later_step_size: float | None
+    learn_step_sizes: bool
+    second_order: bool
+    adapt: tuple[str, ...]
+    discount: float
+    gae_lambda: float
+    normalize_advantages: bool
+    max_path_length: int
+    normalize_observations: bool
+
+    def __post_init__(self) -> None:
+        if self.inner not in get_args(InnerObjective):
+            raise unknown_name("inner", str(self.inner), get_args(InnerObjective))
+        for name in ("meta_batch_size", "rollouts_per_task", "num_inner_steps"):
+            check_whole(name, getattr(self, name))
+        check_number("inner_step_size", self.inner_step_size, 0.0, above_low=True)
+        if self.later_step_size is not None:
+            check_number("later_step_size", self.later_step_size, 0.0, above_low=True)
+        check_number("discount", self.discount, 0.0, 1.0)
+        check_number("gae_lambda", self.gae_lambda, 0.0, 1.0)
+
+
+@dataclass(frozen=True)
+class MetaSamples:
+    """What one epoch collected.
+
+    Attributes:
+        steps: Samples of the K + 1 moments, each with a leading axis M.
+        returns: Mean return of each moment and task, ``(K + 1, M)``.
+        inner_kl: ``KL(before || after)`` of each inner step and task, ``(K, M)``.
+        cosine: Mean cosine between the tasks' gradients in the first inner step.
+        explained_variance: Of the baselines at the last moment.
+        episode_length: Mean over all rollouts.
+        observations: All that were seen, ``(T, obs_dim)``.
+    """
+
+    steps: list[Samples]
+    returns: np.ndarray
+    inner_kl: np.ndarray
+    cosine: float
+    explained_variance: float
+    episode_length: float
+    observations: np.ndarray
+
+    def metrics(self) -> dict[str, float]:
+        """Does it adapt, or average? Numbers for the log.
+
+        ``return_before`` and ``return_after`` (also ``return``) are means over tasks, ``gain`` is their difference and
+        ``share_worse`` the share of tasks with a lower return after adaptation; ``inner_kl`` is how far an inner step
+        moves a policy, ``gradient_cosine`` how alike the tasks' gradients are: 1 means that all lead the same way.
+        """
+        before, after = self.returns[0], self.returns[-1]
+        return {
+            "return": float(after.mean()),
+            "return_before": float(before.mean()),
+            "return_after": float(after.mean()),
+            "gain": float((after - before).mean()),
+            "share_worse": float((after < before).mean()),
+            "inner_kl": float(self.inner_kl.mean()),
+            "gradient_cosine": self.cosine,
+            "explained_variance": self.explained_variance,
+            "episode_length": self.episode_length,
+        }
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """From rollouts to adapted parameters, the same way in training and afterwards."""
+
+    problem: MetaProblem
+    policy: NormalizedPolicy
+    env_spec: EnvSpec
+    settings: SampleSettings
+    device: torch.device
+
+    def samples(self, groups: Sequence[Sequence[StepSequence]], parameters: Tensor) -> tuple[Gathered, Samples]:
+        """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their tasks."""
+        found = gather(groups, self.policy, self.env_spec, self.settings, self.device)
+        return found, with_old(self.problem, parameters, found.samples)
+
+    def step(
+        self,
+        meta: Tensor,
+        parameters: Tensor,
+        samples: Samples,
+        tasks: Sequence[Any],
+        scales: Tensor | None = None,
+    ) -> InnerSteps:
+        """One inner step in each task; see ``inner_steps``.
+
+        Raises:
+            InvalidValueError: It leads to policies that are not finite; those of ``tasks`` are named.
+        """
+        taken = inner_steps(self.problem, meta, parameters, samples, scales)
+        finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
+        if finite.all():
+            return taken
+        bad = np.flatnonzero(~finite)
+        named = [f"{i} ({tasks[i]})" for i in bad[:3]]
+        raise InvalidValueError(
+            f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: "
+            f"{', '.join(named)}; lower inner_step_size, and resume from the last snapshot"
+        )
+
+
+def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tensor, config: MAMLConfig) -> MetaSamples:
+    """Rollouts in ``tasks`` before every inner step from ``meta (Q,)``, and after the last.
+
+    Raises:
+        InvalidValueError: See ``Adapter.step``.
+    """
+    parameters = adapter.problem.split(meta)[0]
+    gathered: list[Gathered] = []
+    steps: list[Samples] = []
+    divergences: list[np.ndarray] = []
+    cosine = float("nan")
+    for k in range(config.num_inner_steps + 1):
+        groups = runner.obtain_samples(
+            runner.step_itr,
+            env_update=tasks,
+            num_rollouts=config.rollouts_per_task,
+            parameters=parameters.cpu().numpy(),
+        )
+        found, samples = adapter.samples(groups, parameters)
+        gathered.append(found)
+        steps.append(samples)
+        if k < config.num_inner_steps:
+            taken = adapter.step(meta, parameters, samples, [update.task for update in tasks])
+            parameters = taken.parameters
+            divergences.append(taken.kl.cpu().numpy())
+            cosine = float(mean_cosine(taken.gradients * adapter.problem.adapted)) if k == 0 else cosine
+    return MetaSamples(
+        steps=steps,
+        returns=np.stack([each.returns for each in gathered]),
+        inner_kl=np.stack(divergences),
+        cosine=cosine,
+        explained_variance=gathered[-1].explained_variance,
+        episode_length=float(np.concatenate([each.data.lengths for each in gathered]).mean()),
+        observations=np.concatenate([each.data.observations for each in gathered]),
+    )

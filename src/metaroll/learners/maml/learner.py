@@ -1,0 +1,402 @@
+"""Meta-learning by gradient steps: initial parameters from which a few steps lead to a good policy for a task."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metaroll.checks import check_whole
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.rollouts import Rollouts
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import InvalidValueError
+from metaroll.functional.distributions import ActionDistribution
+from metaroll.functional.running_moments import Moments, add_rows
+from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.learners.foreign import as_runner
+from metaroll.learners.maml.collecting import Adapter, MAMLConfig, MetaSamples, collect
+from metaroll.learners.maml.outer import MetaProblem, OuterState, OuterUpdate, TRPOOuter, first_state
+from metaroll.learners.maml.samples import SampleSettings
+from metaroll.learners.maml.tasks import BatchedTasks
+from metaroll.learners.on_policy_training import KNOWN_EPOCHS, TrainingTasks, horizon_of
+from metaroll.learners.runner import Runner
+from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
+from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["MAML"]
+
+
+class MAML(MetaRLAlgorithm):
+    """Model-agnostic meta-learning (Finn et al. 2017, arXiv:1703.03400), and what has come of it.
+
+    Every epoch draws tasks, collects rollouts in each with the present parameters, takes a gradient step in each,
+    collects again with the adapted parameters, and so on; the initial parameters are then improved for what they lead
+    to. ``outer`` says how: ``TRPOOuter`` (as published), ``VPGOuter``, ``EMAMLOuter``, ``ProMPOuter``, ``DICEOuter`` or
+    ``VPGDICEOuter``. Advantages are generalized ones, with a linear baseline fitted to each task and moment.
+
+    A test adapts by the same gradient step: ``adapt_policy`` goes on from the policy that it is given, so that with
+    ``adapt_from="last"`` an evaluator takes one step after another. Exploration needs noise.
+
+    Args:
+        env_spec: Environment or spec.
+        policy: What is trained: any policy of metaroll with ``action_distribution``, perhaps in a ``NormalizedPolicy``.
+        outer: How the initial parameters improve; ``None`` means ``TRPOOuter()``.
+        task_sampler: Tasks to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a sampler of them.
+        test_env_sampler: Task sampler of the evaluations.
+        inner: What inner steps maximize (see ``functional.gradients.meta_gradients``); null means that of outer.
+        meta_batch_size: Tasks per epoch.
+        rollouts_per_task: Rollouts per task and moment.
+        num_inner_steps: Gradient steps in each task.
+        inner_step_size: Size of the inner steps.
+        later_step_size: Size of the steps of ``adapt_policy`` after the first, in a test; null means the same. Along
+            normalized advantages steps do not get shorter by themselves where there is little left to gain.
+        learn_step_sizes: Learn an inner step size for each parameter (Li et al. 2017, arXiv:1707.09835).
+        second_order: Whether derivatives go through the inner gradients; without, it is first-order MAML.
+        adapt: Beginnings of the names of parameters that inner steps change, as policy.net.layers.2 (see
+            ``policy.parameter_layout().names``); none means all. The last layer alone: Raghu et al. 2020,
+            arXiv:1909.09157.
+        discount: Discount factor in [0, 1].
+        gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
+        normalize_advantages: Give the advantages of each task mean 0 and standard deviation 1.
+        max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
+        normalize_observations: Give observations mean 0 and standard deviation 1, over all tasks; the statistics are
+            not adapted.
+        scale_actions: Bring actions from [-1, 1] to the bounds of the action space, and clip them there.
+        evaluate_every: Evaluate after every so many epochs; 0 means never.
+        seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
+        device: Where gradients are computed; ``None`` means the CPU.
+    """
+
+    deterministic_exploration = False
+
+    def __init__(
+        self,
+        env_spec: Any,
+        policy: ActingPolicy,
+        outer: OuterUpdate | None = None,
+        *,
+        task_sampler: Any = None,
+        test_env_sampler: Any = None,
+        inner: Literal["ratio", "log-likelihood", "magic-box"] | None = None,
+        meta_batch_size: int = 20,
+        rollouts_per_task: int = 20,
+        num_inner_steps: int = 1,
+        inner_step_size: float = 0.1,
+        later_step_size: float | None = None,
+        learn_step_sizes: bool = False,
+        second_order: bool = True,
+        adapt: Sequence[str] = (),
+        discount: float = 0.99,
+        gae_lambda: float = 1.0,
+        normalize_advantages: bool = True,
+        max_path_length: int | None = None,
+        normalize_observations: bool = False,
+        scale_actions: bool = True,
+        evaluate_every: int = 10,
+        seed: int | None = None,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.env_spec = EnvSpec.from_env(env_spec)
+        self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
+        if not isinstance(self._outer, OuterUpdate):
+            raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
+        self._config = MAMLConfig(
+            inner=self._outer.inner if inner is None else inner,
+            meta_batch_size=meta_batch_size,
+            rollouts_per_task=rollouts_per_task,
+            num_inner_steps=num_inner_steps,
+            inner_step_size=inner_step_size,
+            later_step_size=later_step_size,
+            learn_step_sizes=learn_step_sizes,
+            second_order=second_order,
+            adapt=tuple(adapt),
+            discount=discount,
+            gae_lambda=gae_lambda,
+            normalize_advantages=normalize_advantages,
+            max_path_length=horizon_of(max_path_length, self.env_spec),
+            normalize_observations=normalize_observations,
+        )
+        if task_sampler is None:
+            raise ValueError("task_sampler is missing: there is nothing to adapt to in a single task")
+        self.evaluate_every = check_whole("evaluate_every", evaluate_every, 0)
+        self.seed = fresh_seed() if seed is None else int(seed)
+        self._tasks = TrainingTasks(task_sampler, derive_seed("meta-training tasks", self.seed))
+        self._train_tasks = list(task_sampler) if isinstance(task_sampler, list | tuple) else None
+        self.test_env_sampler = test_env_sampler
+        self._policy = _wrapped(policy, normalize_observations, scale_actions, self.env_spec)
+        self._device = torch.device("cpu" if device is None else device)
+        self._layout = self._policy.parameter_layout()
+        self._problem = _problem_of(self._policy, self._config, self._device)
+        self._adapter = self._make_adapter()
+        self._step_sizes = self._problem.step_sizes.clone()
+        self._state = first_state(self._meta_parameters(), num_inner_steps, self._outer.kl_coeff)
+        known = KNOWN_EPOCHS * self._config.meta_batch_size * self._config.rollouts_per_task
+        self._moments = self._policy.observation_moments(known * self._config.max_path_length)
+        self._num_epochs = 0
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> NormalizedPolicy:
+        """What acts before adaptation."""
+        return self._policy
+
+    @property
+    def outer(self) -> OuterUpdate:
+        """How the initial parameters improve."""
+        return self._outer
+
+    @property
+    def discount(self) -> float:
+        """Discount factor."""
+        return float(self._config.discount)
+
+    @property
+    def max_path_length(self) -> int:
+        """Maximum number of steps of a rollout."""
+        return int(self._config.max_path_length)
+
+    @property
+    def train_tasks(self) -> list[EnvUpdate] | None:
+        """Tasks that it learns in; ``None`` where they are drawn without end."""
+        return self._train_tasks
+
+    @property
+    def step_sizes(self) -> np.ndarray:
+        """Inner step sizes of all parameters ``(P,)``; 0 for those that are not adapted."""
+        return self._step_sizes.cpu().numpy().copy()
+
+    # -- training ------------------------------------------------------------------------------------------------------
+
+    def train(self, runner: Runner) -> float | None:
+        """Collect, update and evaluate, for each epoch of ``runner``.
+
+        Returns:
+            Average return after adaptation: of the last evaluation; of the last training rollouts where there was none.
+
+        Raises:
+            InvalidValueError: Inner steps, or the update, lead to parameters that are not finite.
+        """
+        average_return: float | None = None
+        evaluated = False
+        runner = as_runner(runner)
+        progress = functools.partial(runner.progress, "updates")
+        for epoch in runner.step_epochs():
+            found = self.collect(runner)
+            progress(0, 1)
+            metrics = self.update(found)
+            progress(1, 1)
+            runner.log(metrics)
+            if self.evaluate_every and (epoch + 1) % self.evaluate_every == 0:
+                average_return, evaluated = runner.evaluate(self, self.test_env_sampler), True
+            elif not evaluated:
+                average_return = metrics["return_after"]
+        return average_return
+
+    def collect(self, runner: Runner) -> MetaSamples:
+        """Rollouts of one epoch: in each task before every inner step, and after the last.
+
+        Raises:
+            InvalidValueError: Inner steps lead to parameters that are not finite; the tasks are named.
+        """
+        tasks = self._tasks.draw(self._config.meta_batch_size)
+        return collect(runner, tasks, self._adapter, self._meta_parameters(), self._config)
+
+    def update(self, found: MetaSamples) -> dict[str, float]:
+        """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
+
+        Raises:
+            InvalidValueError: Parameters are not finite any more; nothing was changed.
+        """
+        tasks = BatchedTasks(self._problem, self._outer, found.steps)
+        meta, state, numbers = self._outer.update(tasks, self._meta_parameters(), self._state)
+        if not bool(torch.isfinite(meta).all()):
+            raise InvalidValueError(
+                f"meta-parameters are not finite any more after {self._num_epochs + 1} epochs ({numbers}); take a "
+                "smaller step (learning_rate, max_kl), and resume from the last snapshot"
+            )
+        self._state = state
+        self._take(meta)
+        if self._config.normalize_observations:
+            self._moments = add_rows(self._moments, found.observations)
+            self._policy.set_observation_moments(self._moments.mean, self._moments.std)
+        self._num_epochs += 1
+        return {**found.metrics(), **numbers}
+
+    # -- adaptation ----------------------------------------------------------------------------------------------------
+
+    def get_exploration_policy(self) -> NormalizedPolicy:
+        """A copy of the policy in training, with the initial parameters."""
+        return copy.deepcopy(self._policy)
+
+    def adapt_policy(self, exploration_policy: Any, exploration_trajectories: Any) -> NormalizedPolicy:
+        """The policy after one inner step from the parameters of ``exploration_policy``.
+
+        Args:
+            exploration_policy: From ``get_exploration_policy()``, or what this method returned before.
+            exploration_trajectories: ``TrajectoryBatch``, ``StepSequence`` or a sequence of them, all of one task,
+                collected with that policy.
+        """
+        return self.adapt_policies([exploration_policy], [exploration_trajectories])[0]
+
+    def adapt_policies(self, policies: Sequence[Any], batches: Sequence[Any]) -> list[NormalizedPolicy]:
+        """See ``MetaRLAlgorithm``: all tasks in one computation.
+
+        Raises:
+            InvalidValueError: A step leads to parameters that are not finite.
+            TypeError: A policy is not one of this algorithm's.
+        """
+        for policy in policies:
+            if not isinstance(policy, NormalizedPolicy) or policy.parameter_layout() != self._layout:
+                raise TypeError(f"exploration_policy must be one of get_exploration_policy(), got {policy!r}")
+        groups = [_rollouts_of(batch) for batch in batches]
+        flat = torch.from_numpy(np.stack([policy.acting_parameters() for policy in policies])).to(self._device)
+        samples = self._adapter.samples(groups, flat)[1]
+        meta = self._meta_parameters()
+        later = self._config.later_step_size
+        scales = None
+        if later is not None:
+            is_first = (flat == self._problem.split(meta)[0]).all(dim=1)
+            scales = torch.where(is_first, 1.0, later / self._config.inner_step_size)
+        taken = self._adapter.step(meta, flat, samples, range(len(policies)), scales)
+        for policy, parameters in zip(policies, taken.parameters.cpu(), strict=True):  # given up by the caller
+            self._layout.assign(policy, parameters)
+        return list(policies)
+
+    # -- states --------------------------------------------------------------------------------------------------------
+
+    def fingerprint(self) -> str:
+        """Class, networks and hyperparameters as a short text; a snapshot fits a MAML with the same one."""
+        outer = f"{type(self._outer).__name__} {sorted(asdict(self._outer).items())!r}"  # pyright: ignore[reportArgumentType]
+        kinds = [type(self._policy.policy).__name__, outer, *shapes_of(self._policy)]
+        return fingerprint_of(self, *kinds, described(self._config))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, step sizes, state of the outer update, moments, generators and counters."""
+        return {
+            "policy": weights_of(self._policy),
+            "step_sizes": self._step_sizes.clone(),
+            "outer": {name: value.clone() for name, value in self._state._asdict().items()},
+            "moments": self._moments.to_dict(),
+            "tasks": self._tasks.state_dict(),
+            "counters": {"seed": self.seed, "epochs": self._num_epochs},
+        }
+
+    def load_state_dict(self, tree: Mapping[str, Any]) -> None:
+        """Restore ``state_dict``, bitwise identical.
+
+        Raises:
+            SnapshotError: ``tree`` does not fit; nothing was changed.
+        """
+        load_or_keep(type(self).__name__, self._load, tree, self.state_dict())
+
+    def _load(self, tree: Mapping[str, Any]) -> None:
+        self._policy.load_state_dict(tree["policy"])
+        self._step_sizes = _like(self._step_sizes, tree["step_sizes"])
+        self._state = OuterState(**{k: _like(own, tree["outer"][k]) for k, own in self._state._asdict().items()})
+        self._moments = Moments.from_dict(tree["moments"], self._policy.input_dim)
+        self._tasks.load_state_dict(tree["tasks"])
+        self.seed, self._num_epochs = int(tree["counters"]["seed"]), int(tree["counters"]["epochs"])
+
+    # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _make_adapter(self) -> Adapter:
+        settings = SampleSettings(
+            discount=self._config.discount,
+            gae_lambda=self._config.gae_lambda,
+            normalize_advantages=self._config.normalize_advantages,
+            time_rewards="magic-box" in (self._config.inner, self._outer.inner),
+        )
+        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device)
+
+    def _meta_parameters(self) -> Tensor:
+        flat = torch.from_numpy(self._policy.acting_parameters()).to(self._device)
+        return torch.cat([flat, self._step_sizes]) if self._config.learn_step_sizes else flat
+
+    def _take(self, meta: Tensor) -> None:
+        flat = meta[: self._layout.size]
+        if self._config.learn_step_sizes:
+            self._step_sizes = meta[self._layout.size :].clone()
+        self._layout.assign(self._policy, flat.cpu())
+
+
+def _problem_of(policy: NormalizedPolicy, config: MAMLConfig, device: torch.device) -> MetaProblem:
+    layout, parameters = policy.parameter_layout(), dict(policy.named_parameters())
+    names = _adapted_names(policy, config.adapt)
+    trained = _flags(layout, lambda name: parameters[name].requires_grad)
+    adapted = trained * _flags(layout, lambda name: name in names)
+    changed = torch.cat([trained, adapted]) if config.learn_step_sizes else trained
+
+    def distribution(flat: Tensor, observations: Tensor) -> ActionDistribution:
+        return policy.action_distribution(layout.torch_views(flat), observations)
+
+    sizes = config.inner_step_size * adapted
+    return MetaProblem(distribution, config.inner, config.second_order, sizes.to(device), changed.to(device))
+
+
+def _wrapped(policy: Any, normalize_observations: bool, scale_actions: bool, env_spec: EnvSpec) -> NormalizedPolicy:
+    if not isinstance(policy, ActingPolicy) or not policy.has_distributions:
+        raise TypeError(
+            f"policy must have action_distribution(parameters, obs), which {type(policy).__name__} lacks: use "
+            "GaussianMLPPolicy, CategoricalMLPPolicy, GRUGaussianPolicy or CategoricalGRUPolicy"
+        )
+    if policy.obs_dim != env_spec.obs_dim or policy.act_dim != env_spec.act_dim:
+        raise ValueError(
+            f"policy must be built for the spaces of env_spec ({env_spec.obs_dim} observations, "
+            f"{env_spec.act_dim} actions), got {policy.obs_dim} and {policy.act_dim}"
+        )
+    if not isinstance(policy, NormalizedPolicy):
+        return NormalizedPolicy(policy, normalize_observations, scale_actions)
+    if policy.normalize_observations != normalize_observations:
+        raise ValueError(
+            f"normalize_observations must be {policy.normalize_observations}, as the given NormalizedPolicy has it, "
+            f"got {normalize_observations}"
+        )
+    return policy
+
+
+def _adapted_names(policy: NormalizedPolicy, beginnings: Sequence[str]) -> set[str]:
+    names = [name for name, value in policy.named_parameters() if value.requires_grad]
+    for beginning in beginnings:
+        if not any(name.startswith(beginning) for name in names):
+            raise ValueError(f"adapt must hold beginnings of {', '.join(names)}, got {beginning!r}")
+    return {name for name in names if not beginnings or name.startswith(tuple(beginnings))}
+
+
+def _flags(layout: Any, chosen: Any) -> Tensor:
+    """1 for the entries of the parameters whose names are chosen, else 0, ``(P,)``."""
+    flat = torch.zeros(layout.size)
+    for name, view in layout.torch_views(flat).items():
+        view.fill_(float(chosen(name)))
+    return flat
+
+
+def _rollouts_of(batch: Any) -> Rollouts:
+    """The rollouts of a ``TrajectoryBatch``, a ``StepSequence``, or a sequence of either."""
+    if isinstance(batch, TrajectoryBatch):
+        return Rollouts.of(batch.to_rollouts())
+    if isinstance(batch, StepSequence):
+        return Rollouts.of(batch.iterate_rollouts())
+    if isinstance(batch, Rollouts):
+        return batch
+    found = Rollouts.joined(_rollouts_of(part) for part in batch)
+    if not len(found):
+        raise ValueError("exploration_trajectories must hold at least one rollout, got none")
+    return found
+
+
+def _like(own: Tensor, saved: Any) -> Tensor:
+    value = torch.as_tensor(saved).to(own)
+    if value.shape != own.shape:
+        raise ValueError(f"shape {tuple(own.shape)} is expected, got {tuple(value.shape)}")
+    return value.clone()

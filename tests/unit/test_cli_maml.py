@@ -1,0 +1,122 @@
+"""Learners by gradient steps by name: on the command line, and as agents that adapt outside of any runner."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import metaroll
+from metaroll.cli.main import main
+from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
+from metaroll.training.session.experiments import build, resolve
+from metaroll.training.store.metrics_log import read_metrics
+
+TINY: dict[str, Any] = {
+    "meta_batch_size": 3,
+    "rollouts_per_task": 4,
+    "num_train_tasks": 6,
+    "num_test_tasks": 2,
+    "max_path_length": 10,
+    "hidden_sizes": (8,),
+}
+FLAGS = [part for name, value in TINY.items() for part in (f"--{name.replace('_', '-')}", str(value).strip("(,)"))]
+EVALUATION = ["--adaptation-rounds", "2", "--episodes-per-round", "3", "--evaluate-every", "1", "--torch-threads", "1"]
+
+
+@pytest.mark.parametrize("name", ["maml", "promp"])
+def test_a_run_is_trained_resumed_and_evaluated(name, tmp_path, capsys):
+    straight, stopped = str(tmp_path / "straight"), str(tmp_path / "stopped")
+    train = ["train", name, "point-navigation", *FLAGS, *EVALUATION]
+    assert main([*train, "--epochs", "2", "--out", straight, "--json"]) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["algo"] == name
+    assert {"return_before", "return_after"} < set(summary)
+    assert main([*train, "--epochs", "1", "--out", stopped, "--quiet"]) == 0
+    assert main(["resume", stopped, "--epochs", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["return_after"] == summary["return_after"]
+    rows = [
+        [(r["metric"], r["value"]) for r in read_metrics(run) if r["phase"] != "time"] for run in (straight, stopped)
+    ]
+    assert rows[0] == rows[1]
+    assert {"gain", "share_worse", "inner_kl", "gradient_cosine"} < {metric for metric, _ in rows[0]}
+    assert main(["evaluate", straight, "--adapt-from", "all", "--json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("maml", {}, TRPOOuter),
+        ("maml", {"outer": "vpg", "learning_rate": 0.01}, VPGOuter),
+        ("maml", {"outer": "emaml"}, EMAMLOuter),
+        ("promp", {"clip_range": 0.2, "target_kl": 0.01}, ProMPOuter),
+        ("dice", {}, DICEOuter),
+        ("dice", {"outer": "vpg-dice"}, VPGDICEOuter),
+    ],
+)
+def test_options_say_how_initial_parameters_improve(name, values, kind):
+    algo = build(resolve(name, "point-navigation", [("the test", {**TINY, **values})])).algo
+    assert type(algo.outer) is kind
+    for option, value in values.items():
+        assert option == "outer" or getattr(algo.outer, option) == value
+    assert len(algo.train_tasks) == 6
+    assert algo.max_path_length == 10
+
+
+def test_published_values_are_the_presets():
+    config = resolve("maml", "cheetah-dir")["algorithm"]
+    names = ("meta_batch_size", "rollouts_per_task", "max_path_length", "inner_step_size", "max_kl")
+    assert [config[name] for name in names] == [40, 20, 200, 0.1, 0.01]
+    config = resolve("promp", "cheetah-dir")["algorithm"]
+    names = ("meta_batch_size", "max_path_length", "num_outer_steps", "clip_range", "kl_coeff", "learning_rate")
+    assert [config[name] for name in names] == [40, 100, 5, 0.3, 5e-4, 1e-3]
+
+
+class Corridor(gymnasium.Env):
+    """Go left or right; which of them is not observed."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = gymnasium.spaces.Box(-2.0, 2.0, (1,), np.float32)
+
+    def __init__(self) -> None:
+        self._way, self._x = 1.0, 0.0
+
+    def set_task(self, way: float) -> None:
+        self._way = way
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._x = 0.0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        before, self._x = self._x, self._x + 0.1 * float(action[0])
+        return np.array([self._x], np.float32), self._way * (self._x - before), False, False, {}
+
+
+def ways(num: int, generator: np.random.Generator) -> list[float]:
+    return generator.permutation(np.linspace(-1.0, 1.0, num)).tolist()
+
+
+def test_an_agent_adapts_to_one_s_own_environment(tmp_path):
+    """Three lines, and a loop of one's own: no runner, engine or evaluator is in sight."""
+    family = metaroll.TaskFamily.from_env(Corridor, ways, horizon=10)
+    options = {**TINY, "meta_batch_size": 6, "rollouts_per_task": 10, "size": "small", "epochs": 8, "evaluate_every": 0}
+    agent = metaroll.agent("promp", family, run_dir=tmp_path / "run", inner_step_size=0.5, **options)
+    agent.learn(progress=False)
+    means = {}
+    for way in (-1.0, 1.0):
+        env = Corridor()
+        env.set_task(way)
+        adapted = agent.adapt(agent.explore(env, episodes=10, seed=0))
+        obs, _ = env.reset(seed=0)
+        taken = []
+        for _ in range(5):
+            action = adapted.act(obs)
+            obs, *_ = env.step(action)
+            taken.append(float(action[0]))
+        means[way] = np.mean(taken)
+    assert means[-1.0] < -0.05 < 0.05 < means[1.0]

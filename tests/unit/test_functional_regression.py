@@ -1,0 +1,82 @@
+"""Ridge regression, features of linear baselines, explained variance: by hand, and against direct solves."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from metaroll.errors import ShapeError
+from metaroll.functional.regression import (
+    explained_variance,
+    gram_of_blocks,
+    ridge,
+    solve_ridge,
+    state_features,
+    time_features,
+)
+
+
+def test_ridge_by_hand() -> None:
+    # one feature (1, 2), targets (2, 6): w = (1*2 + 2*6) / (1 + 4 + c) = 14 / (5 + c)
+    assert ridge([[1.0], [2.0]], [2.0, 6.0], 0.0).tolist() == pytest.approx([14 / 5])
+    assert ridge([[1.0], [2.0]], [2.0, 6.0], 2.0).tolist() == pytest.approx([2.0])
+
+
+def test_many_problems_at_once_are_those_of_numpy_one_by_one() -> None:
+    rng = np.random.default_rng(0)
+    features, targets = rng.normal(size=(5, 30, 4)), rng.normal(size=(5, 30))
+    found = ridge(features, targets, 0.3)
+    for m in range(5):
+        # the same as plain least squares with rows sqrt(c) I and targets 0 below
+        rows = np.concatenate([features[m], np.sqrt(0.3) * np.eye(4)])
+        expected = np.linalg.lstsq(rows, np.concatenate([targets[m], np.zeros(4)]), rcond=None)[0]
+        np.testing.assert_allclose(found[m], expected, rtol=1e-10)
+        np.testing.assert_allclose(ridge(features[m], targets[m], 0.3), expected, rtol=1e-10)
+
+
+def test_a_singular_system_is_solved_with_a_raised_coefficient() -> None:
+    features = np.array([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])
+    targets = np.array([2.0, 4.0, 6.0])
+    alone = ridge(features, targets, 0.0)
+    np.testing.assert_allclose(features @ alone, targets, atol=1e-6)
+    # one that cannot be solved does not change the others
+    good = np.random.default_rng(0).normal(size=(3, 2))
+    both = ridge(np.stack([features, good]), np.stack([targets, targets]), 0.0)
+    np.testing.assert_array_equal(both[0], alone)
+    np.testing.assert_allclose(both[1], np.linalg.lstsq(good, targets, rcond=None)[0], rtol=1e-9)
+    # not positive definite at all: least squares
+    weird = solve_ridge(np.array([[-1.0, 0.0], [0.0, 1.0]]), np.array([1.0, 1.0]), 0.0)
+    np.testing.assert_allclose(weird, [-1.0, 1.0], rtol=1e-9)
+
+
+def test_ridge_refuses_what_it_cannot_fit() -> None:
+    with pytest.raises(ValueError, match="finite"):
+        ridge([[1.0], [np.nan]], [1.0, 2.0])
+    with pytest.raises(ShapeError, match=r"\(T, F\)"):
+        ridge([[1.0], [2.0]], [1.0])
+    with pytest.raises(ValueError, match="coefficient"):
+        ridge([[1.0]], [1.0], -1.0)
+
+
+@pytest.mark.parametrize("width", [1, 2, 8, 9, 45])
+def test_gram_of_blocks(width: int) -> None:
+    blocks = np.random.default_rng(0).normal(size=(3, 7, width))
+    rows = blocks.reshape(21, width)
+    np.testing.assert_allclose(gram_of_blocks(blocks), rows.T @ rows, rtol=1e-12, atol=1e-12)
+
+
+def test_features_by_hand() -> None:
+    np.testing.assert_allclose(time_features([0, 50, 200]), [[0, 0, 0, 1], [0.5, 0.25, 0.125, 1], [2, 4, 8, 1]])
+    found = state_features(np.array([[3.0, -20.0]], np.float32), [50])
+    np.testing.assert_allclose(found, [[3, -10, 9, 100, 0.5, 0.25, 0.125, 1]])
+
+
+def test_explained_variance_by_hand() -> None:
+    # targets 0, 2, 4: variance 8/3; what is left after predicting 0, 2, 2: 0, 0, 2 with variance 8/9
+    assert explained_variance([0, 2, 2], [0, 2, 4]) == pytest.approx(1 - 1 / 3)
+    assert explained_variance([0, 2, 4], [0, 2, 4]) == 1.0
+    assert explained_variance([7, 7, 7], [0, 2, 4]) == 0.0
+    assert explained_variance([1, 1], [5, 5]) == 1.0
+    assert explained_variance([1, 2], [5, 5]) == 0.0
+    with pytest.raises(ShapeError):
+        explained_variance([1, 2], [5])

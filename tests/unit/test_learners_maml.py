@@ -1,0 +1,540 @@
+"""MAML and what has come of it: exact meta-gradients, adaptation, threads, resume, bad input, and that they learn."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from meta_cases import THETA, distribution, exact_samples, finite_difference, stacked, true_return
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.registry import get_family
+from metaroll.envs.point.point_navigation import PointNavigationEnv
+from metaroll.errors import InvalidValueError, SnapshotError
+from metaroll.functional.gradients.meta_gradients import adapt
+from metaroll.learners.maml import tasks as task_module
+from metaroll.learners.maml.learner import MAML
+from metaroll.learners.maml.outer import (
+    DICEOuter,
+    EMAMLOuter,
+    MetaProblem,
+    ProMPOuter,
+    TRPOOuter,
+    VPGDICEOuter,
+    VPGOuter,
+    first_state,
+    meta_losses,
+)
+from metaroll.learners.maml.tasks import BatchedTasks, inner_steps, kl_product, task_gradient
+from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
+from metaroll.policies.gru import GRUGaussianPolicy
+from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.seeding import torch_generator
+from metaroll.tasks.task_sampler import FixedTaskSampler
+from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.run.runner import LocalRunner
+from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.store.snapshots import latest
+from metaroll.types import EnvSpec
+
+OUTERS = {
+    "trpo": TRPOOuter(),
+    "vpg": VPGOuter(),
+    "emaml": EMAMLOuter(),
+    "promp": ProMPOuter(),
+    "dice": DICEOuter(),
+    "vpg-dice": VPGDICEOuter(),
+}
+ALPHA = 0.4
+SIZES = torch.full((2,), ALPHA, dtype=torch.float64)
+ONES = torch.ones(2, dtype=torch.float64)
+SPEC = EnvSpec.from_env(PointNavigationEnv())
+TASKS = get_family("point-navigation").split(12, 4, seed=0)
+
+
+# ---- exact meta-gradients ----------------------------------------------------------------------------------------
+
+
+def problem_of(outer, second_order=True):
+    return MetaProblem(distribution, outer.inner, second_order, SIZES, ONES)
+
+
+def state_of(meta, num_steps=1):
+    return first_state(meta, num_steps, 0.5)
+
+
+def adapted_truly(theta):
+    return theta + ALPHA * torch.func.grad(true_return)(theta)
+
+
+def exact_steps(theta, kind):
+    """Samples before and after one exact step."""
+    before = exact_samples(theta)
+    after = adapt(theta.clone().requires_grad_(), [before], distribution, SIZES, kind=kind, order=0).parameters[-1]
+    return [before, exact_samples(after.detach())]
+
+
+@pytest.mark.parametrize("name", ["dice", "vpg-dice"])
+def test_meta_gradients_by_the_unbiased_estimator_are_those_of_the_true_objective(name):
+    outer = OUTERS[name]
+    found, _ = task_gradient(problem_of(outer), outer, THETA, exact_steps(THETA, outer.inner), state_of(THETA))
+    wanted = finite_difference(lambda theta: true_return(adapted_truly(theta)), THETA)
+    torch.testing.assert_close(-found, wanted, atol=1e-8, rtol=0)
+    first, _ = task_gradient(problem_of(outer, False), outer, THETA, exact_steps(THETA, outer.inner), state_of(THETA))
+    torch.testing.assert_close(-first, torch.func.grad(true_return)(adapted_truly(THETA)), atol=1e-12, rtol=0)
+    assert (first - found).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["trpo", "vpg", "emaml", "promp"])
+def test_meta_gradients_by_ratios_are_those_of_their_objective(name):
+    """Away from the parameters that made the samples, where ratios are not 1 and divergences not 0."""
+    outer = OUTERS[name]
+    steps, at = exact_steps(THETA, outer.inner), THETA + torch.tensor([0.03, -0.05], dtype=torch.float64)
+
+    def loss(theta):
+        leaf = theta.clone().requires_grad_()
+        return meta_losses(problem_of(outer), outer, leaf, steps, state_of(theta), differentiable=False).losses
+
+    found, losses = task_gradient(problem_of(outer), outer, at, steps, state_of(at))
+    assert (losses.inner_kl.item() > 0) == (name == "promp")
+    torch.testing.assert_close(found, finite_difference(loss, at).detach(), atol=1e-8, rtol=0)
+    first, _ = task_gradient(problem_of(outer, False), outer, at, steps, state_of(at))
+    assert (first - found).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["trpo", "vpg", "promp"])
+def test_the_curvature_of_low_variance_enters(name):
+    """At the samples' own parameters: ``(1 + alpha H) g`` with H of theorem 1 of Rothfuss et al. 2019."""
+    outer = OUTERS[name]
+    steps = exact_steps(THETA, "ratio")
+    found, _ = task_gradient(problem_of(outer), outer, THETA, steps, state_of(THETA))
+    theta = THETA.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(adapt(theta, steps[:1], distribution, SIZES).parameters[-1][0], theta)
+    after = torch.func.grad(true_return)(adapted_truly(THETA))
+    first, _ = task_gradient(problem_of(outer, False), outer, THETA, steps, state_of(THETA))
+    torch.testing.assert_close(-first, after, atol=1e-12, rtol=0)
+    assert slope[0].item() != pytest.approx(1.0, abs=1e-3)
+    assert (found - first).abs().max() > 1e-3
+
+
+def test_exploration_gets_the_score_of_what_it_led_to():
+    steps = exact_steps(THETA, "ratio")
+    plain, explored = (
+        task_gradient(problem_of(OUTERS[name]), OUTERS[name], THETA, steps, state_of(THETA))[0]
+        for name in ("vpg", "emaml")
+    )
+    weights, before = steps[0].weights, steps[0]
+
+    def log_likelihood(theta):
+        return (weights * distribution(theta, before.observations).log_prob(before.actions)).sum()
+
+    torch.testing.assert_close(explored - plain, -0.7 * torch.func.grad(log_likelihood)(THETA), atol=1e-12, rtol=0)
+
+
+def test_learned_step_sizes_have_the_right_gradient():
+    outer, meta = OUTERS["trpo"], torch.cat([THETA, SIZES])
+    steps = exact_steps(THETA, "ratio")
+    problem = MetaProblem(distribution, "ratio", True, SIZES, torch.ones(4, dtype=torch.float64))
+
+    def loss(at):
+        leaf = at.clone().requires_grad_()
+        return meta_losses(problem, outer, leaf, steps, state_of(meta), differentiable=False).losses
+
+    found, _ = task_gradient(problem, outer, meta, steps, state_of(meta))
+    torch.testing.assert_close(found, finite_difference(loss, meta).detach(), atol=1e-8, rtol=0)
+
+
+def test_products_with_the_hessian_of_the_divergence_are_exact():
+    outer, steps = OUTERS["trpo"], exact_steps(THETA, "ratio")
+
+    def slope(at):
+        leaf = at.clone().requires_grad_()
+        divergence = meta_losses(problem_of(outer), outer, leaf, steps, state_of(at)).outer_kl
+        return torch.autograd.grad(divergence, leaf)[0]
+
+    product = kl_product(problem_of(outer), outer, THETA, steps, state_of(THETA))
+    for k, vector in enumerate(torch.eye(2, dtype=torch.float64)):
+        wanted = finite_difference(lambda at, k=k: slope(at)[k], THETA)
+        torch.testing.assert_close(product(vector), wanted, atol=1e-8, rtol=0)
+
+
+def test_the_trust_region_bounds_the_divergence():
+    outer = TRPOOuter(max_kl=1e-3)
+    steps = [stacked([exact_steps(theta, "ratio")[k] for theta in (THETA, THETA)]) for k in range(2)]
+    tasks = BatchedTasks(problem_of(outer), outer, steps)
+    meta, _, numbers = outer.update(tasks, THETA, state_of(THETA))
+    assert 5e-4 < numbers["outer_kl"] <= 1e-3
+    assert tasks.means(meta, state_of(THETA)).losses < tasks.means(THETA, state_of(THETA)).losses
+    stuck = TRPOOuter(max_kl=1e-3, max_backtracks=1, damping=0.0)
+    overshot = stuck.update(BatchedTasks(problem_of(stuck), stuck, steps), THETA, state_of(THETA))
+    assert torch.equal(overshot[0], THETA) == (overshot[2]["backtracks"] == 1.0)
+
+
+def test_coefficients_of_the_divergence_follow_it():
+    outer = ProMPOuter(target_kl=0.01)
+    found = outer.adapted_coeffs(torch.ones(3), torch.tensor([0.001, 0.01, 0.1]))
+    assert found.tolist() == [0.5, 1.0, 2.0]
+
+
+# ---- tasks at once, threads, and devices that nobody waits for -----------------------------------------------------
+
+
+def learner_of(outer="promp", policy=None, spec=SPEC, **options):
+    policy = GaussianMLPPolicy(spec, (8, 8), init_std=0.5, generator=torch_generator(1)) if policy is None else policy
+    outer = OUTERS[outer] if isinstance(outer, str) else outer
+    common = {"task_sampler": TASKS[0], "test_env_sampler": FixedTaskSampler(TASKS[1]), "meta_batch_size": 3}
+    common |= {"rollouts_per_task": 4, "max_path_length": 12, "evaluate_every": 0, "seed": 0}
+    return MAML(spec, policy, outer, **{**common, **options})
+
+
+def runner_of(learner, **options):
+    runner = LocalRunner(seed=0, **options)
+    runner.setup(learner, learner.train_tasks[0])
+    return runner
+
+
+class Kept:
+    """Keeps what the runner logged of each epoch."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Any] = []
+
+    def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+        self.metrics.append(metrics)
+
+
+def samples_of(learner):
+    """What one epoch would be learned from."""
+    found: list[Any] = []
+
+    class Stop(Exception):
+        """Nothing is learned."""
+
+    def update(samples):
+        found.append(samples)
+        raise Stop
+
+    learner.update = update
+    with runner_of(learner) as runner, pytest.raises(Stop):
+        runner.train(1)
+    del learner.update
+    return found[0]
+
+
+@pytest.mark.parametrize("name", OUTERS)
+def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
+    learner = learner_of(name, meta_batch_size=5)
+    steps = samples_of(learner).steps
+    problem, outer, meta, state = learner._problem, learner.outer, learner._meta_parameters(), learner._state
+    before, found = torch.get_num_threads(), {}
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            for rows in (1, 100, 10**9):
+                monkeypatch.setattr(task_module, "_ROWS_AT_ONCE", rows)
+                found[threads, rows] = BatchedTasks(problem, outer, steps).gradient(meta, state)[0]
+                assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    for rows in (1, 100, 10**9):
+        assert torch.equal(found[1, rows], found[2, rows])
+        torch.testing.assert_close(found[1, rows], found[1, 1], atol=1e-6, rtol=1e-4)
+
+
+def test_two_learners_in_two_threads():
+    one, before = learner_of("promp"), torch.get_num_threads()
+    steps, weights = samples_of(one).steps, one.policy.get_param_values()
+    other = learner_of("trpo")
+    tasks = BatchedTasks(one._problem, one.outer, steps)
+    wanted = tasks.gradient(one._meta_parameters(), one._state)[0]
+    shifted = BatchedTasks(one._problem, other.outer, steps)
+    wanted_there = shifted.gradient(one._meta_parameters() + 0.1, one._state)[0]
+
+    def compute(number):
+        if number % 2:
+            return torch.equal(tasks.gradient(one._meta_parameters(), one._state)[0], wanted)
+        return torch.equal(shifted.gradient(one._meta_parameters() + 0.1, one._state)[0], wanted_there)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(compute, range(24)))
+    assert np.array_equal(one.policy.get_param_values(), weights)
+    assert torch.get_num_threads() == before
+    assert threading.active_count() < 10
+
+
+@pytest.mark.parametrize("name", OUTERS)
+def test_gradients_wait_for_no_device(name):
+    learner = learner_of(name)
+    steps = samples_of(learner).steps
+    problem, outer, parameters = learner._problem, learner.outer, learner._meta_parameters()
+    with FakeTensorMode(allow_non_fake_inputs=False) as mode:
+        fake = mode.from_tensor
+        own = MetaProblem(problem.distribution, problem.inner, True, fake(problem.step_sizes), fake(problem.trained))
+        meta = fake(parameters)
+        state = type(learner._state)(*map(fake, learner._state))
+        given = [samples.map(fake) for samples in steps]
+        theta = meta.expand(3, -1).clone().requires_grad_()
+        adapt(theta, given[:1], problem.distribution, own.step_sizes, kind=problem.inner, order=0)
+        gradient, _ = task_gradient(own, outer, meta, given, state)
+        if isinstance(outer, TRPOOuter):
+            following = meta + outer.direction(gradient, kl_product(own, outer, meta, given, state))
+        else:
+            following, state, _ = outer.step(meta, gradient, state)
+        assert following.shape == meta.shape
+        with pytest.raises(DataDependentOutputException):
+            bool(following.sum() > 0)
+
+
+# ---- adaptation ------------------------------------------------------------------------------------------------------
+
+
+def batch_of(policy, deterministic=False, count=6):
+    env = TASKS[1][0]()
+    settings = {"eval": deterministic, "max_steps": 12, "no_close": True}
+    return [rollout(env, policy, seed=0, sub_seed=i, **settings) for i in range(count)]
+
+
+def mean_network(policy):
+    return {name: value.detach().clone() for name, value in policy.named_parameters() if ".net." in name}
+
+
+def test_one_inner_step_on_a_fixed_batch_changes_the_mean_network():
+    learner = learner_of()
+    before = mean_network(learner.policy)
+    rollouts = batch_of(learner.get_exploration_policy())
+    adapted = learner.adapt_policy(learner.get_exploration_policy(), rollouts)
+    for name, value in mean_network(adapted).items():
+        assert (value - before[name]).abs().max() > 1e-4, name
+        assert torch.equal(mean_network(learner.policy)[name], before[name])
+    obs = np.array([[0.1, -0.2]], dtype=np.float32)
+    assert not np.allclose(adapted.get_actions(obs, True)[0], learner.policy.get_actions(obs, True)[0], atol=1e-4)
+    again = learner.adapt_policy(learner.get_exploration_policy(), rollouts)
+    assert np.array_equal(again.acting_parameters(), adapted.acting_parameters())
+    assert not learner.info.deterministic_exploration
+
+
+def test_exploration_without_noise_teaches_nothing():
+    """Its actions are the means, where densities have no slope: what the evaluator must not do."""
+    learner = learner_of()
+    quiet = learner.adapt_policy(learner.get_exploration_policy(), batch_of(learner.policy, deterministic=True))
+    for name, value in mean_network(quiet).items():
+        torch.testing.assert_close(value, mean_network(learner.policy)[name], atol=1e-6, rtol=0)
+
+
+def test_many_tasks_adapt_as_each_does_alone_and_go_on_from_where_they_are():
+    learner = learner_of(meta_batch_size=2)
+    batches = [batch_of(learner.policy, count=count) for count in (3, 5)]
+    both = learner.adapt_policies([learner.get_exploration_policy() for _ in batches], batches)
+    for policy, batch in zip(both, batches, strict=True):
+        alone = learner.adapt_policy(learner.get_exploration_policy(), batch)
+        np.testing.assert_allclose(policy.acting_parameters(), alone.acting_parameters(), atol=1e-6)
+    first = both[0].acting_parameters()
+    further = learner.adapt_policy(both[0], batch_of(both[0])).acting_parameters()
+    assert np.abs(further - first).max() > 1e-4
+
+
+def test_later_steps_may_be_shorter():
+    plain, shorter = learner_of(), learner_of(later_step_size=0.05)
+    batch = batch_of(plain.policy)
+    first = [learner.adapt_policy(learner.get_exploration_policy(), batch) for learner in (plain, shorter)]
+    begin = first[0].acting_parameters()
+    assert np.array_equal(begin, first[1].acting_parameters())
+    batch = batch_of(first[0])
+    one, two = (
+        learner.adapt_policy(policy, batch).acting_parameters() - begin
+        for learner, policy in zip((plain, shorter), first, strict=True)
+    )
+    np.testing.assert_allclose(two, 0.5 * one, atol=1e-6)
+
+
+def test_rollouts_of_somebody_else_s_loop_adapt():
+    """Actions are those of the environment there, whose bounds are not those of the network."""
+    spec = EnvSpec(SPEC.observation_space, gymnasium.spaces.Box(-3.0, 1.0, (2,)), 12)
+    learner = learner_of(policy=GaussianMLPPolicy(spec, (8,), generator=torch_generator(0)), spec=spec)
+    drawn = np.random.default_rng(0)
+    raw = drawn.uniform(-1, 1, size=(6, 2)).astype(np.float32)
+    fields: dict[str, Any] = {"rewards": drawn.normal(size=6), "observations": drawn.normal(size=(7, 2))}
+    fields |= {"terminated": np.zeros(6, bool), "truncated": np.arange(6) == 5}
+    ours = StepSequence(actions=raw * 2 - 1, policy_infos={"raw_action": raw}, **fields)
+    theirs = StepSequence(actions=raw * 2 - 1, **fields)
+    found = [
+        learner.adapt_policy(learner.get_exploration_policy(), each).acting_parameters() for each in (ours, theirs)
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
+
+
+def test_only_named_parameters_are_adapted():
+    learner = learner_of(adapt=["policy.net.layers.2"])
+    before = dict(learner.policy.named_parameters())
+    adapted = learner.adapt_policy(learner.get_exploration_policy(), batch_of(learner.policy))
+    for name, value in adapted.named_parameters():
+        assert torch.equal(value, before[name]) != name.startswith("policy.net.layers.2"), name
+    with pytest.raises(ValueError, match=r"adapt must hold beginnings of policy.log_std, .* got 'head'"):
+        learner_of(adapt=["head"])
+
+
+def test_statistics_of_observations_are_learned_over_tasks_and_not_adapted():
+    learner = learner_of(normalize_observations=True)
+    with runner_of(learner) as runner:
+        runner.train(1)
+    mean = learner.policy.obs_mean.clone()
+    assert mean.any()
+    adapted = learner.adapt_policy(learner.get_exploration_policy(), batch_of(learner.policy))
+    assert torch.equal(adapted.obs_mean, mean)
+    twin = learner_of(normalize_observations=True)
+    twin.load_state_dict(learner.state_dict())
+    assert torch.equal(twin.policy.obs_mean, mean)
+
+
+def test_step_sizes_are_learned():
+    learner = learner_of(learn_step_sizes=True, adapt=["policy.net"])
+    before = learner.step_sizes
+    with runner_of(learner) as runner:
+        runner.train(1)
+    assert (learner.step_sizes[before == 0] == 0).all()
+    assert (learner.step_sizes != before)[before > 0].mean() > 0.9
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["trpo", "promp", "dice"])
+def test_a_resumed_run_is_the_run_that_never_stopped(name, tmp_path):
+    options = {"num_inner_steps": 2, "normalize_observations": True, "learn_step_sizes": name == "promp"}
+    straight = learner_of(name, **options)
+    with runner_of(straight) as runner:
+        runner.train(3)
+    with runner_of(learner_of(name, **options), run_dir=tmp_path / "run") as runner:
+        runner.train(1)
+    resumed = learner_of(name, **{**options, "seed": 5})
+    with runner_of(resumed, run_dir=tmp_path / "run") as runner:
+        runner.restore(tmp_path / "run")
+        runner.resume(3)
+    one, two = straight.state_dict(), resumed.state_dict()
+    assert str(one) == str(two)
+    for key in ("policy", "outer"):
+        assert all(torch.equal(value, two[key][part]) for part, value in one[key].items())
+
+
+def test_a_snapshot_of_other_settings_is_refused():
+    tree = learner_of("promp").state_dict()
+    other = learner_of("promp", learn_step_sizes=True)
+    before = str(other.state_dict())
+    with pytest.raises(SnapshotError, match="nothing was changed"):
+        other.load_state_dict(tree)
+    assert str(other.state_dict()) == before
+    assert learner_of("promp").fingerprint() != learner_of("trpo").fingerprint()
+    assert learner_of("promp").fingerprint() == learner_of("promp").fingerprint()
+
+
+def test_inner_steps_that_diverge_are_told_with_their_tasks(tmp_path):
+    learner = learner_of("vpg", inner_step_size=1e38, num_inner_steps=2)
+    before = learner.policy.get_param_values()
+    with (
+        runner_of(learner, run_dir=tmp_path / "run") as runner,
+        pytest.raises(InvalidValueError, match=r"not finite in \d of 3 tasks: .*goal.*inner_step_size"),
+    ):
+        runner.train(2)
+    assert np.array_equal(learner.policy.get_param_values(), before)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    assert latest(tmp_path / "run") == 0
+
+
+def test_the_log_tells_whether_it_adapts_or_averages(tmp_path):
+    learner = learner_of("promp", rollouts_per_task=10, meta_batch_size=6, max_path_length=40)
+    with runner_of(learner, run_dir=tmp_path / "run") as runner:
+        runner.train(2)
+    logged = {row["metric"]: row["value"] for row in read_metrics(tmp_path / "run")}
+    assert logged["gain"] == pytest.approx(logged["return_after"] - logged["return_before"])
+    assert logged["gain"] > 0
+    assert 0 <= logged["share_worse"] < 0.5
+    assert logged["inner_kl"] > 0
+    assert -1 <= logged["gradient_cosine"] < 0.9
+
+
+def test_the_evaluator_takes_one_step_after_another():
+    learner = learner_of("promp", evaluate_every=1, max_path_length=30)
+    evaluator = MetaEvaluator(adaptation_rounds=2, episodes_per_round=5, adapt_from="last", n_test_rollouts=3)
+    with runner_of(learner, evaluator=evaluator) as runner:
+        returned = runner.train(1)
+        found: Any = runner.last_evaluation
+    assert found.returns.shape == (4, 1, 13)
+    assert returned == pytest.approx(found.return_after)
+    assert not evaluator.protocol(learner)["deterministic_exploration"]
+
+
+class ChoiceTasks(gymnasium.Env):
+    """Reward 1 for the choice that the task wants; it ends at the fourth step, or by chance before that."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def __init__(self) -> None:
+        self._wanted, self._steps = 0, 0
+
+    def set_task(self, task: Any) -> None:
+        self._wanted = task["wanted"]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._steps = 0
+        return np.ones(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        ends = bool(self.np_random.random() < 0.2)
+        return np.ones(2, np.float32), float(action == self._wanted), ends, self._steps >= 4, {}
+
+
+@pytest.mark.parametrize("name", ["trpo", "dice"])
+def test_choices_and_ragged_rollouts(name):
+    spec = EnvSpec(ChoiceTasks.observation_space, ChoiceTasks.action_space, 4)
+    tasks = [SetTaskUpdate(ChoiceTasks, {"wanted": i}, None) for i in range(3)]
+    policy = CategoricalMLPPolicy(spec, (8,), generator=torch_generator(0))
+    options = {"task_sampler": tasks, "max_path_length": 4, "inner_step_size": 5.0, "rollouts_per_task": 20}
+    learner, kept = learner_of(name, policy, spec, **options), Kept()
+    with runner_of(learner, callbacks=[kept]) as runner:
+        runner.train(2)
+    assert kept.metrics[-1]["gain"] > 0.2
+
+
+def test_a_policy_with_memory():
+    policy = GRUGaussianPolicy(SPEC, 8, init_std=0.5, generator=torch_generator(0))
+    learner, kept = learner_of("promp", policy, rollouts_per_task=8), Kept()
+    with runner_of(learner, callbacks=[kept]) as runner:
+        runner.train(1)
+    assert np.isfinite(kept.metrics[-1]["gain"])
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="task_sampler is missing"):
+        learner_of(task_sampler=None)
+    for options in ({"discount": 1.5}, {"gae_lambda": -0.1}, {"inner_step_size": 0.0}, {"meta_batch_size": 0}):
+        with pytest.raises(ValueError, match=next(iter(options))):
+            learner_of(**options)
+    with pytest.raises(TypeError, match="outer must be an OuterUpdate"):
+        learner_of(outer=3)
+    with pytest.raises(ValueError, match="log-likelihood"):
+        learner_of(inner="dice")
+    learner = learner_of()
+    with pytest.raises(TypeError, match="exploration_policy must be one of get_exploration_policy"):
+        learner.adapt_policy(object(), batch_of(learner.policy))
+    with pytest.raises(ValueError, match="at least one rollout"):
+        learner.adapt_policy(learner.get_exploration_policy(), [])
+    assert isinstance(learner.policy, NormalizedPolicy)
+
+
+def test_inner_steps_alone_go_where_the_learner_goes():
+    learner = learner_of()
+    steps = samples_of(learner).steps
+    taken = inner_steps(learner._problem, learner._meta_parameters(), learner._meta_parameters(), steps[0])
+    assert taken.parameters.shape == (3, len(learner._meta_parameters()))
+    assert (taken.kl > 0).all()

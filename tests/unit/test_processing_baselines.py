@@ -1,0 +1,148 @@
+"""Baselines: fits of one task and of many, parameters, what another library's baseline gets."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from metaroll.errors import DataError, ShapeError
+from metaroll.functional.regression import explained_variance, ridge, state_features, time_features
+from metaroll.processing.baselines import (
+    LinearFeatureBaseline,
+    LinearTimeBaseline,
+    MLPBaseline,
+    TaskBaseline,
+    ZeroBaseline,
+    fit_to_tasks,
+)
+from metaroll.processing.path_columns import PathColumns
+from processing_paths import MeanBaseline, make_paths
+
+FITTED = (LinearFeatureBaseline, LinearTimeBaseline, MLPBaseline)
+
+
+def with_targets(lengths: Any, seed: int = 0) -> list[dict[str, Any]]:
+    """Paths whose ``returns`` follow from the state and the time."""
+    paths = make_paths(lengths, seed)
+    for path in paths:
+        x, t = path["observations"], np.arange(len(path["rewards"])) / 100
+        path["returns"] = 3 * x[:, 0] - x[:, 1] ** 2 + 20 * t + 1
+    return paths
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_a_fit_explains_what_it_was_fitted_to(kind: type[TaskBaseline]) -> None:
+    paths, baseline = with_targets([40, 7, 60, 25]), kind()
+    targets = np.concatenate([path["returns"] for path in paths])
+    before = np.concatenate([baseline.predict(path) for path in paths])
+    assert not before.any()
+    baseline.fit(paths)
+    after = np.concatenate([baseline.predict(path) for path in paths])
+    assert np.square(after - targets).sum() < 0.9 * np.square(before - targets).sum()
+    least = {LinearFeatureBaseline: 0.999, LinearTimeBaseline: 0.1, MLPBaseline: 0.9}[kind]
+    assert explained_variance(after, targets) > least
+
+
+def test_linear_fits_are_ridge_regressions_on_their_features() -> None:
+    paths = with_targets([5, 30])
+    targets = np.concatenate([path["returns"] for path in paths])
+    times = np.concatenate([np.arange(5), np.arange(30)])
+    rows = {
+        LinearTimeBaseline: time_features(times),
+        LinearFeatureBaseline: state_features(np.concatenate([path["observations"] for path in paths]), times),
+    }
+    for kind, features in rows.items():
+        baseline = kind(reg_coeff=0.1)
+        baseline.fit(paths)
+        found = baseline.get_param_values()
+        assert found is not None
+        np.testing.assert_allclose(found, ridge(features, targets, 0.1), rtol=1e-9, atol=1e-12)
+
+
+def test_another_target_is_fitted() -> None:
+    paths = with_targets([20, 20])
+    for path in paths:
+        path["discounted_rewards"] = np.full(20, 4.0)
+    baseline = LinearTimeBaseline()
+    baseline.fit(paths, target_key="discounted_rewards")
+    np.testing.assert_allclose(baseline.predict(paths[0]), 4.0, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_many_tasks_at_once_are_fits_of_each_alone(kind: type[TaskBaseline]) -> None:
+    groups = [with_targets([12, 30], 1), with_targets([50], 2), with_targets([3, 9, 20], 3)]
+    columns = PathColumns.of(groups)
+    targets = np.concatenate([path["returns"] for group in groups for path in group])
+    baseline = kind()
+    values, _ = baseline.fit_tasks(columns, targets)
+    for group, found in zip(groups, columns.by_task(values), strict=True):
+        alone = kind()
+        alone.fit(group)
+        expected = np.concatenate([alone.predict(path) for path in group])
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+    # afterwards it is the baseline of the last task
+    np.testing.assert_allclose(baseline.predict(groups[-1][0]), alone.predict(groups[-1][0]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [*FITTED, ZeroBaseline])
+def test_parameters_go_from_one_baseline_to_another(kind: type[TaskBaseline]) -> None:
+    paths, first = with_targets([15, 20]), kind()
+    first.fit(paths)
+    expected = first.predict(paths[0])
+    others = [kind(), kind(), kind(), pickle.loads(pickle.dumps(first))]
+    others[0].set_params(first.get_param_values())
+    others[1].set_param_values(first.get_param_values())
+    others[2].load_state_dict(first.state_dict())
+    for other in others:
+        np.testing.assert_array_equal(other.predict(paths[0]), expected)
+    params = first.get_param_values()
+    if params is not None:
+        params[:] = 99.0  # a copy
+        np.testing.assert_array_equal(first.predict(paths[0]), expected)
+        other = kind()
+        other.set_params(None)
+        assert not other.predict(paths[0]).any()
+
+
+def test_zero_baseline_gives_floats_for_whole_rewards() -> None:
+    paths = [{"observations": np.zeros((3, 2)), "actions": np.zeros((3, 1)), "rewards": np.array([1, 2, 3])}]
+    baseline = ZeroBaseline()
+    assert baseline.predict(paths[0]).dtype == np.float64
+    assert baseline.predict(paths[0]).tolist() == [0, 0, 0]
+
+
+def test_foreign_baselines_see_each_task_by_itself() -> None:
+    groups = [with_targets([4, 5], 1), with_targets([6], 2)]
+    columns = PathColumns.of(groups)
+    targets = np.concatenate([path["returns"] for group in groups for path in group])
+    baseline = MeanBaseline()
+    values, _ = fit_to_tasks(baseline, columns, targets)
+    assert baseline.seen == [2, 1]
+    means = [np.mean(targets[:9]), np.mean(targets[9:])]
+    expected = np.concatenate(
+        [m * path["observations"][:, 0] for m, g in zip(means, groups, strict=True) for path in g]
+    )
+    np.testing.assert_allclose(values, expected)
+
+
+def test_what_cannot_be_fitted() -> None:
+    paths = make_paths([4, 4])
+    with pytest.raises(DataError, match="returns"):
+        LinearTimeBaseline().fit(paths)
+    paths = with_targets([4, 4])
+    paths[1]["returns"] = np.zeros(3)
+    with pytest.raises(ShapeError, match="one entry per step"):
+        LinearTimeBaseline().fit(paths)
+    paths = with_targets([4, 4])
+    paths[0]["observations"][2] = np.nan
+    with pytest.raises(ValueError, match="task 0"):
+        LinearFeatureBaseline().fit(paths)
+    fitted = LinearFeatureBaseline()
+    fitted.fit(with_targets([9]))
+    with pytest.raises(ShapeError, match="fitted"):
+        fitted.predict(make_paths([4], obs_dim=5)[0])
+    with pytest.raises(ValueError, match="reg_coeff"):
+        LinearTimeBaseline(reg_coeff=-1)
