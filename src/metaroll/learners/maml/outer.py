@@ -226,7 +226,9 @@ class AdamOuter(OuterUpdate, ABC):
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
 
-    def step_along(self, meta_parameters: Tensor, gradient: Tensor, state: OuterState) -> tuple[Tensor, OuterState, Tensor]:
+    def step_along(
+        self, meta_parameters: Tensor, gradient: Tensor, state: OuterState
+    ) -> tuple[Tensor, OuterState, Tensor]:
         """One step; the norm of the gradient is told, too."""
         gradient, norm = clipped_by_norm(gradient, self.max_grad_norm)
         following, adam = adam_step(meta_parameters, gradient, state.adam, self.learning_rate)
