@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 import metaroll
 from metaroll.cli.main import main
 from metaroll.data.compare import trees_equal
-from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.errors import RunExistsError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot
@@ -384,7 +386,7 @@ def test_a_caller_is_told_what_stopped_and_where_it_is(capsys: pytest.CaptureFix
     agent = metaroll.agent("ppo", "Pendulum-v1", epochs=2, **PPO)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(callbacks=[Stop()])
-    assert "stopped; what was learned in 1 finished epochs is in runs/ppo-Pendulum-v1-0" in capsys.readouterr().out
+    assert "stopped; what was learned in 1 finished epoch is in runs/ppo-Pendulum-v1-0" in capsys.readouterr().out
 
 
 def test_more_mistakes_are_named(ppo: metaroll.Agent) -> None:
@@ -558,3 +560,60 @@ def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]
     assert "return" in repr(metaroll.agent("ppo", "Pendulum-v1", **PPO).evaluate(num_episodes=2))
     adapted = agent.adapt(agent.explore(agent.test_tasks[0], episodes=1))
     assert repr(adapted) == "AdaptedAgent('pearl', 'point-robot', 1 episode of 20 steps seen); next: act(obs)"
+
+
+def test_a_run_in_a_given_environment_is_loaded_with_anything_of_the_same_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stop:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            raise KeyboardInterrupt
+
+    agent = metaroll.agent("ppo", gymnasium.make("Pendulum-v1"), run_dir="inst", epochs=2, **PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(callbacks=[Stop()])
+    assert "in 1 finished epoch is in inst: learn() goes on, save(...) copies it, metaroll.load('inst', env=...)" in (
+        capsys.readouterr().out
+    )
+    obs = np.array([1.0, 0.0, 0.3], np.float32)
+    for env in ("Pendulum-v1", gymnasium.make("Pendulum-v1"), lambda: gymnasium.make("Pendulum-v1")):
+        np.testing.assert_array_equal(metaroll.load("inst", env).act(obs), agent.act(obs))
+    with pytest.raises(SnapshotError, match=r"with observation_space Box.*, here it is Box.*, and action_space Box"):
+        metaroll.load("inst", "CartPole-v1")
+    with pytest.raises(SnapshotError, match=r"with observation_space Box.*: give the environment"):
+        metaroll.load("inst", ReachEnv)
+    with pytest.raises(UnknownNameError, match="unknown environment 'Pendulm-v1'"):
+        metaroll.load("inst", "Pendulm-v1")
+
+
+def test_families_in_a_module_are_named_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("families_here.py").write_text(
+        "import gymnasium, metaroll\n"
+        "family = metaroll.TaskFamily.from_params('Pendulum-v1', {'g': (5.0, 15.0)}, horizon=20)\n"
+    )
+    module = importlib.import_module("families_here")
+    agent = metaroll.agent("pearl", module.family, run_dir="named", **PEARL)
+    assert agent.config["env"] == "families_here:family"
+    inner = metaroll.TaskFamily.from_params("Pendulum-v1", {"g": (5.0, 15.0)}, horizon=20)
+    monkeypatch.setattr(sys.modules["__main__"], "inner_family", inner, raising=False)
+    assert metaroll.agent("pearl", inner, **PEARL).config["env"].startswith("given:")
+
+
+def test_a_run_that_exists_is_not_said_to_go_on_in_a_copy(ppo: metaroll.Agent) -> None:
+    with pytest.raises(RunExistsError, match=r"`metaroll resume .*` in a shell goes on in it, .* in a copy;"):
+        metaroll.agent("ppo", "Pendulum-v1", run_dir=ppo.run_dir, **PPO)
+
+
+def test_a_run_that_was_stopped_early_does_not_say_that_it_has_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stop:
+        def on_progress(self, runner: Any, phase: str, done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+    agent = metaroll.agent("ppo", ReachEnv(), run_dir="early", max_path_length=10, **PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(400, callbacks=[Stop()])
+    assert "stopped before the first epoch was finished: nothing is learned yet; learn() goes on in early" in (
+        capsys.readouterr().out
+    )
+    assert agent.learn(400, progress=False).run_dir == Path("early")

@@ -27,6 +27,7 @@ from metaroll.training.run.run_state import (
     fingerprint_of,
     load_algorithm,
     plain_train_tasks,
+    space_texts,
     trees_of,
 )
 from metaroll.training.run.services import RunnerServices
@@ -251,6 +252,7 @@ class LocalRunner(RunnerServices):
         manifest = {
             "algorithm": algo.info.name,
             "fingerprint": self._fingerprint,
+            "spaces": space_texts(algo),
             "config": None if self._config is None else to_plain(self._config),
         }
         return self._store.save(epoch, {"runner": state, **trees_of(algo)}, manifest)

@@ -233,8 +233,9 @@ def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not _is_empty(folder):
         if (folder / CONFIG_FILE).is_file():
-            resume = said(f"metaroll.load({str(folder)!r}).learn()", f"`metaroll resume {folder}`")
-            raise RunExistsError(f"a run exists already in {folder}: continue it with {resume}, or {_other_folder()}")
+            resume, load = f"`metaroll resume {folder}`", f"metaroll.load({str(folder)!r}).learn()"
+            how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
+            raise RunExistsError(f"a run exists already in {folder}: {how} or {_other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll: {_other_folder()}")
 
 
