@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 import metaroll
 from metaroll.cli.main import main
 from metaroll.data.compare import trees_equal
-from metaroll.errors import RunExistsError, ShapeError, SnapshotError, UnknownNameError
+from metaroll.errors import RolloutError, RunExistsError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot
@@ -617,3 +618,57 @@ def test_a_run_that_was_stopped_early_does_not_say_that_it_has_learned(capsys: p
         capsys.readouterr().out
     )
     assert agent.learn(400, progress=False).run_dir == Path("early")
+
+
+BAD_ENV = """
+import gymnasium
+import numpy as np
+
+
+class Raises(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-3, 3, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 7:
+            {}["missing"]
+        return np.zeros(2, np.float32), self.reward, False, False, {}
+
+    reward = 0.0
+
+
+class SaysText(Raises):
+    reward = "1"
+"""
+
+
+def test_errors_in_an_environment_of_ones_own_name_the_line_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("bad_env_here.py").write_text(BAD_ENV)
+    agent = metaroll.agent("ppo", "bad_env_here:Raises", max_path_length=20, **PPO)
+    with pytest.raises(RolloutError, match=r"at step 6 of rollout.*KeyError: 'missing'") as told:
+        agent.learn(400, progress=False)
+    assert re.search(r"bad_env_here\.py, line 18, in step: \{\}\[\"missing\"\]\nRun it again here", str(told.value))
+    assert "agent.policy" in str(told.value) and "on_error" not in str(told.value)
+    with pytest.raises(RolloutError, match=r"at step 0 of rollout.*must return a number as reward, got '1'"):
+        metaroll.agent("ppo", "bad_env_here:SaysText", max_path_length=20, **PPO).learn(400, progress=False)
+    assert main(["train", "ppo", "bad_env_here:Raises", "--max-path-length", "20", "--out", "bad", "--quiet"]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert err.count("line 18, in step") == 1
+    assert "what was saved" not in err and "no epoch was finished; try again with: metaroll resume bad" in err
+
+
+def test_environments_with_choices_in_bits_are_told_how_to_declare_them() -> None:
+    class Bits(ReachEnv):
+        action_space = MultiBinary(2)  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match=r"got MultiBinary\(2\); declare MultiDiscrete\(np\.full\(\(2,\), 2\)\)"):
+        metaroll.agent("ppo", Bits, max_path_length=10, **PPO)

@@ -43,6 +43,9 @@ from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, Sl
 __all__ = ["GymSlots", "env_name"]
 
 _NEVER = np.iinfo(np.int64).max
+_NO_NUMBERS = frozenset({type(None), str, bytes, np.str_, np.bytes_})
+"""Types of rewards that NumPy would make NaN or a number of."""
+
 _MOST_PARKED = 2
 """Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
@@ -173,7 +176,8 @@ class GymSlots(Slots):
         infos: list[dict[str, Any]] = [{}] * self.num_slots
         observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
-        careful, holds_objects, truth, number = self._careful, self._holds_objects, np.bool_, float
+        careful, holds_objects, truth = self._careful, self._holds_objects, np.bool_
+        number, no_numbers = float, _NO_NUMBERS
         slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
@@ -190,8 +194,8 @@ class GymSlots(Slots):
                     if cut.__class__ is not bool and cut.__class__ is not truth:
                         cut = _truth_value("truncated", cut)
                     truncated[slot] = cut
-                if reward.__class__ is not number and (reward is None or isinstance(reward, str | bytes)):
-                    raise TypeError("reward is no number")  # None would become NaN, "1" would become 1
+                if reward.__class__ is not number and reward.__class__ in no_numbers:
+                    raise TypeError("reward is no number")
                 rewards[slot] = reward
                 if (
                     observation.__class__ is not array

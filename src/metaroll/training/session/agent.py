@@ -551,7 +551,9 @@ def _stopped_text(env: str, folder: Path) -> str:
         return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
     load = f"metaroll.load({str(folder)!r}{', env=...' if is_given(env) else ''})"
     epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
-    return f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"
+    return (
+        f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"
+    )
 
 
 @contextlib.contextmanager
