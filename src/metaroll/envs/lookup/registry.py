@@ -98,6 +98,7 @@ def load_entry_point(name: str) -> Any:
     except Exception as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
+            refuse_misread(name)
             raise UnknownNameError(
                 f"unknown environment {name!r}: there is no module {missing!r} in the current folder, or among what is "
                 "installed; run in the folder of your file, and leave its .py out"
