@@ -672,3 +672,41 @@ def test_environments_with_choices_in_bits_are_told_how_to_declare_them() -> Non
 
     with pytest.raises(TypeError, match=r"got MultiBinary\(2\); declare MultiDiscrete\(np\.full\(\(2,\), 2\)\)"):
         metaroll.agent("ppo", Bits, max_path_length=10, **PPO)
+
+
+def test_a_callback_that_returns_false_ends_learning_after_its_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stop:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> bool:
+            return epoch < 1
+
+    agent = metaroll.agent("ppo", "Pendulum-v1", run_dir="stopped", epochs=4, **PPO).learn(callbacks=[Stop()])
+    assert "ended after 2 epochs: on_epoch_end of a callback returned False" in capsys.readouterr().out
+    assert "2 epochs learned" in repr(agent)
+    assert json.loads(Path("stopped/summary.json").read_text())["epochs"] == 2
+    agent.learn(progress=False)
+    assert "4 epochs learned" in repr(agent)
+    assert trees_equal(learned(Path("stopped")), learned(whole_run()))
+
+
+def whole_run() -> Path:
+    metaroll.agent("ppo", "Pendulum-v1", run_dir="whole", epochs=4, **PPO).learn(progress=False)
+    return Path("whole")
+
+
+def test_names_that_are_not_there_are_told_what_is() -> None:
+    for name, hint in (
+        ("evaluate_policy", r"agent\.evaluate\(\)"),
+        ("make_vec_env", "num_workers=4"),
+        ("SAC", r"metaroll\.agent\('ppo', env\)"),
+        ("RolloutEngin", "did you mean 'RolloutEngine'"),
+    ):
+        with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):
+            getattr(metaroll, name)
+    agent = metaroll.agent("ppo", "Pendulum-v1", **PPO)
+    for name, hint in (("num_timesteps", "metrics.jsonl"), ("action_space", r"agent\.env_spec\.action_space")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{hint}"):
+            getattr(agent, name)
+    with pytest.raises(UnknownNameError, match="^unknown option 'buffer_size'; there is no replay buffer"):
+        metaroll.agent("ppo", "Pendulum-v1", buffer_size=1000)
+    with pytest.raises(UnknownNameError, match="^unknown option 'buffer_size'; did you mean replay_buffer_size="):
+        metaroll.agent("pearl", "point-robot", buffer_size=1000)

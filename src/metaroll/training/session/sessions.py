@@ -399,7 +399,9 @@ def _finish(
         elif result is None:  # nothing was left to train, or the last epoch was not evaluated
             with EvaluationDisplay(console) as told:
                 result = evaluator.evaluate(experiment.algo, progress=told)
+    stopped = experiment.runner.stopped_after
     ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
+    ended = ended if stopped is None else (stopped, "on_epoch_end of a callback returned False")
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}
         console.print(f"ended after {epochs} epochs: {ended[1]}")
