@@ -124,7 +124,7 @@ def test_other_ways_to_write_a_name_of_ones_own_are_told_the_right_one(tmp_path,
         for look in (make_env, get_family):
             with pytest.raises(UnknownNameError, match=right.format(name, more)):
                 look(name)
-    with pytest.raises(UnknownNameError, match="write it as no_env:Hidden.*there is no file .*no_env.py"):
+    with pytest.raises(UnknownNameError, match=r"write it as no_env:Hidden.*there is no file .*no_env.py"):
         make_env("./no_env.py:Hidden")
     with pytest.raises(UnknownNameError, match="did you mean 'my_env_here:Hidden'"):
         make_env("my_env_here.Hidden")

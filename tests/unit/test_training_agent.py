@@ -697,7 +697,7 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
     for name, hint in (
         ("evaluate_policy", r"agent\.evaluate\(\)"),
         ("make_vec_env", "num_workers=4"),
-        ("SAC", r"metaroll\.agent\('ppo', env\)"),
+        ("SAC", r"metaroll\.agent\(algo, env\)"),
         ("RolloutEngin", "did you mean 'RolloutEngine'"),
     ):
         with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):
@@ -706,7 +706,7 @@ def test_names_that_are_not_there_are_told_what_is() -> None:
     for name, hint in (("num_timesteps", "metrics.jsonl"), ("action_space", r"agent\.env_spec\.action_space")):
         with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{hint}"):
             getattr(agent, name)
-    with pytest.raises(UnknownNameError, match="^unknown option 'buffer_size'; there is no replay buffer"):
+    with pytest.raises(UnknownNameError, match=r"^unknown option 'buffer_size'; there is no replay buffer"):
         metaroll.agent("ppo", "Pendulum-v1", buffer_size=1000)
-    with pytest.raises(UnknownNameError, match="^unknown option 'buffer_size'; did you mean replay_buffer_size="):
+    with pytest.raises(UnknownNameError, match=r"^unknown option 'buffer_size'; did you mean replay_buffer_size="):
         metaroll.agent("pearl", "point-robot", buffer_size=1000)

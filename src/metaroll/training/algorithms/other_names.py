@@ -117,14 +117,14 @@ _METHODS = {
 }
 """Methods and attributes of agents in other libraries, and what stands for them here."""
 
-_LEARNS = "metaroll.agent('ppo', env) learns in one environment (metaroll list: all algorithms)"
+_LEARNS = "metaroll.agent(algo, env).learn(100_000), with an algorithm of `metaroll list`"
 _CALLBACK = "agent.learn(..., callbacks=[mine]) takes objects with on_epoch_end(runner, epoch, metrics)"
 _WORKERS = "metaroll.agent(algo, env, num_workers=4) samples in so many processes; nothing is to be wrapped"
 _MODULE = {
     "evaluate_policy": "agent.evaluate()",
     **dict.fromkeys(("make_vec_env", "DummyVecEnv", "SubprocVecEnv", "VecEnv"), _WORKERS),
     **dict.fromkeys(("VecNormalize", "VecMonitor", "Monitor"), "environments are given as they are: " + _LEARNS),
-    **dict.fromkeys(("A2C", "ARS", "DDPG", "DQN", "RecurrentPPO", "SAC", "TD3", "TQC", "TRPO"), _LEARNS),
+    **dict.fromkeys(("A2C", "ARS", "DDPG", "DQN", "SAC", "TD3", "TQC", "TRPO"), _LEARNS),
     **dict.fromkeys(("BaseCallback", "CheckpointCallback", "EvalCallback"), _CALLBACK),
     **dict.fromkeys(("train", "learn"), "metaroll.agent(algo, env).learn(100_000)"),
     "make": "gymnasium.make(env), or the name alone: metaroll.agent(algo, env)",

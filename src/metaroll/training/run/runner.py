@@ -63,8 +63,8 @@ class LocalRunner(RunnerServices):
             ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, which is told ten times a second
             at most how far the ``"warm-up"``, ``"sampling"`` (both in environment steps, or in rollouts where the
             algorithm asks for a number of these), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes) of the
-            epoch is. A ``TrainingDisplay`` is one. Training ends where ``on_epoch_end`` returns ``False`` (not ``None``),
-            after the snapshot of that epoch.
+            epoch is. A ``TrainingDisplay`` is one. Training ends where ``on_epoch_end`` returns ``False`` (not
+            ``None``), after the snapshot of that epoch.
         config: Kept in snapshots and ``config.yaml``.
         engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``,
             ``on_invalid``, ``on_error``).

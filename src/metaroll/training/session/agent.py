@@ -237,8 +237,8 @@ class Agent(Actor):
             env_steps: Environment steps to take in this call, at least: epochs are never cut.
             epochs: The number of epochs, instead; by default those of the preset.
             callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
-                ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``. Learning ends
-                where ``on_epoch_end`` returns ``False``.
+                ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
+                Learning ends where ``on_epoch_end`` returns ``False``.
             progress: Show what is done, and how long it will take.
             others: There are none; names of other libraries get an error that says what stands for them.
 
