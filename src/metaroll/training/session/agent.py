@@ -406,6 +406,7 @@ class Agent(Actor):
         own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else count
         done: list[StepSequence] = []
         with _opened(env) as environment:
+            environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)
             _check_spaces(environment, self.env_spec)
             policy = fresh_policies(algo, 1, seed)[0]
             for episode in range(count):
