@@ -183,7 +183,10 @@ __all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDu
 
 def __getattr__(name: str) -> object:
     if name not in _HOME:
-        raise AttributeError(f"module 'metaroll' has no attribute {name!r}")
+        text = f"module 'metaroll' has no attribute {name!r}"
+        if not name.startswith("_"):  # Python itself asks for many of these
+            text = _import_module("metaroll.training.algorithms.other_names").unknown_in_module(name, list(_HOME))
+        raise AttributeError(text)
     value = getattr(_load(_HOME[name]), name)
     _register_simulators()
     globals()[name] = value

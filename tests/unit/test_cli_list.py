@@ -364,6 +364,16 @@ def test_names_that_are_to_be_typed_are_whole_in_a_narrow_terminal(capsys, monke
     assert set(names) <= set(shown)
 
 
+@pytest.mark.parametrize("what", [["list", "runs"], ["list"]])
+def test_names_of_runs_stay_whole_in_a_narrow_terminal(tmp_path, monkeypatch, capsys, what):
+    name = "hill-climbing-my_package.environments-Hidden-seeds-0-4"
+    make_run(tmp_path / name, 1, env="my_package.environments:Hidden")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([*what, "--runs", str(tmp_path)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if name in line)
+    assert line.split()[1:4] == ["pearl", "my_package.environments:Hidden", "1/5"]
+
+
 def test_what_a_terminal_would_obey_is_spelled_out(tmp_path, capfd):
     write_config(tmp_path / "a\x1b]0;title\x07b", config(env="point\x1b[31m-robot"))
     assert main(["list", "runs", "--runs", str(tmp_path)]) == 0

@@ -148,6 +148,13 @@ def test_a_missing_run_is_an_error_that_lists_those_nearby(tmp_path):
         find_run(runs / "pearl-point-robot-1" / "config.yaml")
 
 
+def test_a_list_of_runs_that_stops_says_how_many_more_there_are(tmp_path):
+    for number in range(11):
+        write_config(tmp_path / f"ppo-{number}", CONFIG)
+    with pytest.raises(FileNotFoundError, match=r"ppo-6 and 3 more$"):
+        find_run(tmp_path / "other")
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_with_the_cure(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"file/run cannot be used \(Not a directory\): choose another folder with --out"):

@@ -102,3 +102,29 @@ def test_drawing_that_does_not_work_is_not_blamed_on_the_module(tmp_path, monkey
     with pytest.raises(EntryPointError, match=r"draws cannot be imported .* ImportError: a; the same happens in"):
         get_family("draws:Env")
     sys.modules.pop("draws", None)
+
+
+def test_other_ways_to_write_a_name_of_ones_own_are_told_the_right_one(tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    for folder in (tmp_path, tmp_path / "there"):
+        (folder / "my_env_here.py").write_text("class Hidden: ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    right = "unknown environment '{}': write it as my_env_here:Hidden{}$"
+    there = str(tmp_path / "there" / "my_env_here")
+    elsewhere = f", and run in its folder, {tmp_path / 'there'}"
+    for name, more in (
+        ("./my_env_here.py:Hidden", ""),
+        ("my_env_here.py:Hidden", ""),
+        (str(tmp_path / "my_env_here.py") + ":Hidden", ""),
+        (f"{there}.py:Hidden", elsewhere),
+        (f"{there}:Hidden", elsewhere),
+        ("there/my_env_here.py:Hidden", ", and run in its folder, there"),
+    ):
+        for look in (make_env, get_family):
+            with pytest.raises(UnknownNameError, match=right.format(name, more)):
+                look(name)
+    with pytest.raises(UnknownNameError, match=r"write it as no_env:Hidden.*there is no file .*no_env.py"):
+        make_env("./no_env.py:Hidden")
+    with pytest.raises(UnknownNameError, match="did you mean 'my_env_here:Hidden'"):
+        make_env("my_env_here.Hidden")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 import metaroll
 from metaroll.cli.main import main
 from metaroll.data.compare import trees_equal
-from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.errors import RolloutError, RunExistsError, ShapeError, SnapshotError, UnknownNameError
 from metaroll.policies.actor import Actor
 from metaroll.training.session import experiments
 from metaroll.training.store.snapshots import load_snapshot
@@ -384,7 +387,7 @@ def test_a_caller_is_told_what_stopped_and_where_it_is(capsys: pytest.CaptureFix
     agent = metaroll.agent("ppo", "Pendulum-v1", epochs=2, **PPO)
     with pytest.raises(KeyboardInterrupt):
         agent.learn(callbacks=[Stop()])
-    assert "stopped; what was learned in 1 finished epochs is in runs/ppo-Pendulum-v1-0" in capsys.readouterr().out
+    assert "stopped; what was learned in 1 finished epoch is in runs/ppo-Pendulum-v1-0" in capsys.readouterr().out
 
 
 def test_more_mistakes_are_named(ppo: metaroll.Agent) -> None:
@@ -558,3 +561,152 @@ def test_an_evaluation_says_whether_it_adapts(capsys: pytest.CaptureFixture[str]
     assert "return" in repr(metaroll.agent("ppo", "Pendulum-v1", **PPO).evaluate(num_episodes=2))
     adapted = agent.adapt(agent.explore(agent.test_tasks[0], episodes=1))
     assert repr(adapted) == "AdaptedAgent('pearl', 'point-robot', 1 episode of 20 steps seen); next: act(obs)"
+
+
+def test_a_run_in_a_given_environment_is_loaded_with_anything_of_the_same_spaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stop:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> None:
+            raise KeyboardInterrupt
+
+    agent = metaroll.agent("ppo", gymnasium.make("Pendulum-v1"), run_dir="inst", epochs=2, **PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(callbacks=[Stop()])
+    assert "in 1 finished epoch is in inst: learn() goes on, save(...) copies it, metaroll.load('inst', env=...)" in (
+        capsys.readouterr().out
+    )
+    obs = np.array([1.0, 0.0, 0.3], np.float32)
+    for env in ("Pendulum-v1", gymnasium.make("Pendulum-v1"), lambda: gymnasium.make("Pendulum-v1")):
+        np.testing.assert_array_equal(metaroll.load("inst", env).act(obs), agent.act(obs))
+    with pytest.raises(SnapshotError, match=r"with observation_space Box.*, here it is Box.*, and action_space Box"):
+        metaroll.load("inst", "CartPole-v1")
+    with pytest.raises(SnapshotError, match=r"with observation_space Box.*: give the environment"):
+        metaroll.load("inst", ReachEnv)
+    with pytest.raises(UnknownNameError, match="unknown environment 'Pendulm-v1'"):
+        metaroll.load("inst", "Pendulm-v1")
+
+
+def test_families_in_a_module_are_named_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("families_here.py").write_text(
+        "import gymnasium, metaroll\n"
+        "family = metaroll.TaskFamily.from_params('Pendulum-v1', {'g': (5.0, 15.0)}, horizon=20)\n"
+    )
+    module = importlib.import_module("families_here")
+    agent = metaroll.agent("pearl", module.family, run_dir="named", **PEARL)
+    assert agent.config["env"] == "families_here:family"
+    inner = metaroll.TaskFamily.from_params("Pendulum-v1", {"g": (5.0, 15.0)}, horizon=20)
+    monkeypatch.setattr(sys.modules["__main__"], "inner_family", inner, raising=False)
+    assert metaroll.agent("pearl", inner, **PEARL).config["env"].startswith("given:")
+
+
+def test_a_run_that_exists_is_not_said_to_go_on_in_a_copy(ppo: metaroll.Agent) -> None:
+    with pytest.raises(RunExistsError, match=r"`metaroll resume .*` in a shell goes on in it, .* in a copy;"):
+        metaroll.agent("ppo", "Pendulum-v1", run_dir=ppo.run_dir, **PPO)
+
+
+def test_a_run_that_was_stopped_early_does_not_say_that_it_has_learned(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stop:
+        def on_progress(self, runner: Any, phase: str, done: int, total: int) -> None:
+            raise KeyboardInterrupt
+
+    agent = metaroll.agent("ppo", ReachEnv(), run_dir="early", max_path_length=10, **PPO)
+    with pytest.raises(KeyboardInterrupt):
+        agent.learn(400, callbacks=[Stop()])
+    assert "stopped before the first epoch was finished: nothing is learned yet; learn() goes on in early" in (
+        capsys.readouterr().out
+    )
+    assert agent.learn(400, progress=False).run_dir == Path("early")
+
+
+BAD_ENV = """
+import gymnasium
+import numpy as np
+
+
+class Raises(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-3, 3, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 7:
+            {}["missing"]
+        return np.zeros(2, np.float32), self.reward, False, False, {}
+
+    reward = 0.0
+
+
+class SaysText(Raises):
+    reward = "1"
+"""
+
+
+def test_errors_in_an_environment_of_ones_own_name_the_line_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("bad_env_here.py").write_text(BAD_ENV)
+    agent = metaroll.agent("ppo", "bad_env_here:Raises", max_path_length=20, **PPO)
+    with pytest.raises(RolloutError, match=r"at step 6 of rollout.*KeyError: 'missing'") as told:
+        agent.learn(400, progress=False)
+    assert re.search(r"bad_env_here\.py, line 18, in step: \{\}\[\"missing\"\]\nRun it again here", str(told.value))
+    assert "agent.policy" in str(told.value) and "on_error" not in str(told.value)
+    with pytest.raises(RolloutError, match=r"at step 0 of rollout.*must return a number as reward, got '1'"):
+        metaroll.agent("ppo", "bad_env_here:SaysText", max_path_length=20, **PPO).learn(400, progress=False)
+    assert main(["train", "ppo", "bad_env_here:Raises", "--max-path-length", "20", "--out", "bad", "--quiet"]) == 2
+    err = " ".join(capsys.readouterr().err.split())
+    assert err.count("line 18, in step") == 1
+    assert "what was saved" not in err and "no epoch was finished; try again with: metaroll resume bad" in err
+
+
+def test_environments_with_choices_in_bits_are_told_how_to_declare_them() -> None:
+    class Bits(ReachEnv):
+        action_space = MultiBinary(2)  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match=r"got MultiBinary\(2\); declare MultiDiscrete\(np\.full\(\(2,\), 2\)\)"):
+        metaroll.agent("ppo", Bits, max_path_length=10, **PPO)
+
+
+def test_a_callback_that_returns_false_ends_learning_after_its_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stop:
+        def on_epoch_end(self, runner: Any, epoch: int, metrics: Any) -> bool:
+            return epoch < 1
+
+    agent = metaroll.agent("ppo", "Pendulum-v1", run_dir="stopped", epochs=4, **PPO).learn(callbacks=[Stop()])
+    assert "ended after 2 epochs: on_epoch_end of a callback returned False" in capsys.readouterr().out
+    assert "2 epochs learned" in repr(agent)
+    assert json.loads(Path("stopped/summary.json").read_text())["epochs"] == 2
+    agent.learn(progress=False)
+    assert "4 epochs learned" in repr(agent)
+    assert trees_equal(learned(Path("stopped")), learned(whole_run()))
+
+
+def whole_run() -> Path:
+    metaroll.agent("ppo", "Pendulum-v1", run_dir="whole", epochs=4, **PPO).learn(progress=False)
+    return Path("whole")
+
+
+def test_names_that_are_not_there_are_told_what_is() -> None:
+    for name, hint in (
+        ("evaluate_policy", r"agent\.evaluate\(\)"),
+        ("make_vec_env", "num_workers=4"),
+        ("SAC", r"metaroll\.agent\(algo, env\)"),
+        ("RolloutEngin", "did you mean 'RolloutEngine'"),
+    ):
+        with pytest.raises(AttributeError, match=f"module 'metaroll' has no attribute '{name}': .*{hint}"):
+            getattr(metaroll, name)
+    agent = metaroll.agent("ppo", "Pendulum-v1", **PPO)
+    for name, hint in (("num_timesteps", "metrics.jsonl"), ("action_space", r"agent\.env_spec\.action_space")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}': .*{hint}"):
+            getattr(agent, name)
+    with pytest.raises(UnknownNameError, match=r"^unknown option 'buffer_size'; there is no replay buffer"):
+        metaroll.agent("ppo", "Pendulum-v1", buffer_size=1000)
+    with pytest.raises(UnknownNameError, match=r"^unknown option 'buffer_size'; did you mean replay_buffer_size="):
+        metaroll.agent("pearl", "point-robot", buffer_size=1000)

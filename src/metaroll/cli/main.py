@@ -12,8 +12,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from metaroll.cli.own_frames import frames_of_user, innermost
 from metaroll.errors import MetarollError, in_shell, unknown_name
+from metaroll.own_frames import frames_of_user, innermost
 from metaroll.training.display.consoles import HelpShown, escape, make_console
 
 __all__ = ["main"]
@@ -103,6 +103,7 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         return 1
     errors = make_console(stderr=True)
     resume = getattr(error, "resume_command", None)
+    learned = vars(error).get("epochs_kept", 1) > 0
     if isinstance(error, SystemExit):
         error = _ExitError(error)
     if isinstance(error, KeyboardInterrupt):
@@ -115,14 +116,16 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
     if wants_traceback or internal:
         traceback.print_exception(error)
     if internal:
+        what = ""
         errors.print("[bold red]internal error:[/] please report it with the traceback above", soft_wrap=True)
     else:
         what = str(error) if isinstance(error, MetarollError | OSError) else f"{type(error).__name__}: {error}"
         errors.print(f"[bold red]error:[/] {escape(what)}", soft_wrap=True)
-    for frame in own:
+    for frame in (frame for frame in own if str(frame) not in what):  # errors of rollouts name them themselves
         errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
     if resume:
-        errors.print(f"what was saved is kept; continue with: {escape(resume)}", soft_wrap=True)
+        kept = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
+        errors.print(f"{kept}: {escape(resume)}", soft_wrap=True)
     return 2 if isinstance(error, MetarollError) else 1
 
 

@@ -27,7 +27,9 @@ class CategoricalHead:
     def __init__(self, env_spec: EnvSpec, policy: str, instead: str) -> None:
         space = env_spec.action_space
         if not isinstance(space, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
-            raise TypeError(f"{policy} needs a Discrete or MultiDiscrete action space, got {space}; see {instead}")
+            raise TypeError(
+                f"{policy} needs a Discrete or MultiDiscrete action space, got {space}; {_advice(space, instead)}"
+            )
         several = isinstance(space, gymnasium.spaces.MultiDiscrete)
         self.sizes = [int(n) for n in space.nvec.reshape(-1)] if several else [int(space.n)]
         """Number of possible actions of each choice."""
@@ -111,3 +113,12 @@ def _choose(logits: np.ndarray, noise: np.ndarray, deterministic: bool | np.ndar
     if not isinstance(deterministic, bool):
         chosen = choose_action(chosen, likeliest, np.asarray(deterministic))
     return chosen, weight / total
+
+
+def _advice(space: gymnasium.Space, instead: str) -> str:
+    """What an environment with other actions than choices can do."""
+    if isinstance(space, gymnasium.spaces.Box):
+        return f"see {instead}"
+    if isinstance(space, gymnasium.spaces.MultiBinary):
+        return f"declare MultiDiscrete(np.full({space.shape}, 2)) as action_space, whose actions are 0 and 1, too"
+    return "declare one of these as action_space, or a Box, and take actions apart in step()"

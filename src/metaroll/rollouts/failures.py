@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from metaroll.errors import InvalidValueError, RolloutError, SlotError
+from metaroll.own_frames import frames_of_user
 from metaroll.types import RolloutPlan
 
 __all__ = [
@@ -32,6 +33,12 @@ FAILURES = (Exception, SystemExit)
 
 _DROP = "\nEngines made with on_error='drop' leave such rollouts out."
 """What helps where rollouts that fail are not left out already."""
+
+_DROP_INVALID = ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
+"""What helps where rollouts with NaN or Inf are not."""
+
+_OBJECTS = "env: the environment, policy: what acted (of an agent: agent.policy)"
+"""What the names stand for in lines that run a rollout again."""
 
 _NAME = "name"
 """Entry of ``RolloutPlan.extras``: what its caller calls the rollout, who has not made plans or rollouts himself."""
@@ -88,8 +95,8 @@ def replay_line(plan: RolloutPlan) -> str:
     text = ", ".join(f"{name}={value}" for name, value in options.items() if value is not None)
     objects = (plan.env_update, plan.context or None, plan.parameters, plan.init_state)
     if all(value is None for value in objects) and plan.stop_on_done and plan.acts_deterministically == plan.eval:
-        return f"metaroll.rollout(env, policy, {text})"
-    return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {text}"
+        return f"metaroll.rollout(env, policy, {text})  # {_OBJECTS}"
+    return f"metaroll.replay(error.plan, env, policy)  # error: the exception you caught; {_OBJECTS}; {text}"
 
 
 def failure_in_slots(
@@ -120,6 +127,7 @@ def failure_in_slots(
         names = f"one of {len(plans)} that are stepped together, the first being {names}"
     text = "".join(traceback.format_exception(error))
     message = f"{where} failed {_place(step)} {names}: {type(error).__name__}: {error}"
+    message += "".join(f"\n  in {frame}" for frame in frames_of_user(error))
     if can_run_again(plans[0]):
         message += _DROP
     message += _again(plans[0])
@@ -128,9 +136,15 @@ def failure_in_slots(
     return failed
 
 
-def without_advice(error: RolloutError) -> RolloutError:
-    """``error`` of an engine that leaves failed rollouts out already: its message does not advise that."""
-    error.args = (str(error).replace(_DROP, ""), *error.args[1:])
+def without_advice(error: RolloutError, *, engines: bool = False) -> RolloutError:
+    """``error`` of an engine that leaves failed rollouts out already: its message does not advise that.
+
+    Args:
+        error: The error, which is changed.
+        engines: Its reader makes no engines: it does not advise anything about them.
+    """
+    text = str(error).replace(_DROP, "")
+    error.args = (text.replace(_DROP_INVALID, "") if engines else text, *error.args[1:])
     return error
 
 
@@ -169,7 +183,7 @@ def invalid_value(what: str, value: np.ndarray, plan: RolloutPlan, step: int) ->
     shown = np.array2string(np.atleast_1d(value), threshold=8, precision=4)
     message = f"{what} is not finite {_place(step)} {describe_plan(plan)}: {shown}"
     if _NAME not in plan.extras:
-        message += ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
+        message += _DROP_INVALID
     return InvalidValueError(message + _again(plan), plan, step, what=what)
 
 

@@ -36,7 +36,9 @@ __all__ = ["list_command"]
 _STATES = {"running": "cyan", "finished": "green", "interrupted": "yellow", "stopped": "", "damaged": "bold red"}
 _WIDE = 110
 """Columns of a terminal that has room for what an environment is beside its name."""
-_TYPED = ("name", "algorithm", "environment")
+_UNLIMITED = 10_000
+"""Columns that no table needs."""
+_TYPED = ("name", "folder", "algorithm", "environment")
 _NUMBERS = ("obs", "act", "steps", "epochs", "sets", "return")
 
 _ABOUT = "Without a name: your runs, and what else there is in short. With --json everything."
@@ -171,6 +173,14 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Tabl
     return table
 
 
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table as wide as it is, in a pipe or a narrow terminal, too: names in it are to be typed."""
+    before = console.width
+    console.width = max(before, console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum)
+    console.print(table)
+    console.width = before
+
+
 def _show_algorithms(console: Console, entries: Entries) -> None:
     console.print(_table(("name", "class", "what it is"), ([e["name"], e["class"], e["summary"]] for e in entries)))
 
@@ -261,7 +271,7 @@ def _show_runs(console: Console, entries: Entries) -> None:
         shown = Text(state + " early" * entry["ended_early"], style=_STATES[state])
         names = [entry["folder"], entry["algo"] or "?", entry["env"] or "-"]
         rows.append([*names, epochs, shown, "-" if value is None else short_number(value)])
-    console.print(_table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
+    _print_whole(console, _table(("folder", "algorithm", "environment", "epochs", "state", "return"), rows))
     for entry in entries:
         if entry["problem"]:
             where, what = escape(entry["folder"]), escape(entry["problem"])

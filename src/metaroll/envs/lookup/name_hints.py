@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -23,10 +24,12 @@ def refuse_misread(name: str) -> None:
     """Error for an unknown ``name`` of a form that says what is meant, for which the nearest names are of no use.
 
     Raises:
-        UnknownNameError: It is a file of Python, or an id in a namespace that nobody has registered.
+        UnknownNameError: It is a file of Python, a dotted name in a module, or an id in a namespace that nobody has
+            registered.
     """
     if name in gymnasium.registry:
         return
+    _refuse_other_forms(name)
     module = _module_of(name)
     if module is not None:
         raise UnknownNameError(_file_text(name, module))
@@ -43,6 +46,29 @@ def refuse_misread(name: str) -> None:
         f"unknown environment {name!r}: no package that is imported registers environments as {found[1]}/...; name it "
         f"with the module that does, module:{name}"
     )
+
+
+def _refuse_other_forms(name: str) -> None:
+    """Error for other ways to write ``my_env:Hidden``: ``./my_env.py:Hidden``, ``/there/my_env:Hidden``, with a dot."""
+    typed, _, attribute = name.rpartition(":")
+    path = Path(typed if typed.endswith(".py") else f"{typed}.py")
+    if typed and attribute.isidentifier() and (typed.endswith(".py") or path.is_file()):
+        meant = f"unknown environment {name!r}: write it as {path.stem}:{attribute}"
+        if not path.is_file():
+            raise UnknownNameError(f"{meant}, in the folder of the file; there is no file {path}")
+        elsewhere = path.absolute().parent != Path.cwd()
+        raise UnknownNameError(f"{meant}, and run in its folder, {path.parent}" if elsewhere else meant)
+    parts = name.split(".")
+    if len(parts) > 1 and all(part.isidentifier() for part in parts) and parts[-1] != "py" and _is_module(parts[0]):
+        raise UnknownNameError(f"unknown environment {name!r}; did you mean '{'.'.join(parts[:-1])}:{parts[-1]}'?")
+
+
+def _is_module(name: str) -> bool:
+    """Whether there is a module of that name, which is not imported for that."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):  # one that was made by hand does not tell
+        return False
 
 
 def _module_of(name: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -52,6 +53,9 @@ __all__ = [
 _GIVEN = "given"
 """In place of the module in names of environments that only the running script has."""
 
+_SCRIPTS = ("__main__", "__mp_main__")
+"""Modules that are another thing in every process."""
+
 _given: dict[str, Any] = {}
 
 _own: dict[str, tuple[Any, TaskFamily | None]] = {}
@@ -85,7 +89,8 @@ def load_entry_point(name: str) -> Any:
         if name not in _given:
             raise UnknownNameError(
                 f"environment {name!r} is one that a script has given to metaroll.agent, and is known there only: use "
-                "metaroll.load(run, env=...) in Python, or put it into a module and train in module:attribute"
+                "metaroll.load(run, env=...) in Python, with that environment, what makes one, or the name of one "
+                "with the same spaces; or put it into a module and train in module:attribute"
             )
         return _given[name]
     try:
@@ -93,6 +98,7 @@ def load_entry_point(name: str) -> Any:
     except Exception as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and missing and f"{module_name}.".startswith(f"{missing}."):
+            refuse_misread(name)
             raise UnknownNameError(
                 f"unknown environment {name!r}: there is no module {missing!r} in the current folder, or among what is "
                 "installed; run in the folder of your file, and leave its .py out"
@@ -119,18 +125,18 @@ def name_given(env: Any, name: str | None = None) -> str:
     Args:
         env: A name (which is returned), a ``TaskFamily``, an environment, or a class or function that makes one. What
             its module can be asked for is called ``module:attribute``, which other processes understand, too.
-        name: What to call it.
+        name: What to call it, even where it has a name already: a run goes on under the name that it began with.
 
     Raises:
         TypeError: It is none of these.
+        UnknownNameError: There is no environment of that name.
     """
-    if isinstance(env, str):
-        return env
-    if isinstance(env, TaskFamily) and _known_family(env.name) is env:
-        return env.name
-    found = _importable_name(env) if name is None else None
-    if found is not None:
-        return found
+    if name is None:
+        found = _name_there_is(env)
+        if found is not None:
+            return found
+    elif isinstance(env, str):
+        env = _named_value(env)
     plain = str(env.name if isinstance(env, TaskFamily) else getattr(env, "__name__", type(env).__name__))
     plain = re.sub(r"\W+", "_", plain).strip("_").lstrip("0123456789") or "env"
     value: Any = env if isinstance(env, TaskFamily) else constructor_of(env)
@@ -146,10 +152,35 @@ def name_given(env: Any, name: str | None = None) -> str:
     return name
 
 
-def _importable_name(env: Any) -> str | None:
+def _name_there_is(env: Any) -> str | None:
+    """The name that other processes know ``env`` by, too; ``None`` where there is none."""
+    if isinstance(env, str):
+        return env
+    if not isinstance(env, TaskFamily):
+        return _importable_name(env, getattr(env, "__module__", None), getattr(env, "__qualname__", None))
+    if _known_family(env.name) is env:
+        return env.name
+    held = ((module, attribute) for module in list(sys.modules) for attribute in _attributes_that_are(env, module))
+    names = (_importable_name(env, *place) for place in sorted(held, key=lambda place: (len(place[0]), place)))
+    return next((name for name in names if name is not None), None)
+
+
+def _attributes_that_are(value: Any, module: str) -> list[str]:
+    """Public attributes of a loaded module that are ``value`` itself."""
+    members = getattr(sys.modules.get(module), "__dict__", {})
+    return [name for name, member in list(members.items()) if member is value and not name.startswith("_")]
+
+
+def _named_value(name: str) -> Any:
+    """What makes the environments of ``name``, or their family."""
+    if is_entry_point(name):
+        return load_entry_point(name)
+    return get_family(name) if is_varied(name) else constructor_of(name)
+
+
+def _importable_name(env: Any, module: str | None, attribute: str | None) -> str | None:
     """``module:attribute``, where that is ``env``."""
-    module, attribute = getattr(env, "__module__", None), getattr(env, "__qualname__", None)
-    if not callable(env) or module in (None, "__main__") or attribute is None:
+    if not (callable(env) or isinstance(env, TaskFamily)) or module in (None, *_SCRIPTS) or attribute is None:
         return None
     name = f"{module}:{attribute}"
     if not is_entry_point(name):

@@ -43,6 +43,9 @@ from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan, Slots, SlotsInfo, Sl
 __all__ = ["GymSlots", "env_name"]
 
 _NEVER = np.iinfo(np.int64).max
+_NO_NUMBERS = frozenset({type(None), str, bytes, np.str_, np.bytes_})
+"""Types of rewards that NumPy would make NaN or a number of."""
+
 _MOST_PARKED = 2
 """Environments per slot that wait for tasks of their kind; more would cost memory (Meta-World's take 20 MB each)."""
 
@@ -174,6 +177,7 @@ class GymSlots(Slots):
         observations_type = None if self._structured else observations.dtype
         steps, obs_shape, array, space = self._steps, self._obs_shape, np.ndarray, self._spaces["observation_space"]
         careful, holds_objects, truth = self._careful, self._holds_objects, np.bool_
+        number, no_numbers = float, _NO_NUMBERS
         slot, result, beat = -1, None, self.beat
         try:
             for slot in live:  # the hot path: what is added here costs every step of every environment
@@ -182,16 +186,16 @@ class GymSlots(Slots):
                     beat("step")
                 result = steps[slot](rows[slot])
                 observation, reward, ended, cut, info = result
-                if ended:
+                if ended is not False:
                     if ended.__class__ is not bool and ended.__class__ is not truth:
                         ended = _truth_value("terminated", ended)
                     terminated[slot] = ended
-                if cut:
+                if cut is not False:
                     if cut.__class__ is not bool and cut.__class__ is not truth:
                         cut = _truth_value("truncated", cut)
                     truncated[slot] = cut
-                if reward is None:  # would become NaN
-                    raise TypeError("reward is None")
+                if reward.__class__ is not number and reward.__class__ in no_numbers:
+                    raise TypeError("reward is no number")
                 rewards[slot] = reward
                 if (
                     observation.__class__ is not array
@@ -203,7 +207,7 @@ class GymSlots(Slots):
                     write_element(space, observations, slot, observation)
                 else:
                     observations[slot] = observation
-                if info:
+                if info or info.__class__ is not dict:
                     infos[slot] = {name: own_copy(value, keep_objects=True) for name, value in info.items()}
         except SystemExit as error:
             raise SlotError(slot) from error
@@ -470,8 +474,10 @@ def _explained(error: Exception, result: Any, space: gymnasium.Space) -> Excepti
         write_element(space, empty_batch(space, 1), 0, observation)
     except (ShapeError, ValueError) as wrong:
         return wrong
-    if reward is None:
-        return TypeError("step() must return a number as reward, got None")
+    if reward is None or isinstance(reward, str | bytes):
+        return TypeError(f"step() must return a number as reward, got {reward!r}")
+    if not isinstance(info, Mapping):
+        return TypeError(f"step() must return a dict as info, got {info!r} of type {type(info).__name__}")
     return TypeError(
         "step() must return an array, a number, two truth values and a dict, got "
         f"reward={reward!r}, terminated={terminated!r}, truncated={truncated!r}, info={info!r} ({error})"

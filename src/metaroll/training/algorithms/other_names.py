@@ -8,7 +8,15 @@ from typing import Any, NamedTuple
 
 from metaroll.errors import UnknownNameError, option_text, said, unknown_name
 
-__all__ = ["GIVEN", "near_options", "swapped_names", "unknown_argument", "unknown_attribute", "unknown_options"]
+__all__ = [
+    "GIVEN",
+    "near_options",
+    "swapped_names",
+    "unknown_argument",
+    "unknown_attribute",
+    "unknown_in_module",
+    "unknown_options",
+]
 
 
 GIVEN = "the options"
@@ -21,6 +29,8 @@ class _Other(NamedTuple):
     here: tuple[str, ...]
     note: str = ""
     in_python: str = ""
+    absent: str = ""
+    """What to say where none is there, rather than to guess."""
 
 
 _LENGTH = "agent.learn(100_000) takes that many environment steps, agent.learn(epochs=20) so many epochs"
@@ -57,7 +67,9 @@ _OPTIONS: dict[tuple[str, ...], _Other] = {
     ),
     ("policy", "policy_class", "policy_type"): _Other(("network",), "mlp or gru", _NETWORKS),
     ("activation_fn", "activation", "nonlinearity"): _Other(("hidden_nonlinearity",), "tanh, relu", "'tanh', 'relu'"),
-    ("buffer_size", "replay_size"): _Other(("replay_buffer_size",)),
+    ("buffer_size", "replay_size"): _Other(
+        ("replay_buffer_size",), absent="there is no replay buffer: this algorithm learns from new episodes alone"
+    ),
     ("tau", "polyak"): _Other(("soft_target_tau",)),
     ("n_epochs_per_batch", "update_epochs", "k_epochs"): _Other(("num_passes",)),
     ("z_dim", "latent_size", "context_dim"): _Other(("latent_dim",)),
@@ -97,8 +109,28 @@ _METHODS = {
     "get_env": "agent.config['env'] names the environment, agent.train_tasks and agent.test_tasks make those of tasks",
     "load": "agent = metaroll.load(folder)",
     "train": "agent.learn(100_000) takes that many environment steps",
+    "env": "agent.config['env'] names it, agent.env_spec has its spaces",
+    "observation_space": "agent.env_spec.observation_space",
+    "action_space": "agent.env_spec.action_space",
+    "num_timesteps": "every line of metrics.jsonl in agent.run_dir has the environment steps so far (env_steps)",
+    "logger": "metrics.jsonl in agent.run_dir has every number; agent.learn(..., callbacks=[mine]) is told them",
 }
-"""Methods of agents in other libraries, and what stands for them here."""
+"""Methods and attributes of agents in other libraries, and what stands for them here."""
+
+_LEARNS = "metaroll.agent(algo, env).learn(100_000), with an algorithm of `metaroll list`"
+_CALLBACK = "agent.learn(..., callbacks=[mine]) takes objects with on_epoch_end(runner, epoch, metrics)"
+_WORKERS = "metaroll.agent(algo, env, num_workers=4) samples in so many processes; nothing is to be wrapped"
+_MODULE = {
+    "evaluate_policy": "agent.evaluate()",
+    **dict.fromkeys(("make_vec_env", "DummyVecEnv", "SubprocVecEnv", "VecEnv"), _WORKERS),
+    **dict.fromkeys(("VecNormalize", "VecMonitor", "Monitor"), "environments are given as they are: " + _LEARNS),
+    **dict.fromkeys(("A2C", "ARS", "DDPG", "DQN", "SAC", "TD3", "TQC", "TRPO"), _LEARNS),
+    **dict.fromkeys(("BaseCallback", "CheckpointCallback", "EvalCallback"), _CALLBACK),
+    **dict.fromkeys(("train", "learn"), "metaroll.agent(algo, env).learn(100_000)"),
+    "make": "gymnasium.make(env), or the name alone: metaroll.agent(algo, env)",
+    "save": "agent.save(folder)",
+}
+"""Names in other libraries that are asked of ``metaroll`` itself, and what stands for them here."""
 
 
 def swapped_names(names: Sequence[str], algorithms: Sequence[str]) -> str:
@@ -139,6 +171,8 @@ def near_options(
             return f"did you mean {' or '.join(there)}?" + (f" ({note})" if note else "")
         if note and said(other.in_python, ""):
             return note
+        if other.absent:
+            return other.absent
     near = difflib.get_close_matches(plain, sorted(texts), n=3, cutoff=0.55)
     return f"did you mean {' or '.join(written(match) for match in near)}?" if near else ""
 
@@ -157,12 +191,13 @@ def unknown_options(values: Mapping[str, Any], known: Iterable[str], where: str)
     hints = {name: near_options(name, "", known, option_text if typed else repr, notes=typed) for name in wrong}
     if not wrong:
         return None
+    place = "" if typed else f" (in {where})"
     if len(wrong) == 1:
         if not hints[wrong[0]]:
-            return unknown_name(f"option (in {where})", wrong[0], known)
-        return UnknownNameError(f"unknown option (in {where}) {wrong[0]!r}; {hints[wrong[0]]}")
+            return unknown_name(f"option{place}", wrong[0], known)
+        return UnknownNameError(f"unknown option{place} {wrong[0]!r}; {hints[wrong[0]]}")
     told = [f"{name!r}: {hint or 'nothing here is like it'}" for name, hint in hints.items()]
-    return UnknownNameError(f"unknown options (in {where}) {'; '.join(told)}")
+    return UnknownNameError(f"unknown options{place} {'; '.join(told)}")
 
 
 def unknown_argument(name: str, known: Sequence[str]) -> str:
@@ -174,6 +209,13 @@ def unknown_argument(name: str, known: Sequence[str]) -> str:
 def unknown_attribute(name: str) -> str:
     """What to say of an attribute that an agent does not have."""
     return f"an Agent has no attribute {name!r}" + (f": {_METHODS[name]}" if name in _METHODS else "")
+
+
+def unknown_in_module(name: str, known: Sequence[str]) -> str:
+    """What to say of an attribute that ``metaroll`` does not have; ``known`` are those it has."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    hint = _MODULE.get(name) or (f"did you mean {near[0]!r}?" if near else "")
+    return f"module 'metaroll' has no attribute {name!r}" + (f": {hint}" if hint else "")
 
 
 def _plain(name: str) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "fingerprint_of",
     "load_algorithm",
     "plain_train_tasks",
+    "space_texts",
     "trees_of",
 ]
 
@@ -70,6 +71,14 @@ def trees_of(algo: RLAlgorithm) -> dict[str, Any]:
     """The algorithm's part of a snapshot, which may be views: to be written at once."""
     buffers = algo.buffers_state_dict(copy=False)
     return {"algorithm": algo.state_dict(), **({} if buffers is None else {BUFFERS: buffers})}
+
+
+def space_texts(algo: RLAlgorithm) -> dict[str, str]:
+    """The spaces that ``algo`` learns in, as text; empty where it does not know them."""
+    spec = algo.env_spec
+    if spec is None:
+        return {}
+    return {"observation_space": str(spec.observation_space), "action_space": str(spec.action_space)}
 
 
 def plain_train_tasks(algo: RLAlgorithm) -> list[Any] | None:
@@ -121,6 +130,19 @@ def check_train_tasks(snapshot: Snapshot, saved: Sequence[Any] | None, algo: RLA
             raise SnapshotError(f"training task {position} is {new!r}, in {snapshot.path} it is {old!r}: {hint}")
 
 
+def _refuse_other_spaces(snapshot: Snapshot, algo: RLAlgorithm) -> None:
+    """Error if the snapshot is of an environment with other spaces than those that ``algo`` was set up for."""
+    there = snapshot.manifest.get("spaces") or {}  # older snapshots do not tell
+    here = space_texts(algo)
+    differ = [name for name in here if name in there and there[name] != here[name]]
+    if differ:
+        told = ", and ".join(f"{name} {there[name]}, here it is {here[name]}" for name in differ)
+        raise SnapshotError(
+            f"{snapshot.path} was learned in an environment with {told}: give the environment that the run was made "
+            "with, or one with the same spaces"
+        )
+
+
 def load_algorithm(
     snapshot: Snapshot, algo: RLAlgorithm, fingerprint: str, train_tasks: Sequence[Any] | None = None
 ) -> None:
@@ -134,9 +156,11 @@ def load_algorithm(
             f"{snapshot.path} was written by {saved}, the runner was set up with {here}: set up {saved}"
         )
     if snapshot.manifest.get("fingerprint") != fingerprint:
+        _refuse_other_spaces(snapshot, algo)
         raise SnapshotError(
             f"{snapshot.path} was written by another {here} (fingerprint {snapshot.manifest.get('fingerprint')}) than "
-            f"the one that was set up ({fingerprint}): build it with the same networks and hyperparameters as at first"
+            f"the one that was set up ({fingerprint}): build it with the same networks and hyperparameters as at "
+            "first, for an environment with the same spaces"
         )
     check_train_tasks(snapshot, train_tasks, algo)
     check_can_save(algo)

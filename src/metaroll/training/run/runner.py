@@ -27,6 +27,7 @@ from metaroll.training.run.run_state import (
     fingerprint_of,
     load_algorithm,
     plain_train_tasks,
+    space_texts,
     trees_of,
 )
 from metaroll.training.run.services import RunnerServices
@@ -62,7 +63,8 @@ class LocalRunner(RunnerServices):
             ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, which is told ten times a second
             at most how far the ``"warm-up"``, ``"sampling"`` (both in environment steps, or in rollouts where the
             algorithm asks for a number of these), ``"updates"`` (gradient steps) or ``"evaluation"`` (episodes) of the
-            epoch is. A ``TrainingDisplay`` is one.
+            epoch is. A ``TrainingDisplay`` is one. Training ends where ``on_epoch_end`` returns ``False`` (not
+            ``None``), after the snapshot of that epoch.
         config: Kept in snapshots and ``config.yaml``.
         engine_args: Further arguments for the ``RolloutEngine`` of training (``slots_per_unit``,
             ``on_invalid``, ``on_error``).
@@ -103,6 +105,7 @@ class LocalRunner(RunnerServices):
         self._seconds = 0.0
         self._epoch_started = self._saved_at = time.perf_counter()
         self._saving_seconds = 0.0
+        self._stopped_after: int | None = None
 
     # -- the life of a run ---------------------------------------------------------------------------------------------
 
@@ -251,6 +254,7 @@ class LocalRunner(RunnerServices):
         manifest = {
             "algorithm": algo.info.name,
             "fingerprint": self._fingerprint,
+            "spaces": space_texts(algo),
             "config": None if self._config is None else to_plain(self._config),
         }
         return self._store.save(epoch, {"runner": state, **trees_of(algo)}, manifest)
@@ -280,6 +284,13 @@ class LocalRunner(RunnerServices):
             self._epoch_started, steps = time.perf_counter(), self._total_env_steps
             yield epoch
             self._end_epoch(epoch, time.perf_counter() - self._epoch_started, self._total_env_steps - steps)
+            if self._stopped_after is not None:
+                return
+
+    @property
+    def stopped_after(self) -> int | None:
+        """Number of finished epochs at which a callback has ended training; ``None`` if none has."""
+        return self._stopped_after
 
     @property
     def n_epochs(self) -> int:
@@ -310,6 +321,7 @@ class LocalRunner(RunnerServices):
         return PolicyEvaluator(seed=self._given_evaluator.seed)
 
     def _run(self, algo: RLAlgorithm) -> Any:
+        self._stopped_after = None
         result = algo.train(self)
         self._store.metrics.flush()
         if self._args is not None and self._args.plot and self.run_dir is not None:
@@ -336,7 +348,8 @@ class LocalRunner(RunnerServices):
         }
         self.log({f"time/{name}": value for name, value in times.items()})
         self.save(epoch + 1)
-        self._notify("on_epoch_end", epoch, dict(self._log.numbers))
+        if self._notify("on_epoch_end", epoch, dict(self._log.numbers)):
+            self._stopped_after = epoch + 1
 
 
 def _make_store(

@@ -350,11 +350,11 @@ class RunnerServices(ABC):
         task_sampler = algo.test_env_sampler if task_sampler is None else task_sampler
         self._evaluator.bind(task_sampler, algo.max_path_length, algo.num_test_tasks)
 
-    def _notify(self, event: str, *args: Any) -> None:
-        for callback in self._callbacks:
-            method = getattr(callback, event, None)  # objects of the user, with any of the four
-            if method is not None:
-                method(self, *args)
+    def _notify(self, event: str, *args: Any) -> bool:
+        """Tell every callback; whether one of them has answered ``False``."""
+        methods = (getattr(callback, event, None) for callback in self._callbacks)  # of the user, with any of the four
+        answers = [method(self, *args) for method in methods if method is not None]
+        return any(answer is False for answer in answers)
 
 
 _PARTS_AT_FIRST = 16

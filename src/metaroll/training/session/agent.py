@@ -85,8 +85,13 @@ def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent
 
     Args:
         path: Folder of ``Agent.save``, or of a run.
-        env: The environment, for an agent that was made with one that its configuration cannot name.
+        env: The environment, for an agent that was made with one that its configuration cannot name (``given:...``):
+            itself, what makes one, or the name of one; its spaces must be those that the agent has learned in.
         algo: Name of the algorithm that it must be of.
+
+    Returns:
+        The agent. The folder stays as it is: its ``learn`` goes on in a copy, in a folder of its own (``run_dir``).
+        ``metaroll resume RUN`` goes on in the folder itself.
 
     Raises:
         FileNotFoundError: There is no run in ``path``; the message names those beside it.
@@ -225,6 +230,7 @@ class Agent(Actor):
     ) -> Agent:
         """Learn; again means further. What was learned is on disk, in ``run_dir``, after every epoch.
 
+        The first ``learn`` of a loaded agent copies its run into a new folder, which is its ``run_dir`` from then on.
         After Ctrl-C, or an error of a callback, the agent is as its newest snapshot: it can act, be saved, and go on.
 
         Args:
@@ -232,6 +238,7 @@ class Agent(Actor):
             epochs: The number of epochs, instead; by default those of the preset.
             callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
                 ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
+                Learning ends where ``on_epoch_end`` returns ``False``.
             progress: Show what is done, and how long it will take.
             others: There are none; names of other libraries get an error that says what stands for them.
 
@@ -277,13 +284,7 @@ class Agent(Actor):
                 self._adopt(folder)
                 with sessions.restored_run(self.config, folder) as (_, experiment, _):
                     self._use(experiment)
-                done = load_snapshot(folder, "last").iteration
-                console.print(
-                    f"stopped; what was learned in {done} finished epochs is in {folder}: learn() goes on, "
-                    f"save(...) copies it, metaroll.load({str(folder)!r}) reads it",
-                    soft_wrap=True,
-                    markup=False,
-                )
+                console.print(_stopped_text(self.config["env"], folder), soft_wrap=True, markup=False)
             raise
         self._adopt(folder)
 
@@ -543,6 +544,18 @@ def _copied(run: Path, folder: Path) -> Path:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _stopped_text(env: str, folder: Path) -> str:
+    """What is left of a run that was stopped, and how to go on."""
+    done = load_snapshot(folder, "last").iteration
+    if done == 0:
+        return f"stopped before the first epoch was finished: nothing is learned yet; learn() goes on in {folder}"
+    load = f"metaroll.load({str(folder)!r}{', env=...' if is_given(env) else ''})"
+    epochs = f"{done} finished epoch{'' if done == 1 else 's'}"
+    return (
+        f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"
+    )
 
 
 @contextlib.contextmanager

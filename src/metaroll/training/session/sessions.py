@@ -13,7 +13,8 @@ from rich.console import Console
 
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
 from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
-from metaroll.errors import SnapshotError, UsageError, blame_input, said
+from metaroll.errors import RolloutError, SnapshotError, UsageError, blame_input, said
+from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
@@ -356,6 +357,9 @@ def _training(config: Mapping[str, Any], folder: Path, experiment: experiments.E
         # A run that wrote metrics but no snapshot was told to (snapshot_mode none).
         if latest(folder) is not None or not (folder / "metrics.jsonl").exists():
             error.resume_command = resume  # type: ignore[attr-defined]
+            error.epochs_kept = latest(folder) or 0  # type: ignore[attr-defined]
+        if isinstance(error, RolloutError):
+            without_advice(error, engines=True)
         raise
 
 
@@ -398,7 +402,9 @@ def _finish(
         elif result is None:  # nothing was left to train, or the last epoch was not evaluated
             with EvaluationDisplay(console) as told:
                 result = evaluator.evaluate(experiment.algo, progress=told)
+    stopped = experiment.runner.stopped_after
     ended = get_algorithm(config["algo"]).ended_early(experiment.algo)
+    ended = ended if stopped is None else (stopped, "on_epoch_end of a callback returned False")
     if ended is not None and ended[0] < epochs:
         epochs, more = ended[0], {**more, "ended_early": True}
         console.print(f"ended after {epochs} epochs: {ended[1]}")

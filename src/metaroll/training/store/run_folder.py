@@ -63,6 +63,8 @@ LOG_FILE = ".output.log"
 CONFIG_SECTIONS = ("run", "algorithm", "evaluation")
 CONFIG_FORMAT = 1
 _HEADER = "# Written by metaroll; `metaroll resume` and `metaroll evaluate` rebuild the whole run from this file.\n"
+_MOST_NAMED = 8
+"""Runs that an error lists."""
 _TAKEN = (errno.EACCES, errno.EAGAIN)
 # The configuration last: a removal that is interrupted can be repeated.
 _OWN_FILES = (
@@ -233,8 +235,9 @@ def refuse_existing(folder: Path) -> None:
     """Error if ``folder`` holds something already."""
     if not _is_empty(folder):
         if (folder / CONFIG_FILE).is_file():
-            resume = said(f"metaroll.load({str(folder)!r}).learn()", f"`metaroll resume {folder}`")
-            raise RunExistsError(f"a run exists already in {folder}: continue it with {resume}, or {_other_folder()}")
+            resume, load = f"`metaroll resume {folder}`", f"metaroll.load({str(folder)!r}).learn()"
+            how = said(f"{resume} in a shell goes on in it, {load} in a copy;", f"continue it with {resume},")
+            raise RunExistsError(f"a run exists already in {folder}: {how} or {_other_folder()}")
         raise RunExistsError(f"{folder} exists and is not a run of metaroll: {_other_folder()}")
 
 
@@ -301,7 +304,9 @@ def find_run(path: str | Path) -> Path:
         return folder
     near = list(dict.fromkeys(run for place in (folder, folder.parent, Path("runs")) for run in _runs_in(place)))
     begin = said("metaroll.agent(...).learn()", "`metaroll train`")
-    hint = f"runs here: {', '.join(str(run) for run in near[:8])}" if near else f"start one with {begin}"
+    more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
+    listed = ", ".join(map(str, near[:_MOST_NAMED])) + more
+    hint = f"runs here: {listed}" if near else f"start one with {begin}"
     alike = difflib.get_close_matches(folder.name, list(dict.fromkeys(run.name for run in near)), n=1)
     if alike:
         hint = f"did you mean {str(next(run for run in near if run.name == alike[0]))!r}? {hint}"

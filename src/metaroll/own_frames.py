@@ -9,14 +9,12 @@ import traceback
 from pathlib import Path
 from typing import NamedTuple
 
-import metaroll
-
 __all__ = ["Frame", "frames_of_user", "innermost", "is_of_user"]
 
 _MOST = 3
 _WORKER_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)\n(?:    (?P<code>\S.*))?')
 _OTHERS = [
-    Path(metaroll.__file__).parent,
+    Path(__file__).parent,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
     *map(Path, site.getsitepackages()),
 ]
