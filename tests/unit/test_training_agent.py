@@ -328,6 +328,35 @@ def test_adaptive_mistakes_are_named() -> None:
         agent.adapt([np.zeros(3)])
 
 
+class WideEnv(ReachEnv):
+    """Twice the actions."""
+
+    action_space = Box(-4.0, 4.0, (2,), np.float32)
+
+
+class SameEnv(ReachEnv):
+    """The bounds in another type."""
+
+    action_space = Box(-2.0, 2.0, (2,), np.float64)
+
+
+def test_environments_with_other_bounds_of_actions_are_refused() -> None:
+    agent = metaroll.agent("pearl", ReachEnv, **PEARL)
+    with pytest.raises(ShapeError, match=r"the action_space of env must have the bounds of Box\(-2.0.*got Box\(-4.0"):
+        agent.explore(WideEnv())
+    wide = metaroll.rollout(WideEnv(), lambda obs: np.zeros(2), max_steps=5, seed=0)
+    with pytest.raises(ShapeError, match="the action_space of rollout 1 must have the bounds"):
+        agent.adapt([*agent.explore(SameEnv(), episodes=1), wide])
+
+
+def test_bounds_that_belong_to_the_task_are_taken() -> None:
+    """Of a ball on a beam the torque follows from its weight, and all of its family have other ones."""
+    agent = metaroll.agent("pearl", "bob", **PEARL)
+    task = agent.test_tasks[0]
+    assert task(None).action_space != agent.env_spec.action_space
+    agent.adapt(agent.explore(task, episodes=1, max_steps=5))
+
+
 def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     options = {**PPO, "epochs": 1}
     slow = [metaroll.agent("ppo", "Pendulum-v1", seed=seed, **options).learn(progress=False) for seed in (0, 1)]
@@ -345,6 +374,10 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
     with pytest.raises(ValueError, match="learned nothing that could be compared"):
         metaroll.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
+    with pytest.raises(ValueError, match=r"given twice.*give each run once"):
+        metaroll.compare(slow[0], slow[0])
+    with pytest.raises(ValueError, match="given twice"):
+        metaroll.compare(slow[0], Path("runs") / ".." / slow[0].run_dir)  # type: ignore[operator]
     with pytest.raises(TypeError, match="folders or agents"):
         metaroll.compare(3)  # type: ignore[arg-type]
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, final
 
-import numpy as np
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
@@ -23,7 +22,7 @@ from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.errors import SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -35,6 +34,7 @@ from metaroll.training.display.consoles import make_console
 from metaroll.training.evaluation.meta_evaluator import fresh_policies
 from metaroll.training.session import experiments, sessions
 from metaroll.training.session.run_config import default_run_dir
+from metaroll.training.session.same_spaces import check_episode, check_spaces
 from metaroll.training.store import run_folder
 from metaroll.training.store.snapshots import latest, load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate, Policy
@@ -391,7 +391,8 @@ class Agent(Actor):
             The episodes, for ``adapt``.
 
         Raises:
-            ShapeError: The environment has other spaces than those that the agent has learned in.
+            ShapeError: The environment has other spaces than those that the agent has learned in, or other bounds of
+                actions, where these do not belong to the tasks.
             ValueError: The algorithm does not adapt.
         """
         algo, evaluation = self._meta("explore"), self.config["evaluation"]
@@ -405,7 +406,7 @@ class Agent(Actor):
         own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else count
         done: list[StepSequence] = []
         with _opened(env) as environment:
-            _check_spaces(environment, self.env_spec)
+            check_spaces(EnvSpec.from_env(environment), self.env_spec, lambda: self.test_tasks)
             policy = fresh_policies(algo, 1, seed)[0]
             for episode in range(count):
                 if episode >= own:
@@ -421,7 +422,7 @@ class Agent(Actor):
             rollouts: Episodes of ``explore``, or of anything else that acted in the task.
 
         Raises:
-            ShapeError: They are of an environment with other spaces.
+            ShapeError: They are of an environment with other spaces, or other bounds of actions.
             ValueError: There are none, or the algorithm does not adapt.
         """
         self._meta("adapt")
@@ -431,7 +432,7 @@ class Agent(Actor):
         if not episodes:
             raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
         for number, episode in enumerate(episodes):
-            _check_episode(episode, number, self.env_spec)
+            check_episode(episode, number, self.env_spec, lambda: self.test_tasks)
         seed = self.config["run"]["seed"]
         acting = self._adapted(episodes, seed)
         steps = sum(len(episode.rewards) for episode in episodes)
@@ -555,27 +556,3 @@ def _opened(env: Any) -> Iterator[Any]:
         yield made
     finally:
         made.close()
-
-
-def _check_spaces(env: Any, spec: EnvSpec) -> None:
-    here = EnvSpec.from_env(env)
-    for name in ("observation_space", "action_space"):
-        found, wanted = getattr(here, name), getattr(spec, name)
-        if found.shape != wanted.shape or type(found) is not type(wanted):
-            raise ShapeError(f"the {name} of env must be like {wanted}, in which the agent has learned, got {found}")
-
-
-def _check_episode(episode: Any, number: int, spec: EnvSpec) -> None:
-    if not isinstance(episode, StepSequence):
-        raise TypeError(
-            f"rollouts must hold StepSequences, as agent.explore and metaroll.rollout return them, got "
-            f"{type(episode).__name__} at place {number}"
-        )
-    actions, seen = spec.action_space, spec.observation_space
-    for name, space, rows in (("observations", seen, episode.observations), ("actions", actions, episode.actions)):
-        found = np.asarray(rows).shape[1:]
-        if found != (space.shape or ()):
-            raise ShapeError(
-                f"{name} of rollout {number} must have rows of shape {space.shape}, got {found}: it is of another "
-                "environment than the agent has learned in"
-            )
