@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -142,6 +143,28 @@ def test_steps_are_taken_in_whole_epochs() -> None:
     agent = metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(900, progress=False)
     assert agent.config["run"]["epochs"] == 3
     assert agent.config["algorithm"]["lr_decay_epochs"] == 3  # the preset's schedule follows
+
+
+def test_epochs_are_added_where_episodes_end_early(tmp_path: Path) -> None:
+    """Of CartPole, whose episodes last for up to 500 steps, and for some ten at first."""
+    ends: list[int] = []
+    told = SimpleNamespace(on_train_end=lambda runner: ends.append(runner.n_epochs))
+    agent = metaroll.agent("hill-climbing", "CartPole-v1", seed=7, pop_size=4, hidden_sizes=(4,))
+    agent.learn(1_000, callbacks=[told], progress=False)
+    first = agent.config["run"]["epochs"]
+    assert steps_of(agent) >= 1_000 and first > 1 and ends == [first]
+    agent.learn(1_000, callbacks=[told], progress=False)
+    epochs = agent.config["run"]["epochs"]
+    assert steps_of(agent) >= 2_000 and epochs > first and ends == [first, epochs]
+    summary = json.loads((Path(str(agent.run_dir)) / "summary.json").read_text())
+    assert (summary["epochs"], summary["env_steps"]) == (epochs, steps_of(agent))
+    options = ["--seed", "7", "--pop-size", "4", "--hidden-sizes", "4", "--epochs", str(epochs), "--quiet"]
+    assert main(["train", "hill-climbing", "CartPole-v1", *options, "--out", "shell"]) == 0
+    assert trees_equal(learned(Path("shell")), learned(Path(str(agent.run_dir))))
+
+
+def steps_of(agent: metaroll.Agent) -> int:
+    return int(load_snapshot(str(agent.run_dir)).tree("runner")["total_env_steps"])
 
 
 def test_runs_made_in_python_are_runs(ppo: metaroll.Agent, capsys: pytest.CaptureFixture[str]) -> None:

@@ -228,7 +228,8 @@ class Agent(Actor):
         After Ctrl-C, or an error of a callback, the agent is as its newest snapshot: it can act, be saved, and go on.
 
         Args:
-            env_steps: Environment steps to take in this call, at least: epochs are never cut.
+            env_steps: Environment steps to take in this call, at least: epochs are never cut, and more of them are run
+                where episodes end early. A schedule that follows the epochs is over by then.
             epochs: The number of epochs, instead; by default those of the preset.
             callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
                 ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
@@ -252,7 +253,7 @@ class Agent(Actor):
                 check_whole(name, value)
         _check_callbacks(callbacks)
         console = make_console(quiet=not progress)
-        settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use}
+        settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use, "env_steps": env_steps}
         if self.run_dir is None:
             config = _config_for(self.config, self._options, env_steps, epochs)
             folder = self._wanted or _free_folder(config)

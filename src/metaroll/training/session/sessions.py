@@ -37,6 +37,7 @@ from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
 from metaroll.training.session.run_config import check_same_run, flat_values
 from metaroll.training.session.sizes import size_text
+from metaroll.training.session.step_goal import StepGoal
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -57,6 +58,7 @@ def start(
     *,
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
+    env_steps: int | None = None,
 ) -> dict[str, Any]:
     """Train a new run in ``folder``, and return its summary; the demo replaces its earlier run there.
 
@@ -67,12 +69,14 @@ def start(
         again: The folder is that of a run that was killed before its first snapshot.
         callbacks: Objects that the runner tells of epochs and evaluations, beside the display.
         built: Called with what will be trained, before training.
+        env_steps: Environment steps to take at least: epochs are added until they are taken.
     """
     config = experiments.with_torch_threads(config)
     display = _display(config, console)
+    goal = StepGoal(env_steps, config, folder, display)
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
-            experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
+            experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
             split = _split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(run_folder.lock_run(folder))
             if config["command"] == "demo" and not again:
@@ -90,7 +94,7 @@ def start(
         with display:
             display.expect(experiment.algo.update_seconds)
             experiment.runner.train(n_epochs=config["run"]["epochs"])
-        return _finish(config, experiment, folder, display, console, split)
+        return _finish(goal.config, experiment, folder, display, console, split)
 
 
 def continue_run(
@@ -101,16 +105,18 @@ def continue_run(
     *,
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
+    env_steps: int | None = None,
 ) -> dict[str, Any]:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
 
-    ``callbacks`` and ``built`` are those of ``start``.
+    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, are those of ``start``.
     """
     config = _checked(config, folder)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
-        return start(config, folder, console, again=True, callbacks=callbacks, built=built)
+        return start(config, folder, console, again=True, callbacks=callbacks, built=built, env_steps=env_steps)
     display = _display(config, console)
+    goal = StepGoal(env_steps, config, folder, display)
     with contextlib.ExitStack() as stack:
         with blame_input():
             stack.enter_context(run_folder.lock_run(folder))
@@ -121,7 +127,7 @@ def continue_run(
             if epochs < done:
                 name = said("epochs", "--epochs")
                 raise UsageError(f"{name} must be at least {done}, the number of finished epochs, got {epochs}")
-            experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
+            experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():
             experiment.runner.restore(folder, done)
@@ -138,11 +144,12 @@ def continue_run(
             inside = f", {steps:,} environment steps into its warm-up" if steps else ""
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}{inside}", soft_wrap=True)
             _show_notes(config, console)
+        goal.go_on_from(done, experiment.runner.total_env_steps)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
             display.expect(experiment.algo.update_seconds)
             experiment.runner.resume(n_epochs=epochs)
-        return _finish(config, experiment, folder, display, console, split)
+        return _finish(goal.config, experiment, folder, display, console, split)
 
 
 def evaluate_run(
