@@ -318,6 +318,8 @@ class LocalRunner(RunnerServices):
         return PolicyEvaluator(seed=self._given_evaluator.seed)
 
     def _run(self, algo: RLAlgorithm) -> Any:
+        if self._source is not None and self._args is not None and self._args.start_epoch < self._args.n_epochs:
+            self._source.start_workers()
         result = algo.train(self)
         self._store.metrics.flush()
         if self._args is not None and self._args.plot and self.run_dir is not None:
