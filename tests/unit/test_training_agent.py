@@ -139,6 +139,36 @@ def test_learning_again_goes_on_as_resume_does(tmp_path: Path) -> None:
     assert agent.config["run"]["epochs"] == 3
 
 
+class Scaled(gymnasium.RewardWrapper):
+    def reward(self, reward: Any) -> float:
+        return 0.1 * float(reward)
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (lambda: gymnasium.make("Pendulum-v1"), True),
+        (lambda: gymnasium.make("Pendulum-v1", render_mode="rgb_array"), True),
+        (lambda: "Pendulum", True),
+        (lambda: "Pendulum-v1", False),
+        (lambda: gymnasium.make("Pendulum-v1", g=9.0), False),  # other environments, of which no preset is known
+        (lambda: gymnasium.make("Pendulum-v1", max_episode_steps=50), False),
+        (lambda: Scaled(gymnasium.make("Pendulum-v1")), False),
+        (lambda: gymnasium.make("MountainCarContinuous-v0"), False),
+    ],
+    ids=["plain", "drawn", "no version", "id", "arguments", "limit", "wrapped", "no preset"],
+)
+def test_a_preset_that_does_not_apply_to_an_instance_is_told(
+    env: Any, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = metaroll.agent("ppo", env(), epochs=1, **{**PPO, "steps_per_epoch": 100})
+    agent.learn()
+    line = "the preset of 'Pendulum-v1' does not apply, since an environment was given rather than its id: "
+    if agent.config["env"] == "Pendulum":
+        line = "the preset of 'Pendulum-v1' does not apply, since 'Pendulum' is an id without its version: "
+    assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') takes it\n" in capsys.readouterr().out) is told
+
+
 def test_steps_are_taken_in_whole_epochs() -> None:
     agent = metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(900, progress=False)
     assert agent.config["run"]["epochs"] == 3

@@ -72,7 +72,9 @@ class _ExitError(MetarollError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status (0 done, 1 failure, 2 bad input, 130 interrupted, 141 unread, 143 terminated).
+    """Run the command line; the exit status.
+
+    0 done, 1 failure, 2 bad input, 130 interrupted, 141 the output is read by nobody any more, 143 terminated.
 
     Args:
         argv: Arguments without the program's name; ``None`` takes those of the process.

@@ -12,13 +12,21 @@ from typing import Any
 from rich.console import Console
 
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
-from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
+from metaroll.envs.lookup.registry import (
+    get_family,
+    has_family,
+    id_of_given,
+    is_entry_point,
+    is_given,
+    is_varied,
+    newest_version,
+)
 from metaroll.errors import SnapshotError, UsageError, blame_input, said
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
+from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay
 from metaroll.training.display.results import (
@@ -333,8 +341,21 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
 
 def _show_notes(config: Mapping[str, Any], console: Console) -> None:
     """What a user should know of the algorithm before training."""
-    for note in get_algorithm(config["algo"]).notes(BuildOptions.of(config), config["run"]["epochs"]):
+    own = get_algorithm(config["algo"]).notes(BuildOptions.of(config), config["run"]["epochs"])
+    for note in [*_preset_missed(config), *own]:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
+
+
+def _preset_missed(config: Mapping[str, Any]) -> list[str]:
+    """That there is a preset, where the environment was not given by the name of which that is."""
+    algo, env = config["algo"], config["env"]
+    found, why = id_of_given(env), "since an environment was given rather than its id"
+    if found is None and not is_given(env):
+        found, why = newest_version(env), f"since {env!r} is an id without its version"
+    if found not in preset_names(algo):
+        return []
+    how = said(f"metaroll.agent({algo!r}, {found!r})", f"`metaroll train {algo} {found}`")
+    return [f"the preset of {found!r} does not apply, {why}: {how} takes it"]
 
 
 @contextlib.contextmanager
