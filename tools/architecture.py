@@ -77,10 +77,10 @@ ADAPTERS = {
 """The modules that talk to objects whose classes are not ours, with the objects that they talk to."""
 
 ALGORITHM = re.compile(
-    r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|(?:hill_?)?climbing))"
+    r"(?:(?<![A-Za-z])|(?<=[a-z])(?=[A-Z]))(?i:(pearl|maml|promp(?!t)|ppo|epopt|distill|rl2|(?:hill_?)?climbing))"
 )
 ALGORITHM_MODULES = re.compile(
-    r"(learners|training/algorithms)/(maml/\w+|(pearl|maml|ppo|epopt|distillation|hill_climbing)\w*)\.py"
+    r"(learners|training/algorithms)/(maml/\w+|(pearl|maml|ppo|epopt|distillation|rl2|hill_climbing)\w*)\.py"
 )
 ALGORITHM_LISTS = ("__init__.py", "compat/", "training/algorithms/registry.py", "training/session/demo.py")
 DOCUMENTED = re.compile(r"\bPEARLWorker\b|\bProMP's\b")

@@ -3,8 +3,10 @@
 Names are loaded when they are first used (PEP 562), so that ``import metaroll`` costs next to nothing.
 """
 
+import gc as _gc
 import sys as _sys
 from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 
 __version__ = "0.1.0"
 
@@ -108,10 +110,10 @@ _MODULES = {
     "envs.wrappers.actions": ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"],
     "envs.wrappers.observations": ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"],
     "envs.wrappers.transforms": ["DomainParamTransformWrapper"],
-    "envs.wrappers.trials": ["TrialWrapper"],
+    "envs.wrappers.trials": ["TrialUpdate", "TrialWrapper"],
     "policies.exploration": ["OrnsteinUhlenbeckPolicy"],
     "policies.gaussian": ["CategoricalMLPPolicy", "GaussianMLPPolicy", "TanhGaussianMLPPolicy"],
-    "policies.gru": ["CategoricalGRUPolicy", "GRUGaussianPolicy"],
+    "policies.gru": ["CategoricalGRUPolicy", "GRUCritic", "GRUGaussianPolicy"],
     "policies.last_action": ["LastActionPolicy"],
     "policies.normalized": ["NormalizedPolicy"],
     "policies.networks": ["MLPEncoder", "QFunction"],
@@ -163,6 +165,7 @@ _MODULES = {
     "learners.maml.outer": ["DICEOuter", "EMAMLOuter", "ProMPOuter", "TRPOOuter", "VPGDICEOuter", "VPGOuter"],
     "learners.pearl": ["PEARL"],
     "learners.ppo": ["PPO"],
+    "learners.rl2": ["RL2"],
     "training.run.runner": ["LocalRunner"],
     "training.evaluation.meta_evaluator": ["MetaEvaluator"],
     "training.evaluation.evaluator": ["PolicyEvaluator"],
@@ -181,10 +184,25 @@ __all__ = ["__version__", *sorted(_HOME)]  # pyright: ignore[reportUnsupportedDu
 def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module 'metaroll' has no attribute {name!r}")
-    value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
+    value = getattr(_load(_HOME[name]), name)
     _register_simulators()
     globals()[name] = value
     return value
+
+
+def _load(name: str) -> _ModuleType:
+    """A module of the package.
+
+    The garbage collector rests meanwhile: it would go through what torch loads again and again, a quarter of the time
+    that ``import torch`` takes, and find nothing.
+    """
+    collects = _gc.isenabled()
+    _gc.disable()
+    try:
+        return _import_module(f"metaroll.{name}")
+    finally:
+        if collects:
+            _gc.enable()
 
 
 def _register_simulators() -> None:

@@ -57,7 +57,7 @@ from metaroll.envs.wrappers.domain_rand import (
 )
 from metaroll.envs.wrappers.observations import GaussianObsNoiseWrapper, ObsNormWrapper, ObsPartialWrapper
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
-from metaroll.envs.wrappers.trials import TrialWrapper
+from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
 from metaroll.functional.bootstrap import bootstrap_ci
 from metaroll.functional.cvar import conditional_value_at_risk
 from metaroll.functional.hyper_sphere import sample_from_hyper_sphere_surface
@@ -93,12 +93,13 @@ from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
 from metaroll.learners.pearl import PEARL
 from metaroll.learners.ppo import PPO
+from metaroll.learners.rl2 import RL2
 from metaroll.policies.adapters import ScriptedPolicy, as_policy
 from metaroll.policies.context import ContextConditionedPolicy
 from metaroll.policies.controllers import BallBalancerController, CartPoleController, QubeController
 from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
-from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
+from metaroll.policies.gru import CategoricalGRUPolicy, GRUCritic, GRUGaussianPolicy
 from metaroll.policies.last_action import LastActionPolicy
 from metaroll.policies.networks import MLPEncoder, QFunction
 from metaroll.policies.normalized import NormalizedPolicy
@@ -171,6 +172,7 @@ __all__ = [
     "MW_TASKS_PER_ENV",
     "PEARL",
     "PPO",
+    "RL2",
     "AbsErr",
     "ActDelayWrapper",
     "ActNormWrapper",
@@ -211,6 +213,7 @@ __all__ = [
     "ExpQuadrErr",
     "FinalRewTask",
     "FixedTaskSampler",
+    "GRUCritic",
     "GRUGaussianPolicy",
     "Gaussian2DEnv",
     "GaussianMLPPolicy",
@@ -299,6 +302,7 @@ __all__ = [
     "TimePolicy",
     "TimeStep",
     "TrajectoryBatch",
+    "TrialUpdate",
     "TrialWrapper",
     "UniformDomainParam",
     "VPGDICEOuter",

@@ -287,7 +287,7 @@ def test_gradients_wait_for_no_device(name):
         if isinstance(outer, TRPOOuter):
             following = meta + outer.direction(gradient, kl_product(own, outer, meta, given, state))
         else:
-            following, state, _ = outer.step(meta, gradient, state)
+            following, state, _ = outer.step_along(meta, gradient, state)
         assert following.shape == meta.shape
         with pytest.raises(DataDependentOutputException):
             bool(following.sum() > 0)

@@ -51,6 +51,7 @@ class RLAlgorithm(ABC):
         train_tasks: Tasks that it learns in: a test task must not be among them. ``None`` means unknown.
         test_env_sampler: Task sampler of its evaluations; ``None`` means the nominal environment.
         num_test_tasks: Number of tasks to draw from that; ``None`` means all.
+        evaluation_env: What makes the environment of its evaluations; ``None`` means that which it is trained in.
         sampler_cls: garage sampler class to collect with; ``None`` means the rollout engine.
         converged: Whether further training changes nothing.
     """
@@ -58,6 +59,7 @@ class RLAlgorithm(ABC):
     policy: Any = None
     exploration_policy: Any = None
     test_env_sampler: Any = None
+    evaluation_env: Any = None
     sampler_cls: Any = None
     # These have no annotation: type checkers would not let a subclass have a property of the name.
     max_path_length = cast("float | None", None)

@@ -31,6 +31,7 @@ from metaroll.learners.ppo_trainer import AutogradTrainer, PPOData, Trainer, run
 from metaroll.learners.runner import Runner
 from metaroll.learners.snapshots import described, fingerprint_of, load_or_keep, shapes_of, weights_of
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.gru import RecurrentCritic
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import NormalizedPolicy
 from metaroll.processing.on_policy import OnPolicyData, collect_on_policy, domain_rows, running_returns, with_domains
@@ -114,7 +115,8 @@ class PPO(EpochLearner):
             entropy)``. One in a ``NormalizedPolicy`` that knows moments of observations goes on from these, as if
             they came from ten epochs.
         critic: Values, called as ``critic(inputs (..., D)) -> (..., 1)`` with normalized observations and
-            ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64.
+            ``domain_params`` side by side; ``None`` means an MLP with two hidden layers of 64. One that remembers
+            (``GRUCritic``, or another ``RecurrentCritic``) is called with whole rollouts ``(N, T, D) -> (N, T, 1)``.
         task_sampler: Variations of the environment to train in, drawn anew every epoch: a list of ``EnvUpdate``, or a
             sampler of them; ``None`` means the nominal environment.
         test_env_sampler: Task sampler of the evaluations; ``None`` means the nominal environment.
@@ -135,6 +137,7 @@ class PPO(EpochLearner):
         target_kl: The epoch ends early when the KL divergence from its first policy is over 1.5 times this.
         discount: Discount factor in [0, 1].
         gae_lambda: Trade-off between bias (0) and variance (1) of the advantages.
+        bootstrap_truncated: Count the value of the last observation of a rollout that was cut off, rather than nothing.
         max_path_length: Maximum number of steps of a rollout; ``None`` means the environment's time limit.
         tasks_per_epoch: Variations drawn per epoch; ``None`` means as many as full-length rollouts are needed.
         normalize_advantages: Give the advantages of each minibatch mean 0 and standard deviation 1.
@@ -171,6 +174,7 @@ class PPO(EpochLearner):
         target_kl: float | None = None,
         discount: float = 0.99,
         gae_lambda: float = 0.95,
+        bootstrap_truncated: bool = True,
         max_path_length: int | None = None,
         tasks_per_epoch: int | None = None,
         normalize_advantages: bool = True,
@@ -198,6 +202,7 @@ class PPO(EpochLearner):
             target_kl=target_kl,
             discount=discount,
             gae_lambda=gae_lambda,
+            bootstrap_truncated=bootstrap_truncated,
             max_path_length=horizon_of(max_path_length, self.env_spec),
             tasks_per_epoch=tasks_per_epoch,
             normalize_advantages=normalize_advantages,
@@ -265,15 +270,25 @@ class PPO(EpochLearner):
         num_tasks = num_rollouts or self._config.tasks_per_epoch or -(-least // self.max_path_length)
         return self._tasks.collect(runner, num_tasks, least if num_rollouts is None else None, num_rollouts)
 
-    def update(self, rollouts: Sequence[StepSequence], progress: Progress | None = None) -> dict[str, float]:
+    def update(
+        self,
+        rollouts: Sequence[StepSequence],
+        progress: Progress | None = None,
+        *,
+        returns_end: np.ndarray | None = None,
+    ) -> dict[str, float]:
         """Improve policy and critic with ``rollouts`` of the present policy; what it took and gave.
+
+        Args:
+            rollouts, progress: See ``EpochLearner.update``.
+            returns_end: Bool ``(T,)``: steps after which nothing counts, though their rollout goes on.
 
         Raises:
             InvalidValueError: Weights are not finite any more.
         """
         rollouts = Rollouts.of(rollouts)
         data = self._data_of(rollouts)
-        batch, explained = self._prepare(data, rollouts)
+        batch, explained = self._prepare(data, rollouts, returns_end)
         learning_rate = self._config.learning_rate_at(self._num_epochs)
         metrics = run_passes(self._trainer, batch, learning_rate, self._batch_generator, progress)
         self._normalizer.learn_observations(data)
@@ -290,7 +305,8 @@ class PPO(EpochLearner):
         """Values of the first observation of each rollout, ``(R,)``, in the units of the (normalized) returns."""
         data = self._data_of(rollouts)
         firsts = self._policy.normalized(data.observations[data.bounds[:-1]])
-        return self._trainer.values(_side_by_side(firsts, self._normalizer.domains(rollouts, learn=False)))
+        inputs = _side_by_side(firsts, self._normalizer.domains(rollouts, learn=False))
+        return self._trainer.values(inputs, inputs, np.arange(len(inputs) + 1))[0]  # rollouts of one step
 
     def to(self, device: str | torch.device | None = None) -> None:
         """Move the networks and the state of the optimizer to ``device`` (``None``: the CPU)."""
@@ -309,7 +325,7 @@ class PPO(EpochLearner):
         kinds = [type(self._policy.policy).__name__, type(self._critic).__name__, self._gradients, *self.domain_params]
         shapes = [*shapes_of(self._policy), *shapes_of(self._critic)]
         config = replace(self._config, lr_decay_epochs=None)  # a run that goes on longer may stretch its schedule
-        return fingerprint_of(self, *kinds, *shapes, described(config))
+        return fingerprint_of(self, *kinds, *shapes, _numbers_of(config))
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, optimizer, moments of observations and returns, generators and counters."""
@@ -353,17 +369,20 @@ class PPO(EpochLearner):
         data = collect_on_policy(rollouts, self.env_spec)
         return with_domains(data, domain_rows(rollouts, self._told)) if self._told else data
 
-    def _prepare(self, data: OnPolicyData, rollouts: Sequence[StepSequence]) -> tuple[PPOData, float]:
+    def _prepare(
+        self, data: OnPolicyData, rollouts: Sequence[StepSequence], returns_end: np.ndarray | None
+    ) -> tuple[PPOData, float]:
         """Normalized inputs, log-probabilities, advantages and targets; explained variance of the old values."""
         observations = self._policy.normalized(data.observations)
         domain = self._normalizer.domains(rollouts, learn=True)
         inputs = _side_by_side(observations, None if domain is None else np.repeat(domain, data.lengths, axis=0))
         last = _side_by_side(self._policy.normalized(data.last_observations), domain)
-        values, last_values = self._trainer.values(inputs), self._trainer.values(last)
+        values, last_values = self._trainer.values(inputs, last, data.bounds)
+        last_values = last_values if self._config.bootstrap_truncated else np.zeros_like(last_values)
         scaled = self._config.normalize_returns
         rewards = self._normalizer.scaled_rewards(data, self.discount) if scaled else data.rewards
-        found = data.advantages(values, last_values, rewards, self._config.discount, self._config.gae_lambda)
-        advantages = found.astype(np.float32)
+        weights = (self._config.discount, self._config.gae_lambda)
+        advantages = data.advantages(values, last_values, rewards, *weights, returns_end).astype(np.float32)
         targets = advantages + values
         spread = float(targets.var())
         batch = PPOData(
@@ -377,6 +396,10 @@ class PPO(EpochLearner):
             bounds=data.bounds,
         )
         return batch, 1.0 - float(advantages.var()) / spread if spread > 0 else math.nan
+
+
+def _numbers_of(config: PPOConfig) -> str:
+    return described(config).replace("bootstrap_truncated=True, ", "")  # as before there was such an option
 
 
 def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
@@ -395,12 +418,28 @@ def _check_policy(policy: NormalizedPolicy, env_spec: EnvSpec) -> None:
 
 @torch.no_grad()
 def _check_critic(critic: nn.Module, width: int, device: torch.device) -> None:
+    if isinstance(critic, RecurrentCritic):
+        _check_recurrent_critic(critic, width, device)
+        return
     try:
         shape = tuple(critic(torch.zeros(2, width, device=device)).shape)
     except (RuntimeError, ValueError, TypeError) as error:
         raise ValueError(f"critic must take rows of {width} numbers (observation, domain_params): {error}") from error
     if shape != (2, 1):
         raise ValueError(f"critic must give one value per row, shape (2, 1) for two rows, got {shape}")
+
+
+def _check_recurrent_critic(critic: nn.Module, width: int, device: torch.device) -> None:
+    try:
+        shape = tuple(critic(torch.zeros(2, 3, width, device=device)).shape)
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"a recurrent critic must take rollouts (N, T, {width}) (observation, domain_params): {error}"
+        ) from error
+    if shape != (2, 3, 1):
+        raise ValueError(
+            f"a recurrent critic must give one value per step, shape (2, 3, 1) for two rollouts of 3 steps, got {shape}"
+        )
 
 
 def _side_by_side(observations: np.ndarray, domain: np.ndarray | None) -> np.ndarray:

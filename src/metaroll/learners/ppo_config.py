@@ -9,6 +9,9 @@ from metaroll.checks import check_number, check_whole
 __all__ = ["PPOConfig"]
 
 
+_FLAGS = ("bootstrap_truncated", "normalize_advantages", "normalize_observations", "normalize_returns")
+
+
 @dataclass(frozen=True)
 class PPOConfig:
     """All numbers of a PPO; equal ones and equal networks make snapshots interchangeable."""
@@ -26,6 +29,7 @@ class PPOConfig:
     target_kl: float | None
     discount: float
     gae_lambda: float
+    bootstrap_truncated: bool
     max_path_length: int
     tasks_per_epoch: int | None
     normalize_advantages: bool
@@ -48,7 +52,7 @@ class PPOConfig:
             check_number(name, getattr(self, name), 0.0)
         for name in ("discount", "gae_lambda"):
             check_number(name, getattr(self, name), 0.0, 1.0)
-        for name in ("normalize_advantages", "normalize_observations", "normalize_returns"):
+        for name in _FLAGS:
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
 

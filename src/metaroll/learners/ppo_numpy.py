@@ -97,9 +97,14 @@ class NumpyTrainer(Trainer):
                 parts.append(categorical_log_prob(log_softmax(output), actions[rows])[0])
         return np.concatenate(parts)
 
-    def values(self, critic_inputs: np.ndarray) -> np.ndarray:
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """See ``Trainer``."""
         self._read_modules()
+        return self._row_values(critic_inputs), self._row_values(last_inputs)
+
+    def _row_values(self, critic_inputs: np.ndarray) -> np.ndarray:
         activation = self._critic.hidden_nonlinearity
         parts = [
             mlp_forward(critic_inputs[rows], self._critic_layers, activation)[-1][:, 0]

@@ -15,9 +15,19 @@ from metaroll.functional.gradients.surrogates import ratio_objective
 from metaroll.learners.ppo_config import PPOConfig
 from metaroll.learners.snapshots import load_optimizer_tree, optimizer_tree
 from metaroll.policies.acting import ActingPolicy
-from metaroll.processing.on_policy import pad_rollouts, rollout_groups
+from metaroll.policies.gru import RecurrentCritic
+from metaroll.processing.on_policy import inside_rollouts, pad_rollouts, rollout_groups, rows_of_rollouts
 
-__all__ = ["AutogradTrainer", "PPOData", "StepReport", "Trainer", "run_passes", "surrogate_loss", "value_loss"]
+__all__ = [
+    "AutogradTrainer",
+    "Minibatch",
+    "PPOData",
+    "StepReport",
+    "Trainer",
+    "run_passes",
+    "surrogate_loss",
+    "value_loss",
+]
 
 _KL_SLACK = 1.5
 """The KL divergence may exceed its target by this factor, as in the usual implementations."""
@@ -68,8 +78,10 @@ class Trainer(ABC):
         """Log-probabilities ``(T,)`` of ``actions`` given normalized ``observations (T, obs_dim)``."""
 
     @abstractmethod
-    def values(self, critic_inputs: np.ndarray) -> np.ndarray:
-        """Values ``(T,)``."""
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values ``(T,)`` of all steps of R rollouts, and ``(R,)`` of the observation after each."""
 
     @abstractmethod
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[Any]:
@@ -150,16 +162,34 @@ def value_loss(values: Tensor, targets: Tensor, old_values: Tensor, clip_range: 
     return torch.maximum(plain, (clipped - targets).square()).mean()
 
 
+class Minibatch(NamedTuple):
+    """What one gradient step takes, B steps, as tensors.
+
+    ``observations`` and ``actions`` of a recurrent policy, and ``critic_inputs`` of a recurrent critic, are those of
+    whole rollouts ``(N, T, ...)``, in which ``inside (B,)`` are the places of steps, row by row; else ``(B, ...)``.
+    """
+
+    observations: Tensor
+    actions: Tensor
+    critic_inputs: Tensor
+    inside: Tensor
+    log_probs: Tensor
+    advantages: Tensor
+    targets: Tensor
+    values: Tensor
+
+
 class AutogradTrainer(Trainer):
     """Trains the modules themselves with ``torch.optim.Adam``.
 
-    A minibatch of a recurrent policy holds whole rollouts, side by side from their beginnings with an empty memory; as
-    many as have about ``batch_size`` steps together.
+    A minibatch of a recurrent policy (or critic) holds whole rollouts, side by side from their beginnings with an empty
+    memory; as many as have about ``batch_size`` steps together.
 
     Args:
         policy: Has ``evaluate_actions(obs, actions) -> (log_prob, entropy)``; a recurrent one
             takes sequences ``(N, T, ...)``.
-        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``.
+        critic: Called as ``critic(inputs (..., D)) -> (..., 1)``; a ``RecurrentCritic`` with whole
+            rollouts ``(N, T, D)``.
         config: The weights of the losses.
         device: Where the modules live.
     """
@@ -167,7 +197,7 @@ class AutogradTrainer(Trainer):
     def __init__(self, policy: ActingPolicy, critic: nn.Module, config: PPOConfig, device: torch.device) -> None:
         super().__init__(config)
         self._policy, self._critic, self._device = policy, critic, device
-        self._recurrent = policy.info.recurrent
+        self._recurrent, self._critic_remembers = policy.info.recurrent, isinstance(critic, RecurrentCritic)
         self._parameters = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self._optimizer = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=config.adam_eps, foreach=True)
 
@@ -186,14 +216,28 @@ class AutogradTrainer(Trainer):
         return torch.cat(parts).cpu().numpy()
 
     @torch.no_grad()
-    def values(self, critic_inputs: np.ndarray) -> np.ndarray:
-        """See ``Trainer``."""
+    def values(
+        self, critic_inputs: np.ndarray, last_inputs: np.ndarray, bounds: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """See ``Trainer``; a recurrent critic sees the last observation of a rollout after all others."""
+        if not self._critic_remembers:
+            return self._row_values(critic_inputs), self._row_values(last_inputs)
+        is_last = np.zeros(len(critic_inputs) + len(last_inputs), dtype=bool)
+        ends = bounds + np.arange(len(bounds))
+        is_last[ends[1:] - 1] = True
+        rows = np.empty((len(is_last), critic_inputs.shape[1]), dtype=critic_inputs.dtype)
+        rows[is_last], rows[~is_last] = last_inputs, critic_inputs
+        pieces = rollout_groups(range(len(bounds) - 1), ends, _ROWS_AT_ONCE)
+        found = torch.cat([self._sequence_values(rows, ends, piece) for piece in pieces]).cpu().numpy()
+        return found[~is_last], found[is_last]
+
+    def _row_values(self, critic_inputs: np.ndarray) -> np.ndarray:
         parts = [self._critic(part)[..., 0] for part in self._tensor(critic_inputs).split(_ROWS_AT_ONCE)]
         return torch.cat(parts).cpu().numpy()
 
     def minibatches(self, data: PPOData, generator: np.random.Generator) -> Iterator[tuple[PPOData, np.ndarray]]:
-        """See ``Trainer``: the data, and which rows (or rollouts, of a recurrent policy)."""
-        if self._recurrent:
+        """See ``Trainer``: the data, and which rows (or rollouts, where something remembers)."""
+        if self._recurrent or self._critic_remembers:
             order = generator.permutation(len(data.bounds) - 1).tolist()
             for group in rollout_groups(order, data.bounds, self.config.batch_size):
                 yield data, np.array(group)
@@ -204,40 +248,60 @@ class AutogradTrainer(Trainer):
 
     def train_minibatch(self, minibatch: tuple[PPOData, np.ndarray], learning_rate: float) -> StepReport:
         """See ``Trainer``."""
-        data, chosen = minibatch
-        config = self.config
-        if self._recurrent:
-            log_prob, entropies = self._evaluate_sequences(data.observations, data.actions, data.bounds, chosen)
-            rows = np.concatenate([np.arange(int(data.bounds[i]), int(data.bounds[i + 1])) for i in chosen])
-        else:
-            rows = chosen
-            log_prob, entropies = self._evaluate(self._tensor(data.observations[rows]), data.actions[rows])
-        old_log_prob, advantages, targets, old_values = (
-            self._tensor(column[rows]) for column in (data.log_probs, data.advantages, data.targets, data.values)
-        )
-        if config.normalize_advantages and len(advantages) > 1:
-            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-        policy_loss = surrogate_loss(log_prob, old_log_prob, advantages, config.clip_range)
-        values = self._critic(self._tensor(data.critic_inputs[rows]))[..., 0]
-        error, entropy = value_loss(values, targets, old_values, config.value_clip_range), entropies.mean()
-        with torch.no_grad():
-            log_ratio = log_prob - old_log_prob
-            ratio = log_ratio.exp()
-            kl = (ratio - 1.0 - log_ratio).mean()
-            clipped = ((ratio - 1.0).abs() > config.clip_range).float().mean()
-            seen = torch.stack([policy_loss, error, entropy, kl, clipped]).tolist()
-        report = StepReport(*seen, grad_norm=None)
+        loss, seen = self.losses(self.tensors_of(*minibatch))
+        report = StepReport(*seen.tolist(), grad_norm=None)
         if self.too_far(report.kl):
             return report
-        loss = policy_loss + config.value_coeff * error - config.entropy_coeff * entropy
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        most = float("inf") if config.max_grad_norm is None else config.max_grad_norm
+        most = float("inf") if self.config.max_grad_norm is None else self.config.max_grad_norm
         norm = nn.utils.clip_grad_norm_(self._parameters, most)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
         return report._replace(grad_norm=float(norm))
+
+    def tensors_of(self, data: PPOData, chosen: np.ndarray) -> Minibatch:
+        """Rows (or rollouts, where something remembers) ``chosen`` of ``data`` on the device."""
+        by_rollout = self._recurrent or self._critic_remembers
+        rows = rows_of_rollouts(data.bounds, chosen) if by_rollout else chosen
+        inside = np.flatnonzero(inside_rollouts(data.bounds, chosen)) if by_rollout else np.zeros(0, dtype=np.int64)
+
+        def seen(column: np.ndarray, padded: bool) -> Tensor:
+            return self._tensor(pad_rollouts(column, data.bounds, chosen) if padded else column[rows])
+
+        columns = (data.log_probs, data.advantages, data.targets, data.values)
+        return Minibatch(
+            seen(data.observations, self._recurrent),
+            seen(data.actions, self._recurrent),
+            seen(data.critic_inputs, self._critic_remembers),
+            self._tensor(inside),
+            *(self._tensor(column[rows]) for column in columns),
+        )
+
+    def losses(self, batch: Minibatch) -> tuple[Tensor, Tensor]:
+        """What is minimized, and the numbers of a ``StepReport`` but the last, ``(5,)``; the host waits for nothing."""
+        config = self.config
+        log_prob, entropies = self._policy.evaluate_actions(batch.observations, batch.actions)
+        if self._recurrent:
+            # Padding lies behind the end of a rollout, where it changes no earlier step; no gradient comes from it.
+            log_prob, entropies = log_prob.flatten()[batch.inside], entropies.flatten()[batch.inside]
+        values = self._critic(batch.critic_inputs)[..., 0]
+        if self._critic_remembers:
+            values = values.flatten()[batch.inside]
+        advantages = batch.advantages
+        if config.normalize_advantages and len(advantages) > 1:
+            advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+        policy_loss = surrogate_loss(log_prob, batch.log_probs, advantages, config.clip_range)
+        error = value_loss(values, batch.targets, batch.values, config.value_clip_range)
+        entropy = entropies.mean()
+        with torch.no_grad():
+            log_ratio = log_prob - batch.log_probs
+            ratio = log_ratio.exp()
+            kl = (ratio - 1.0 - log_ratio).mean()
+            clipped = ((ratio - 1.0).abs() > config.clip_range).float().mean()
+            seen = torch.stack([policy_loss, error, entropy, kl, clipped])
+        return policy_loss + config.value_coeff * error - config.entropy_coeff * entropy, seen
 
     def finish(self) -> None:
         """Nothing to do: the modules themselves were trained."""
@@ -259,13 +323,13 @@ class AutogradTrainer(Trainer):
     def _evaluate_sequences(
         self, observations: np.ndarray, actions: np.ndarray, bounds: np.ndarray, which: Any
     ) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and entropies of all steps of rollouts ``which``, one rollout after the other.
-
-        Padding lies behind the end of a rollout, where it changes no earlier step; it is cut off before anything is
-        averaged, so no gradient comes from it.
-        """
+        """Log-probabilities and entropies of all steps of rollouts ``which``, one rollout after the other."""
         padded = self._tensor(pad_rollouts(observations, bounds, which))
         log_prob, entropy = self._evaluate(padded, pad_rollouts(actions, bounds, which))
-        lengths = self._tensor(np.array([bounds[i + 1] - bounds[i] for i in which]))
-        valid = torch.arange(int(padded.shape[1]), device=self._device) < lengths[:, None]
-        return log_prob[valid], entropy[valid]
+        inside = self._tensor(inside_rollouts(bounds, which))
+        return log_prob[inside], entropy[inside]
+
+    def _sequence_values(self, critic_inputs: np.ndarray, bounds: np.ndarray, which: Any) -> Tensor:
+        """Values of a recurrent critic at all steps of rollouts ``which``, one rollout after the other."""
+        values = self._critic(self._tensor(pad_rollouts(critic_inputs, bounds, which)))[..., 0]
+        return values[self._tensor(inside_rollouts(bounds, which))]

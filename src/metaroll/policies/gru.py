@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +32,15 @@ from metaroll.policies.parameters import beside, part_of, stacked_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import Context, EnvSpec, PolicyInfo, PolicyState
 
-__all__ = ["CategoricalGRUOutput", "CategoricalGRUPolicy", "GRUCell", "GRUGaussianPolicy", "GRUOutput"]
+__all__ = [
+    "CategoricalGRUOutput",
+    "CategoricalGRUPolicy",
+    "GRUCell",
+    "GRUCritic",
+    "GRUGaussianPolicy",
+    "GRUOutput",
+    "RecurrentCritic",
+]
 
 
 class GRUOutput(NamedTuple):
@@ -107,6 +116,51 @@ class GRUCell(nn.Module):
         weights = [*(m.weight for m in maps), *(m.bias for m in maps)]
         hidden = x.new_zeros(1, len(x), self.hidden_map.in_features)
         return torch.gru(x, hidden, weights, True, 1, 0.0, False, False, True)[0]
+
+
+class RecurrentCritic(nn.Module, ABC):
+    """A critic that remembers: it is called with whole rollouts, ``critic(inputs (N, T, D)) -> (N, T, 1)``."""
+
+    @abstractmethod
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)`` that begin with an empty memory."""
+
+
+class GRUCritic(RecurrentCritic):
+    """Values that are a linear map of a GRU's memory, for learners that train on whole rollouts.
+
+    Args:
+        input_size: Width D of its inputs.
+        hidden_size: Width H of the memory.
+        init: See ``initialize_linear``.
+        generator: Source of the initial weights; ``None`` means fresh entropy.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int = 64,
+        *,
+        init: str = "xavier_uniform",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.input_size = check_whole("input_size", input_size)
+        self.hidden_size = _checked_size(hidden_size)
+        generator = torch_generator(fresh_seed()) if generator is None else generator
+        self.cell = GRUCell(self.input_size, self.hidden_size, init=init, generator=generator)
+        self.head = empty_linear(self.hidden_size, 1)
+        initialize_linear(self.head, generator, init, last=True)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Values ``(N, T, 1)`` along rollouts ``inputs (N, T, D)`` that begin with an empty memory.
+
+        Raises:
+            ShapeError: ``inputs`` have another shape.
+        """
+        if inputs.ndim != 3 or inputs.shape[-1] != self.input_size:
+            raise ShapeError(f"inputs must have shape (N, T, {self.input_size}), got {tuple(inputs.shape)}")
+        return self.head(self.cell.sequence(inputs))
 
 
 def _gated(from_x: torch.Tensor, from_h: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:

@@ -24,8 +24,10 @@ __all__ = [
     "collect_on_policy",
     "domain_params_of",
     "domain_rows",
+    "inside_rollouts",
     "pad_rollouts",
     "rollout_groups",
+    "rows_of_rollouts",
     "running_returns",
     "with_domains",
 ]
@@ -69,16 +71,23 @@ class OnPolicyData:
         return np.add.reduceat(self.rewards, self.bounds[:-1])
 
     def advantages(
-        self, values: np.ndarray, last_values: np.ndarray, rewards: np.ndarray, discount: float, gae_lambda: float
+        self,
+        values: np.ndarray,
+        last_values: np.ndarray,
+        rewards: np.ndarray,
+        discount: float,
+        gae_lambda: float,
+        returns_end: np.ndarray | None = None,
     ) -> np.ndarray:
         """Generalized advantages ``(T,)``, see ``functional.advantages.gae``.
 
-        A rollout that was cut off counts ``last_values (R,)`` after its end, one that terminated counts 0.
+        A rollout that was cut off counts ``last_values (R,)`` after its end, one that terminated counts 0, and so does
+        every step of ``returns_end (T,)``, after which nothing is counted though its rollout goes on.
         """
         result = gae(
             np.asarray(rewards, dtype=np.float64),
             values,
-            terminated=self.terminated,
+            terminated=self.terminated if returns_end is None else self.terminated | returns_end,
             bounds=self.bounds,
             final_values=last_values,
             discount=discount,
@@ -201,13 +210,25 @@ def rollout_groups(order: Sequence[int], bounds: np.ndarray, steps: int) -> Iter
     yield group
 
 
-def pad_rollouts(rows: np.ndarray, bounds: np.ndarray, which: Sequence[int]) -> np.ndarray:
+def pad_rollouts(rows: np.ndarray, bounds: np.ndarray, which: Sequence[int] | np.ndarray) -> np.ndarray:
     """Rollouts ``which`` of ``rows (T, ...)`` side by side, ``(len(which), longest, ...)``; zeros behind their ends."""
-    lengths = [int(bounds[i + 1] - bounds[i]) for i in which]
-    padded = np.zeros((len(which), max(lengths), *rows.shape[1:]), dtype=rows.dtype)
-    for row, i, length in zip(padded, which, lengths, strict=True):
-        row[:length] = rows[bounds[i] : bounds[i + 1]]
+    inside = inside_rollouts(bounds, which)
+    padded = np.zeros((*inside.shape, *rows.shape[1:]), dtype=rows.dtype)
+    padded[inside] = rows[rows_of_rollouts(bounds, which)]
     return padded
+
+
+def inside_rollouts(bounds: np.ndarray, which: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Where ``pad_rollouts`` has steps rather than padding, ``(len(which), longest)``."""
+    lengths = np.diff(bounds)[np.asarray(which)]
+    return np.arange(int(lengths.max())) < lengths[:, None]
+
+
+def rows_of_rollouts(bounds: np.ndarray, which: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Numbers of all steps of rollouts ``which``, one rollout after the other."""
+    chosen = np.asarray(which)
+    inside = inside_rollouts(bounds, chosen)
+    return (bounds[chosen][:, None] + np.arange(inside.shape[1]))[inside]
 
 
 def running_returns(rewards: np.ndarray, bounds: np.ndarray, discount: float) -> np.ndarray:

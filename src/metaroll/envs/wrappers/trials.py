@@ -15,9 +15,9 @@ from metaroll.envs.wrappers.base import ChainWrapper, Memory, RowStep, check_wra
 from metaroll.envs.wrappers.domain_rand import DomainRandWrapper
 from metaroll.functional.philox import integers32
 from metaroll.tasks.plan_table import env_keys
-from metaroll.types import EnvSpec, RolloutPlan
+from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
 
-__all__ = ["TrialWrapper"]
+__all__ = ["TrialUpdate", "TrialWrapper"]
 
 _ROLE = 32
 """Of the stream of seeds for episodes (see ``tasks.plan_table``)."""
@@ -68,6 +68,7 @@ class TrialWrapper(ChainWrapper):
             if not isinstance(space, Box | Discrete):
                 raise TypeError(f"TrialWrapper needs a Box or Discrete {kind}_space, got {space}")
         limit = spec_of(env).max_episode_length
+        self.max_episode_steps = max_episode_steps
         self._limit = limit if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
         (low, high), (action_low, action_high) = _bounds(env.observation_space), _bounds(env.action_space)
         self._num_actions = len(action_low)
@@ -103,6 +104,12 @@ class TrialWrapper(ChainWrapper):
             observation_labels=None if inner.observation_labels is None else (*inner.observation_labels, *names),
             max_episode_length=None if self._limit is None else self._limit * self.episodes_per_trial,
         )
+
+    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
+        """Of a ``TrialUpdate`` that makes such trials, what it does to the environment inside."""
+        if isinstance(update, TrialUpdate) and update.makes(self):
+            return self.inner_update(update.update)
+        return super().inner_update(update)
 
     def new_memory(self, num_rows: int) -> Memory:
         """Keys of the seeds; number, steps and return of the episode; last action, reward and ending."""
@@ -174,6 +181,59 @@ class TrialWrapper(ChainWrapper):
     def _over(self, step: RowStep, memory: Memory, rows: np.ndarray) -> np.ndarray:
         ended = step.terminated.astype(bool) | step.truncated.astype(bool)
         return ended if self._limit is None else ended | (memory["steps"][rows] >= self._limit)
+
+
+class TrialUpdate(EnvUpdate):
+    """Trials in the task of another update: a ``TrialWrapper`` around what that makes.
+
+    Args:
+        update: Sets the task, or builds the environment of it.
+        episodes_per_trial: See ``TrialWrapper``.
+        max_episode_steps: See ``TrialWrapper``.
+
+    Raises:
+        TypeError: ``update`` is no ``EnvUpdate``.
+        ValueError: ``episodes_per_trial`` or ``max_episode_steps`` is below 1.
+    """
+
+    def __init__(self, update: EnvUpdate, episodes_per_trial: int, max_episode_steps: int | None = None) -> None:
+        if not isinstance(update, EnvUpdate):
+            raise TypeError(f"update must be an EnvUpdate, got {type(update).__name__}")
+        self.update = update
+        self.episodes_per_trial = check_whole("episodes_per_trial", episodes_per_trial)
+        self.max_episode_steps = (
+            None if max_episode_steps is None else check_whole("max_episode_steps", max_episode_steps)
+        )
+        self.task, self.builds_env = update.task, update.builds_env
+
+    def __call__(self, old_env: Any = None) -> Any:
+        inner = old_env.env if isinstance(old_env, TrialWrapper) else old_env
+        made = self.update(inner)
+        if made is inner and isinstance(old_env, TrialWrapper) and self.makes(old_env):
+            return old_env
+        return TrialWrapper(made, self.episodes_per_trial, self.max_episode_steps)
+
+    def makes(self, trial: TrialWrapper) -> bool:
+        """Whether its trials are as long as those of ``trial``."""
+        return self._limits() == (trial.episodes_per_trial, trial.max_episode_steps)
+
+    def replaces(self, previous: EnvUpdate) -> bool:
+        """Where the update inside replaces that of ``previous``, which made trials, too."""
+        return isinstance(previous, TrialUpdate) and self.update.replaces(previous.update)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not TrialUpdate:
+            return NotImplemented
+        return self.update == other.update and self._limits() == other._limits()
+
+    def __hash__(self) -> int:
+        return hash((TrialUpdate, self.update, self._limits()))
+
+    def __repr__(self) -> str:
+        return f"TrialUpdate({self.update!r}, {self.episodes_per_trial}, {self.max_episode_steps})"
+
+    def _limits(self) -> tuple[int, int | None]:
+        return self.episodes_per_trial, self.max_episode_steps
 
 
 def _bounds(space: gymnasium.Space) -> tuple[np.ndarray, np.ndarray]:

@@ -113,7 +113,7 @@ class Adapter:
         found = gather(groups, self.policy, self.env_spec, self.settings, self.device)
         return found, with_old(self.problem, parameters, found.samples)
 
-    def step(
+    def inner_step(
         self,
         meta: Tensor,
         parameters: Tensor,
@@ -142,7 +142,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
     """Rollouts in ``tasks`` before every inner step from ``meta (Q,)``, and after the last.
 
     Raises:
-        InvalidValueError: See ``Adapter.step``.
+        InvalidValueError: See ``Adapter.inner_step``.
     """
     parameters = adapter.problem.split(meta)[0]
     gathered: list[Gathered] = []
@@ -160,7 +160,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
         gathered.append(found)
         steps.append(samples)
         if k < config.num_inner_steps:
-            taken = adapter.step(meta, parameters, samples, [update.task for update in tasks])
+            taken = adapter.inner_step(meta, parameters, samples, [update.task for update in tasks])
             parameters = taken.parameters
             divergences.append(taken.kl.cpu().numpy())
             cosine = float(mean_cosine(taken.gradients * adapter.problem.adapted)) if k == 0 else cosine

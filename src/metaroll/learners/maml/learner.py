@@ -268,7 +268,7 @@ class MAML(MetaRLAlgorithm):
         if later is not None:
             is_first = (flat == self._problem.split(meta)[0]).all(dim=1)
             scales = torch.where(is_first, 1.0, later / self._config.inner_step_size)
-        taken = self._adapter.step(meta, flat, samples, range(len(policies)), scales)
+        taken = self._adapter.inner_step(meta, flat, samples, range(len(policies)), scales)
         for policy, parameters in zip(policies, taken.parameters.cpu(), strict=True):  # given up by the caller
             self._layout.assign(policy, parameters)
         return list(policies)

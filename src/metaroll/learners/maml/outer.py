@@ -226,7 +226,9 @@ class AdamOuter(OuterUpdate, ABC):
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
 
-    def step(self, meta_parameters: Tensor, gradient: Tensor, state: OuterState) -> tuple[Tensor, OuterState, Tensor]:
+    def step_along(
+        self, meta_parameters: Tensor, gradient: Tensor, state: OuterState
+    ) -> tuple[Tensor, OuterState, Tensor]:
         """One step; the norm of the gradient is told, too."""
         gradient, norm = clipped_by_norm(gradient, self.max_grad_norm)
         following, adam = adam_step(meta_parameters, gradient, state.adam, self.learning_rate)
@@ -239,7 +241,7 @@ class AdamOuter(OuterUpdate, ABC):
         losses, norms = [], []
         for _ in range(self.num_outer_steps):
             gradient, found = tasks.gradient(meta_parameters, state)
-            meta_parameters, state, norm = self.step(meta_parameters, gradient, state)
+            meta_parameters, state, norm = self.step_along(meta_parameters, gradient, state)
             losses.append(float(found.losses))
             norms.append(float(norm))
         return meta_parameters, state, {"outer_loss": losses[0], "grad_norm": sum(norms) / len(norms)}

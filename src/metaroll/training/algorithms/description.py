@@ -114,6 +114,15 @@ class AlgorithmDescription(ABC):
         """What the runner is set up with: the nominal environment, or that of a family with its first task."""
         return train[0] if isinstance(train, list) else given.env
 
+    def seen_env(self, env: Any, config: Mapping[str, Any]) -> Any:
+        """An environment of one task, as policies of the algorithm see it; by default itself.
+
+        Args:
+            env: The environment, which stays the caller's.
+            config: Configuration of the run.
+        """
+        return env
+
     # -- what is said of a run -----------------------------------------------------------------------------------------
 
     @abstractmethod

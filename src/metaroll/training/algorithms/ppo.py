@@ -25,7 +25,7 @@ from metaroll.training.algorithms.building import BuildOptions, setup_of
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
 from metaroll.types import EnvUpdate
 
-__all__ = ["EPOptDescription", "PPODescription", "PPOSetup"]
+__all__ = ["EPOptDescription", "PPODescription", "PPOFamily", "PPOSetup", "ppo_work"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,8 @@ class PPOSetup:
         check_number("init_std", self.init_std, 0.0, above_low=True)
 
 
-class _PPOFamily(AlgorithmDescription, ABC):
-    """What PPO and EPOpt share: a schedule of the learning rate."""
+class PPOFamily(AlgorithmDescription, ABC):
+    """What PPO and the learners around it share: a schedule of the learning rate."""
 
     follows_epochs: ClassVar[tuple[str, ...]] = ("lr_decay_epochs",)
 
@@ -76,7 +76,7 @@ class _PPOFamily(AlgorithmDescription, ABC):
 
 
 @final
-class PPODescription(_PPOFamily):
+class PPODescription(PPOFamily):
     """PPO, in one environment, in random domains of it, or in the tasks of a family."""
 
     name: ClassVar[str] = "ppo"
@@ -87,14 +87,14 @@ class PPODescription(_PPOFamily):
         return _build_ppo(given, train, test)
 
     def work(self, values: Mapping[str, Any]) -> Work:
-        return _work(values, values["steps_per_epoch"])
+        return ppo_work(values, values["steps_per_epoch"])
 
     def amount(self, algo: PPO, values: Mapping[str, Any]) -> str:
         return f"{values['steps_per_epoch']} steps per epoch, gradients by {algo.gradients}"
 
 
 @final
-class EPOptDescription(_PPOFamily):
+class EPOptDescription(PPOFamily):
     """EPOpt around PPO, which collects a number of rollouts per epoch rather than of steps."""
 
     name: ClassVar[str] = "epopt"
@@ -108,7 +108,7 @@ class EPOptDescription(_PPOFamily):
         return EPOpt(_build_ppo(given, train, test), **building.own_arguments(EPOpt, given.values))
 
     def work(self, values: Mapping[str, Any]) -> Work:
-        return _work(values, values["rollouts_per_epoch"] * values["max_path_length"])
+        return ppo_work(values, values["rollouts_per_epoch"] * values["max_path_length"])
 
     def amount(self, algo: EPOpt, values: Mapping[str, Any]) -> str:
         return f"{values['rollouts_per_epoch']} rollouts per epoch, gradients by {algo.gradients}"
@@ -127,7 +127,8 @@ class EPOptDescription(_PPOFamily):
         return {"return_cvar": conditional_value_at_risk(returns.ravel(), epsilon), "cvar_epsilon": epsilon}
 
 
-def _work(values: Mapping[str, Any], steps: int) -> Work:
+def ppo_work(values: Mapping[str, Any], steps: int) -> Work:
+    """What a run does whose epochs have ``steps`` environment steps."""
     return Work(0, steps, values["num_passes"] * -(-steps // values["batch_size"]))
 
 

@@ -59,6 +59,10 @@ def get_algorithm(name: str) -> AlgorithmDescription:
             from metaroll.training.algorithms.pearl import PEARLDescription
 
             return PEARLDescription()
+        case "rl2":
+            from metaroll.training.algorithms.rl2 import RL2Description
+
+            return RL2Description()
         case "maml":
             from metaroll.training.algorithms.maml import MAMLDescription
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
 
 from metaroll.checks import check_whole
 from metaroll.data.rollouts import Rollouts
+from metaroll.envs.wrappers.base import typed_env
+from metaroll.envs.wrappers.trials import TrialWrapper
 from metaroll.functional.robust_statistics import wilson_interval
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.adapters import ScriptedPolicy
@@ -26,7 +28,7 @@ from metaroll.training.evaluation.meta_evaluator import (
     fresh_policies,
 )
 from metaroll.training.evaluation.verdict import Verdict, judge
-from metaroll.types import Context, EnvUpdate
+from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
 
@@ -291,16 +293,26 @@ def oracle_of(update: EnvUpdate) -> Oracle | None:
 
     That is an environment with ``oracle_context(task)``, what the oracle is told (name -> array), and
     ``oracle_action(obs, contexts)``, which acts on rows of observations and of these arrays (see ``ScriptedPolicy``).
+    That of an environment in a ``TrialWrapper`` does not see what this adds to observations.
     """
     env = update()
     try:
         act, context = (layer_with(env, name) for name in ("oracle_action", "oracle_context"))
         if act is None or context is None:
             return None
-        return ScriptedPolicy(act.oracle_action), context.oracle_context
+        trial, acts = typed_env(env, TrialWrapper), act.oracle_action
+        if trial is not None:
+            acts = partial(_of_first_entries, acts, EnvSpec.from_env(trial.env).obs_dim)
+        return ScriptedPolicy(acts), context.oracle_context
     finally:
         if not isinstance(update, ExistingEnvUpdate):
             env.close()
+
+
+def _of_first_entries(
+    act: Callable[..., np.ndarray], width: int, obs: np.ndarray, contexts: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    return act(obs[:, :width], contexts)
 
 
 def _other_tasks(count: int, seed: int) -> np.ndarray:

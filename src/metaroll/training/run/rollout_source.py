@@ -195,7 +195,8 @@ class RolloutSource:
     def evaluation_engine(self) -> RolloutEngine | None:
         """An engine for evaluations, on the same workers; ``None`` without a policy to begin with."""
         if self._evaluation_engine is None and self.agent is not None:
-            self._evaluation_engine = RolloutEngine(self._env, self.agent, pool=self._shared_pool())
+            env = self._env if self.algo.evaluation_env is None else self.algo.evaluation_env
+            self._evaluation_engine = RolloutEngine(env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
 
     def start_workers(self) -> None:

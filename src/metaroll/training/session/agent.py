@@ -407,6 +407,7 @@ class Agent(Actor):
         own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else count
         done: list[StepSequence] = []
         with _opened(env) as environment:
+            environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)
             check_spaces(EnvSpec.from_env(environment), self.env_spec, lambda: self.test_tasks)
             policy = fresh_policies(algo, 1, seed)[0]
             for episode in range(count):

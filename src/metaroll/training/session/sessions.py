@@ -313,7 +313,10 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
     name, algorithm = config["env"], config["algorithm"]
     amount = get_algorithm(config["algo"]).amount(algo, algorithm)
     _show_notes(config, console)
-    if split is None:
+    if split is None and get_algorithm(config["algo"]).adapts:
+        what = f"new training tasks in every epoch, {algorithm['num_test_tasks']} held-out tasks"
+        returns, amount = "on held-out tasks, before adaptation -> after it", f"; {amount}"
+    elif split is None:
         what, num_tasks = amount, algorithm["num_test_tasks"]
         kind = "of the training" if experiments.tested_on_training(config) else "held-out"
         where = f"{num_tasks} {kind} tasks" if num_tasks else "the nominal environment"
@@ -440,10 +443,10 @@ def _finish(
 
 
 def _split_of(config: Mapping[str, Any], algo: Any, evaluator: Any) -> SplitReport | None:
-    """The report of the leak guard; ``None`` for algorithms that do not adapt.
+    """The report of the leak guard; ``None`` for algorithms that do not adapt, or without a list of training tasks.
 
     Held-out tasks that occur in training are an error, unless the evaluator was told that they may.
     """
-    if not get_algorithm(config["algo"]).adapts:
+    if not get_algorithm(config["algo"]).adapts or algo.train_tasks is None:
         return None
     return check_split(algo.train_tasks, evaluator.draw(), overlap="accept" if evaluator.allow_overlap else "refuse")

@@ -1,0 +1,151 @@
+"""RL2 by name: its networks with memory, trials in tasks that are drawn anew, and held-out tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+
+from metaroll.checks import check_number, check_whole
+from metaroll.envs.lookup.registry import get_family
+from metaroll.envs.wrappers.base import typed_env
+from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
+from metaroll.learners.ppo import PPO
+from metaroll.learners.rl2 import RL2
+from metaroll.policies.gru import GRUCritic
+from metaroll.tasks.split_sampler import SplitTaskSampler
+from metaroll.tasks.updates import NewEnvUpdate
+from metaroll.training.algorithms import building
+from metaroll.training.algorithms.building import BuildOptions, setup_of
+from metaroll.training.algorithms.description import Work
+from metaroll.training.algorithms.ppo import PPOFamily, ppo_work
+from metaroll.types import EnvSpec, EnvUpdate
+
+__all__ = ["FreshTrials", "RL2Description", "RL2Setup"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RL2Setup:
+    """What RL2 takes beside the arguments of its constructor and of PPO's.
+
+    Args:
+        episodes_per_trial: Episodes of one task that the memory goes over, and that are trained on together.
+        max_path_length: Maximum number of steps of an episode.
+        init_std: Standard deviation of the actions at first, where they lie in [-1, 1].
+        num_train_tasks: Number of training tasks of the family; null draws new ones in every epoch, where it can.
+        num_test_tasks: Number of held-out tasks.
+    """
+
+    episodes_per_trial: int = 2
+    max_path_length: int | None = None
+    init_std: float = 1.0
+    num_train_tasks: int | None = None
+    num_test_tasks: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("episodes_per_trial", self.episodes_per_trial)
+        check_number("init_std", self.init_std, 0.0, above_low=True)
+
+
+class FreshTrials:
+    """Draws trials in training tasks of a family, new ones at every call.
+
+    Args:
+        env: Name of the family.
+        episodes_per_trial: See ``TrialWrapper``.
+        max_episode_steps: See ``TrialWrapper``.
+    """
+
+    def __init__(self, env: str, episodes_per_trial: int, max_episode_steps: int | None) -> None:
+        self._family, self._limits = get_family(env), (episodes_per_trial, max_episode_steps)
+
+    def sample(self, n_tasks: int, with_replacement: bool = True, *, generator: np.random.Generator) -> list[EnvUpdate]:
+        """Updates for ``n_tasks`` trials, drawn by ``generator`` alone."""
+        family, share = self._family, self._family.test_share
+        assert share is not None
+        tasks = SplitTaskSampler(family.tasks, "train", share, test_tasks=family.test_tasks, generator=generator)
+        return [TrialUpdate(update, *self._limits) for update in tasks.sample(n_tasks, with_replacement)]
+
+
+@final
+class RL2Description(PPOFamily):
+    """RL2, which learns in families of tasks."""
+
+    name: ClassVar[str] = "rl2"
+    learner: ClassVar[type] = RL2
+    option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = (
+        (
+            PPO,
+            (
+                "domain_params",
+                "gradients",
+                "max_path_length",
+                "privileged",
+                "steps_per_epoch",
+                "tasks_per_epoch",
+            ),
+        ),
+        (RL2Setup, ()),
+    )
+    adapts: ClassVar[bool] = True
+
+    def sizes(self, env: str) -> Mapping[str, Any]:
+        sizes = building.family_sizes(env)
+        if get_family(env).test_share is not None:
+            del sizes["num_train_tasks"]  # as many as there are trials
+        return sizes
+
+    def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[Any, list[EnvUpdate]]:
+        family, setup = get_family(given.env), setup_of(RL2Setup, given.values)
+        held_out = setup.num_test_tasks if num_test is None else num_test
+        drawn = setup.num_train_tasks is None and family.test_share is not None
+        train, test = family.split(0 if drawn else setup.num_train_tasks, held_out, seed=given.seed_of_tasks)
+        limits = setup.episodes_per_trial, setup.max_path_length
+        trials: Any = [TrialUpdate(update, *limits) for update in train]
+        if drawn:
+            trials = FreshTrials(given.env, *limits)
+        return trials, [TrialUpdate(update, 1, setup.max_path_length) for update in test]
+
+    def environment(self, given: BuildOptions, train: Any) -> TrialUpdate:
+        return _trials_of(given, setup_of(RL2Setup, given.values).episodes_per_trial)
+
+    def build(self, given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> RL2:
+        setup = setup_of(RL2Setup, given.values)
+        env = self.environment(given, train)()
+        spec = EnvSpec.from_env(env)
+        env.close()
+        generator = building.network_generator(given)
+        policy = building.make_policy(spec, given, "gru", "tanh", generator, init_std=setup.init_std)
+        critic = GRUCritic(spec.obs_dim, given.hidden_sizes[0], init=given.init, generator=generator)
+        arguments = {**building.own_arguments(PPO, given.values), "max_path_length": None}  # that of a trial
+        learner = PPO(
+            spec,
+            policy,
+            critic,
+            task_sampler=train,
+            device=given.device,
+            **building.common_arguments(given, test),
+            **arguments,
+        )
+        own = building.own_arguments(RL2, given.values)
+        tasks = None if isinstance(train, FreshTrials) else [update.task for update in train]
+        return RL2(learner, evaluation_env=_trials_of(given, 1), train_tasks=tasks, **own)
+
+    def seen_env(self, env: Any, config: Mapping[str, Any]) -> Any:
+        if typed_env(env, TrialWrapper) is not None:
+            return env
+        return TrialWrapper(env, 1, config["algorithm"]["max_path_length"])
+
+    def work(self, values: Mapping[str, Any]) -> Work:
+        return ppo_work(values, values["trials_per_epoch"] * values["episodes_per_trial"] * values["max_path_length"])
+
+    def amount(self, algo: RL2, values: Mapping[str, Any]) -> str:
+        return f"{values['trials_per_epoch']} trials of {values['episodes_per_trial']} episodes per epoch"
+
+
+def _trials_of(given: BuildOptions, episodes: int) -> TrialUpdate:
+    """What makes trials of the nominal environment."""
+    family = get_family(given.env)
+    return TrialUpdate(NewEnvUpdate(family.env_constructor), episodes, given.values["max_path_length"])
