@@ -188,3 +188,27 @@ def test_a_module_that_leaves_by_itself_is_an_error_and_no_success(tmp_path, mon
         status, _, err = run(capsys, *command)
         assert status == 2
         assert "leaving.py, line 3" in " ".join(err.split())
+
+
+def unread(*arguments: str) -> tuple[int, str]:
+    """Status, and text on standard error, of the command line when nobody reads its output."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "metaroll", *arguments], stdout=writing, stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr
+
+
+def test_output_that_nobody_reads_ends_a_command_quietly():
+    assert unread("list", "envs") == (141, "")
+
+
+def test_a_run_whose_output_nobody_reads_says_how_it_goes_on(tmp_path):
+    folder = str(tmp_path / "run")
+    status, told = unread("train", "ppo", "Pendulum-v1", "--epochs", "1", "--out", folder)
+    assert status == 141
+    assert "what was saved is kept; continue with: metaroll resume" in told and "sys.exit" not in told

@@ -16,6 +16,7 @@ from metaroll.cli.main import main
 from metaroll.cli.runs.group_display import GroupDisplay
 from metaroll.learners.ppo import PPO
 from metaroll.policies.gaussian import GaussianMLPPolicy
+from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.training.display.consoles import make_console
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay, short
 from metaroll.training.display.timing import RunAmounts, about, duration, seconds_of
@@ -463,3 +464,22 @@ def test_a_notebook_gets_lines_that_fit(monkeypatch: pytest.MonkeyPatch) -> None
     assert make_console().width == 80
     monkeypatch.setenv("JUPYTER_COLUMNS", "140")
     assert make_console().width == 140
+
+
+def test_workers_have_started_before_time_is_measured(tmp_path, monkeypatch):
+    """Else the seconds of their start are taken for those of the first steps, and all runs for very long ones."""
+    monkeypatch.chdir(tmp_path)
+    events = []
+    run = SamplerPool.invoke_all
+
+    def noted(pool, function, *args):
+        found = run(pool, function, *args)
+        events.append([worker.pid for worker in pool.describe_workers()])
+        return found
+
+    monkeypatch.setattr(SamplerPool, "invoke_all", noted)
+    told = SimpleNamespace(on_progress=lambda runner, phase, done, total: events.append(phase))
+    agent = metaroll.agent("ppo", "Pendulum-v1", num_workers=2, steps_per_epoch=200, hidden_sizes=(4,), epochs=1)
+    agent.learn(callbacks=[told], progress=False)
+    assert len(set(events[0])) == 2
+    assert events[1] == "sampling"

@@ -31,6 +31,7 @@ from metaroll.data.space_batches import (
     same_kind,
     stack_elements,
     take_rows,
+    to_box_type,
 )
 from metaroll.errors import ShapeError
 
@@ -169,6 +170,17 @@ def test_box_action_is_an_own_copy_in_shape_and_dtype() -> None:
     assert rows[0, 5] == 5
     with pytest.raises(ShapeError, match="6 entries"):
         action_element(MATRIX, np.zeros((1, 5)), 0)
+
+
+def test_the_float32_number_nearest_to_a_bound_of_float64_means_the_bound() -> None:
+    space = Box(np.array([-0.2, -np.inf]), np.array([0.1, np.finfo(np.float64).max]), dtype=np.float64)
+    given = np.array([[-0.2, 3.0], [0.1, -7.3], [0.05, 0.0], [0.5, 0.0]], dtype=np.float32)
+    found = to_box_type(space, given)
+    assert (found.dtype, found[:2, 0].tolist()) == (np.float64, [-0.2, 0.1])
+    assert np.array_equal(found[:, 1], given[:, 1])
+    assert np.array_equal(found[2:], given[2:])  # actions that are meant to be elsewhere stay
+    narrow = Box(-0.2, 0.1, (2,), np.float32)
+    assert to_box_type(narrow, given) is given
 
 
 def test_batches_of_actions_are_checked() -> None:

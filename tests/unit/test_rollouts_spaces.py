@@ -9,11 +9,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict
 from space_envs import ENVS, NESTED, Sampler, compound_action, image, nested
 
 import metaroll
 from metaroll.data.compare import trees_equal
 from metaroll.data.space_batches import flatten_batch, take_rows
+from metaroll.envs.lookup.source import make_slots
 from metaroll.errors import RolloutError
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.tasks.plan_table import plan_env_seed
@@ -238,3 +240,57 @@ def gym_like(value: Any, example: Any) -> Any:
     if isinstance(example, tuple):
         return tuple(gym_like(part, other) for part, other in zip(value, example, strict=True))
     return np.asarray(value, example.dtype)
+
+
+class NarrowEnv(gymnasium.Env):
+    """Bounds of float64 that no float32 is equal to; refuses every action beyond them."""
+
+    observation_space = Box(-1.0, 1.0, (2,), np.float32)
+    action_space: gymnasium.Space = Box(-0.2, 0.1, (1,), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        given = action if isinstance(action, np.ndarray) else action["arm"]
+        return np.zeros(2, np.float32), float(given[0]), False, False, {}
+
+
+class NarrowParts(NarrowEnv):
+    action_space = Dict({"arm": NarrowEnv.action_space})
+
+
+def both_bounds(obs: np.ndarray) -> np.ndarray:
+    """As policies act: float32, here at the bounds of ``NarrowEnv``."""
+    return np.array([[-0.2], [0.1]], dtype=np.float32)[np.arange(len(obs)) % 2]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [NarrowEnv, lambda: gymnasium.vector.SyncVectorEnv([NarrowEnv] * 2)],
+    ids=["list", "vector"],
+)
+def test_float32_actions_at_the_bounds_of_a_float64_space_are_within_it(env: Any) -> None:
+    slots = make_slots(env, 2)
+    slots.reset([0, 1], [RolloutPlan(seed=(0, number, 0)) for number in range(2)])
+    result = slots.step(both_bounds(np.zeros((2, 2))), np.ones(2, dtype=bool))
+    assert result.rewards.tolist() == [-0.2, 0.1]
+    slots.close()
+
+
+def test_parts_of_an_action_are_within_float64_bounds_too() -> None:
+    slots = make_slots(NarrowParts, 2)
+    slots.reset([0, 1], [RolloutPlan(seed=(0, number, 0)) for number in range(2)])
+    result = slots.step({"arm": both_bounds(np.zeros((2, 2)))}, np.ones(2, dtype=bool))
+    assert result.rewards.tolist() == [-0.2, 0.1]
+
+
+def test_simulators_get_the_bounds_that_float32_actions_mean() -> None:
+    found = []
+    for dtype in (np.float32, np.float64):
+        slots = make_slots("bob", 2)  # torques within +-29.43
+        slots.reset([0, 1], [RolloutPlan(seed=(0, number, 0)) for number in range(2)])
+        found.append(slots.step(np.array([[-29.43], [29.43]], dtype=dtype), np.ones(2, dtype=bool)).rewards)
+    assert np.array_equal(*found)

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -141,10 +142,62 @@ def test_learning_again_goes_on_as_resume_does(tmp_path: Path) -> None:
     assert agent.config["run"]["epochs"] == 3
 
 
+class Scaled(gymnasium.RewardWrapper):
+    def reward(self, reward: Any) -> float:
+        return 0.1 * float(reward)
+
+
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        (lambda: gymnasium.make("Pendulum-v1"), True),
+        (lambda: gymnasium.make("Pendulum-v1", render_mode="rgb_array"), True),
+        (lambda: "Pendulum", True),
+        (lambda: "Pendulum-v1", False),
+        (lambda: gymnasium.make("Pendulum-v1", g=9.0), False),  # other environments, of which no preset is known
+        (lambda: gymnasium.make("Pendulum-v1", max_episode_steps=50), False),
+        (lambda: Scaled(gymnasium.make("Pendulum-v1")), False),
+        (lambda: gymnasium.make("MountainCarContinuous-v0"), False),
+    ],
+    ids=["plain", "drawn", "no version", "id", "arguments", "limit", "wrapped", "no preset"],
+)
+def test_a_preset_that_does_not_apply_to_an_instance_is_told(
+    env: Any, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    agent = metaroll.agent("ppo", env(), epochs=1, **{**PPO, "steps_per_epoch": 100})
+    agent.learn()
+    line = "the preset of 'Pendulum-v1' does not apply, since an environment was given rather than its id: "
+    if agent.config["env"] == "Pendulum":
+        line = "the preset of 'Pendulum-v1' does not apply, since 'Pendulum' is an id without its version: "
+    assert (f"{line}metaroll.agent('ppo', 'Pendulum-v1') takes it\n" in capsys.readouterr().out) is told
+
+
 def test_steps_are_taken_in_whole_epochs() -> None:
     agent = metaroll.agent("ppo", "Pendulum-v1", **PPO).learn(900, progress=False)
     assert agent.config["run"]["epochs"] == 3
     assert agent.config["algorithm"]["lr_decay_epochs"] == 3  # the preset's schedule follows
+
+
+def test_epochs_are_added_where_episodes_end_early(tmp_path: Path) -> None:
+    """Of CartPole, whose episodes last for up to 500 steps, and for some ten at first."""
+    ends: list[int] = []
+    told = SimpleNamespace(on_train_end=lambda runner: ends.append(runner.n_epochs))
+    agent = metaroll.agent("hill-climbing", "CartPole-v1", seed=7, pop_size=4, hidden_sizes=(4,))
+    agent.learn(1_000, callbacks=[told], progress=False)
+    first = agent.config["run"]["epochs"]
+    assert steps_of(agent) >= 1_000 and first > 1 and ends == [first]
+    agent.learn(1_000, callbacks=[told], progress=False)
+    epochs = agent.config["run"]["epochs"]
+    assert steps_of(agent) >= 2_000 and epochs > first and ends == [first, epochs]
+    summary = json.loads((Path(str(agent.run_dir)) / "summary.json").read_text())
+    assert (summary["epochs"], summary["env_steps"]) == (epochs, steps_of(agent))
+    options = ["--seed", "7", "--pop-size", "4", "--hidden-sizes", "4", "--epochs", str(epochs), "--quiet"]
+    assert main(["train", "hill-climbing", "CartPole-v1", *options, "--out", "shell"]) == 0
+    assert trees_equal(learned(Path("shell")), learned(Path(str(agent.run_dir))))
+
+
+def steps_of(agent: metaroll.Agent) -> int:
+    return int(load_snapshot(str(agent.run_dir)).tree("runner")["total_env_steps"])
 
 
 def test_runs_made_in_python_are_runs(ppo: metaroll.Agent, capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,6 +384,35 @@ def test_adaptive_mistakes_are_named() -> None:
         agent.adapt([np.zeros(3)])
 
 
+class WideEnv(ReachEnv):
+    """Twice the actions."""
+
+    action_space = Box(-4.0, 4.0, (2,), np.float32)
+
+
+class SameEnv(ReachEnv):
+    """The bounds in another type."""
+
+    action_space = Box(-2.0, 2.0, (2,), np.float64)
+
+
+def test_environments_with_other_bounds_of_actions_are_refused() -> None:
+    agent = metaroll.agent("pearl", ReachEnv, **PEARL)
+    with pytest.raises(ShapeError, match=r"the action_space of env must have the bounds of Box\(-2.0.*got Box\(-4.0"):
+        agent.explore(WideEnv())
+    wide = metaroll.rollout(WideEnv(), lambda obs: np.zeros(2), max_steps=5, seed=0)
+    with pytest.raises(ShapeError, match="the action_space of rollout 1 must have the bounds"):
+        agent.adapt([*agent.explore(SameEnv(), episodes=1), wide])
+
+
+def test_bounds_that_belong_to_the_task_are_taken() -> None:
+    """Of a ball on a beam the torque follows from its weight, and all of its family have other ones."""
+    agent = metaroll.agent("pearl", "bob", **PEARL)
+    task = agent.test_tasks[0]
+    assert task(None).action_space != agent.env_spec.action_space
+    agent.adapt(agent.explore(task, episodes=1, max_steps=5))
+
+
 def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]) -> None:
     options = {**PPO, "epochs": 1}
     slow = [metaroll.agent("ppo", "Pendulum-v1", seed=seed, **options).learn(progress=False) for seed in (0, 1)]
@@ -348,6 +430,10 @@ def test_agents_are_compared_over_their_seeds(capsys: pytest.CaptureFixture[str]
     assert json.loads(capsys.readouterr().out)["comparisons"][0]["difference"] == found.comparisons[0]["difference"]
     with pytest.raises(ValueError, match="learned nothing that could be compared"):
         metaroll.compare(metaroll.agent("ppo", "Pendulum-v1", **PPO))
+    with pytest.raises(ValueError, match=r"given twice.*give each run once"):
+        metaroll.compare(slow[0], slow[0])
+    with pytest.raises(ValueError, match="given twice"):
+        metaroll.compare(slow[0], Path("runs") / ".." / slow[0].run_dir)  # type: ignore[operator]
     with pytest.raises(TypeError, match="folders or agents"):
         metaroll.compare(3)  # type: ignore[arg-type]
 

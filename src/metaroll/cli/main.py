@@ -50,6 +50,8 @@ _COMMANDS = {
 }
 _INTERRUPTED = 130
 _TERMINATED = 143
+_UNREAD = 141
+"""What a shell tells of programs that end by SIGPIPE."""
 _TRACEBACK_FLAG = "--traceback"
 
 
@@ -70,7 +72,9 @@ class _ExitError(MetarollError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit status (0 done, 1 failure, 2 bad input, 130 interrupted, 143 terminated).
+    """Run the command line; the exit status.
+
+    0 done, 1 failure, 2 bad input, 130 interrupted, 141 the output is read by nobody any more, 143 terminated.
 
     Args:
         argv: Arguments without the program's name; ``None`` takes those of the process.
@@ -84,7 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = [a for a in arguments if a != _TRACEBACK_FLAG]
     try:
         with _termination_as_interrupt(), in_shell():
-            return _dispatch(arguments)
+            status = _dispatch(arguments)
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here somebody hears of it where that fails
+            return status
     except HelpShown:
         return 0
     except BaseException as error:
@@ -97,12 +104,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _report(error: BaseException, wants_traceback: bool) -> int:
     """Say on standard error what went wrong, and how a run can be continued; the exit status."""
+    errors = make_console(stderr=True)
+    resume = getattr(error, "resume_command", None)
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
-        return 1
-    errors = make_console(stderr=True)
-    resume = getattr(error, "resume_command", None)
+        if resume:
+            with contextlib.suppress(BrokenPipeError):
+                text = "stopped, since nobody reads the output any more[/]: what was saved is kept; continue with: "
+                errors.print(f"[yellow]{text}{escape(resume)}", soft_wrap=True)
+        return _UNREAD
     learned = vars(error).get("epochs_kept", 1) > 0
     if isinstance(error, SystemExit):
         error = _ExitError(error)

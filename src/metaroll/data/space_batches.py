@@ -203,10 +203,22 @@ def action_element(space: gymnasium.Space, batch: Any, row: int, name: str = "ac
 
 
 def to_box_type(space: gymnasium.Space, values: np.ndarray) -> np.ndarray:
-    """Numbers ``(..., *shape)`` in the type of a Box, rounded and clipped to its bounds if that is one of integers."""
-    if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iu":
+    """Numbers ``(..., *shape)`` in the type of a Box, rounded and clipped to its bounds if that is one of integers.
+
+    What is the nearest number to a bound in a narrower type of floats becomes that bound: a policy acts in float32, and
+    0.2 of float32 lies beyond the 0.2 of a space in float64.
+    """
+    if not isinstance(space, spaces.Box):
+        return values.astype(space.dtype, copy=False)
+    dtype = np.dtype(space.dtype)
+    if dtype.kind in "iu":
         values = np.clip(np.rint(values), space.low, space.high)  # a cast alone would let 256 wrap around to 0
-    return values.astype(space.dtype, copy=False)
+    found = values.astype(dtype, copy=False)
+    if dtype.kind == values.dtype.kind == "f" and values.dtype.itemsize < dtype.itemsize:
+        with np.errstate(over="ignore"):  # the bound of a space without one may be the largest float64
+            for bound in (space.low, space.high):
+                found = np.where(values == bound.astype(values.dtype), bound, found)
+    return found
 
 
 def action_row(space: gymnasium.Space, action: Any, name: str = "action") -> Any:

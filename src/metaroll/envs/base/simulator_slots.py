@@ -7,9 +7,10 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 
 from metaroll.checks import check_whole
+from metaroll.data.space_batches import to_box_type
 from metaroll.envs.base.simulator import Columns, NextState, Rows, Simulator, map_rows, rows_at, with_rows
 from metaroll.errors import ShapeError, SlotError
 from metaroll.functional.philox import uniforms
@@ -321,7 +322,10 @@ class SimulatorSlots(Slots):
             can_keep=True,
             resumes="state",
         )
-        self._action_shape: tuple[int, ...] = self.env_spec.action_space.shape or ()
+        action_space = self.env_spec.action_space
+        self._action_shape: tuple[int, ...] = action_space.shape or ()
+        self._widens_actions = isinstance(action_space, Box) and action_space.dtype == np.float64
+        """Whether actions of a policy, in float32, may lie beyond bounds that they mean (see ``to_box_type``)."""
         self.rows = SimulatorRows(simulator, self.num_slots)
 
     def reset(self, slots: Sequence[int], plans: Sequence[RolloutPlan]) -> Any:
@@ -419,7 +423,9 @@ class SimulatorSlots(Slots):
         expected = (self.num_slots, *self._action_shape)
         if given.shape != expected:
             raise ShapeError(f"actions must have shape {expected}, got {given.shape}")
-        return check_choices(space, given, active) if isinstance(space, Discrete) else given
+        if isinstance(space, Discrete):
+            return check_choices(space, given, active)
+        return to_box_type(space, given) if self._widens_actions and given.dtype == np.float32 else given
 
 
 def check_choices(space: Discrete, choices: np.ndarray, active: np.ndarray | None = None) -> np.ndarray:

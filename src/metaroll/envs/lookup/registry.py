@@ -17,7 +17,9 @@ import metaroll.envs.mujoco.families
 import metaroll.envs.point.families
 import metaroll.envs.sims.families
 import metaroll.envs.tabular.families  # noqa: F401
+from metaroll.envs.base.batching import unwrapped_and_limit
 from metaroll.envs.base.constructors import (
+    CopiedEnv,
     SharedEnv,
     check_no_arguments,
     close_env,
@@ -42,11 +44,13 @@ __all__ = [
     "family_of",
     "get_family",
     "has_family",
+    "id_of_given",
     "is_entry_point",
     "is_given",
     "is_varied",
     "load_entry_point",
     "name_given",
+    "newest_version",
     "refuse_alike",
 ]
 
@@ -117,6 +121,36 @@ def load_entry_point(name: str) -> Any:
 def is_given(name: str) -> bool:
     """Whether ``name`` is one that ``name_given`` has made up, and that other processes do not know."""
     return name.startswith(f"{_GIVEN}:")
+
+
+def id_of_given(name: str) -> str | None:
+    """The id of Gymnasium that makes, alone, the environment that was given under ``name``; ``None`` if none does.
+
+    It may be drawn otherwise. Wrappers but those of ``gymnasium.make`` itself, or other arguments, make it another one.
+    """
+    value = _given.get(name)
+    if not isinstance(value, CopiedEnv):
+        return None
+    inner, limit = unwrapped_and_limit(value.env)
+    made = value.env.spec
+    registered = None if made is None else gymnasium.registry.get(made.id)
+    if made is None or registered is None or inner is not value.env.unwrapped or limit != registered.max_episode_steps:
+        return None
+    given = {key: argument for key, argument in made.kwargs.items() if key != "render_mode"}
+    usual = {key: argument for key, argument in registered.kwargs.items() if key != "render_mode"}
+    return made.id if given == usual else None
+
+
+def newest_version(name: str) -> str | None:
+    """The id that Gymnasium takes for ``name``, which is one without its version; ``None`` if it is none of these."""
+    if name in gymnasium.registry:
+        return None
+    versions = {
+        entry.version: entry.id
+        for entry in gymnasium.registry.values()
+        if entry.version is not None and entry.id == f"{name}-v{entry.version}"
+    }
+    return versions[max(versions)] if versions else None
 
 
 def name_given(env: Any, name: str | None = None) -> str:

@@ -427,7 +427,8 @@ def _action_converter(space: gymnasium.Space, num_slots: int) -> Callable[[Any, 
         return to_choices
 
     shape = (num_slots, *(space.shape or ()))
-    size, dtype = int(np.prod(shape)), None if np.dtype(space.dtype).kind in "iu" else space.dtype
+    # A cast is all that float32 takes; integers and wider floats need a look at the bounds.
+    size, dtype = int(np.prod(shape)), space.dtype if space.dtype == np.float32 else None
 
     def to_boxes(actions: np.ndarray, live: list[int]) -> list[Any]:
         owned = np.array(actions, dtype=dtype)

@@ -286,6 +286,10 @@ def _result(
     return UnitResult(unit.number, None, kept, dropped, rows, steps)
 
 
+def be_ready(namespace: GlobalNamespace) -> None:
+    """Worker side of starting workers before there is work: what takes time is to import this module."""
+
+
 def set_env(namespace: GlobalNamespace, key: str, env: EnvSource) -> None:
     """Worker side of ``RolloutEngine``: a new environment."""
     unit_runner(namespace, key).set_env(env)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -23,6 +24,15 @@ class HelpShown(Exception):
     """The parser has printed the help text, and nothing else is to be done."""
 
 
+class _OwnConsole(Console):
+    """Lets whoever prints know that nobody reads any more, rather than end the program as rich does."""
+
+    def on_broken_pipe(self) -> None:
+        """Write nothing more, and raise the error that is being handled (see rich)."""
+        self.quiet = True
+        raise BrokenPipeError(errno.EPIPE, "nobody reads the output any more, whose pipe is closed")
+
+
 def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A console that colors nothing by itself, and leaves names as ``my_env:family:`` what they are (no emoji).
 
@@ -30,7 +40,7 @@ def make_console(*, stderr: bool = False, quiet: bool = False) -> Console:
         stderr: Write to standard error.
         quiet: Write nothing.
     """
-    console = Console(stderr=stderr, quiet=quiet, highlight=False, emoji=False)
+    console = _OwnConsole(stderr=stderr, quiet=quiet, highlight=False, emoji=False)
     if console.is_jupyter and "JUPYTER_COLUMNS" not in os.environ:
         console.width = _NOTEBOOK_COLUMNS  # of what no notebook tells: more of them would have to be scrolled
     return console

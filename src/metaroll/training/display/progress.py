@@ -120,6 +120,10 @@ class TrainingDisplay:
         """Tell who can time a gradient step (``RLAlgorithm.update_seconds``); asked once the first line is shown."""
         self._time_update = update_seconds
 
+    def expect_epochs(self, num_epochs: int) -> None:
+        """Tell that the run has another number of epochs than was thought."""
+        self._num_epochs = self._timing.num_epochs = num_epochs
+
     def result_of(self, epoch: int) -> Any:
         """The evaluation after ``epoch`` finished epochs, if there was one in this session."""
         return self.last_result if self._evaluated_epoch == epoch else None

@@ -16,6 +16,7 @@ from metaroll.errors import RolloutError
 from metaroll.learners.base import RLAlgorithm
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.engine.unit_work import be_ready
 from metaroll.rollouts.garage.local_sampler import LocalSampler
 from metaroll.rollouts.garage.workers import DefaultWorker, PEARLWorker, WorkerFactory
 from metaroll.rollouts.samplers.parameter_exploration import ParameterExplorationSampler
@@ -197,6 +198,14 @@ class RolloutSource:
             env = self._env if self.algo.evaluation_env is None else self.algo.evaluation_env
             self._evaluation_engine = RolloutEngine(env, self.agent, pool=self._shared_pool())
         return self._evaluation_engine
+
+    def start_workers(self) -> None:
+        """Start the workers, which takes seconds: now, so that these are not taken for those of the first rollouts."""
+        if self.agent is None or self._choice.sampler_cls is not None:
+            return
+        pool = self._shared_pool()
+        if not pool.is_serial:
+            pool.invoke_all(be_ready)
 
     def obtain(self, request: SampleRequest) -> Sequence[Sequence[Any]]:
         """One list of whole rollouts per update."""

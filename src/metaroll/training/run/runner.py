@@ -278,7 +278,8 @@ class LocalRunner(RunnerServices):
         """Epochs to run; after each body metrics are written, a snapshot is saved and callbacks are called."""
         if self._args is None:
             raise NotSetupError("step_epochs is for algorithms while they train: call runner.train(n_epochs)")
-        for epoch in range(self._args.start_epoch, self._args.n_epochs):
+        epoch = self._args.start_epoch
+        while epoch < self._args.n_epochs:  # which callbacks may change
             self._log.start(epoch)
             self._progress.forget()
             self._epoch_started, steps = time.perf_counter(), self._total_env_steps
@@ -286,6 +287,7 @@ class LocalRunner(RunnerServices):
             self._end_epoch(epoch, time.perf_counter() - self._epoch_started, self._total_env_steps - steps)
             if self._stopped_after is not None:
                 return
+            epoch += 1
 
     @property
     def stopped_after(self) -> int | None:
@@ -296,6 +298,12 @@ class LocalRunner(RunnerServices):
     def n_epochs(self) -> int:
         """Number of epochs that ``train`` or ``resume`` was asked for; 0 before."""
         return 0 if self._args is None else self._args.n_epochs
+
+    def ask_for(self, n_epochs: int) -> None:
+        """Train for another number of epochs than was asked for; for callbacks, while the run trains."""
+        if self._args is None:
+            raise NotSetupError("ask_for is for callbacks of a run that trains: call runner.train(n_epochs)")
+        self._args = replace(self._args, n_epochs=check_whole("n_epochs", n_epochs, 0))
 
     # -- helpers -------------------------------------------------------------------------------------------------------
 
@@ -322,6 +330,8 @@ class LocalRunner(RunnerServices):
 
     def _run(self, algo: RLAlgorithm) -> Any:
         self._stopped_after = None
+        if self._source is not None and self._args is not None and self._args.start_epoch < self._args.n_epochs:
+            self._source.start_workers()
         result = algo.train(self)
         self._store.metrics.flush()
         if self._args is not None and self._args.plot and self.run_dir is not None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, final
 
-import numpy as np
 from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
@@ -23,7 +22,7 @@ from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource, is_env_instance
-from metaroll.errors import ShapeError, SnapshotError, UnknownNameError
+from metaroll.errors import SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -35,6 +34,7 @@ from metaroll.training.display.consoles import make_console
 from metaroll.training.evaluation.meta_evaluator import fresh_policies
 from metaroll.training.session import experiments, sessions
 from metaroll.training.session.run_config import default_run_dir
+from metaroll.training.session.same_spaces import check_episode, check_spaces
 from metaroll.training.store import run_folder
 from metaroll.training.store.snapshots import latest, load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate, Policy
@@ -234,7 +234,8 @@ class Agent(Actor):
         After Ctrl-C, or an error of a callback, the agent is as its newest snapshot: it can act, be saved, and go on.
 
         Args:
-            env_steps: Environment steps to take in this call, at least: epochs are never cut.
+            env_steps: Environment steps to take in this call, at least: epochs are never cut, and more of them are run
+                where episodes end early. A schedule that follows the epochs is over by then.
             epochs: The number of epochs, instead; by default those of the preset.
             callbacks: Objects with any of ``on_epoch_end(runner, epoch, metrics)``, ``on_evaluation(runner, result)``,
                 ``on_train_end(runner)`` and ``on_progress(runner, phase, done, total)``, see ``LocalRunner``.
@@ -259,7 +260,7 @@ class Agent(Actor):
                 check_whole(name, value)
         _check_callbacks(callbacks)
         console = make_console(quiet=not progress)
-        settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use}
+        settings: dict[str, Any] = {"callbacks": tuple(callbacks), "built": self._use, "env_steps": env_steps}
         if self.run_dir is None:
             config = _config_for(self.config, self._options, env_steps, epochs)
             folder = self._wanted or _free_folder(config)
@@ -392,7 +393,8 @@ class Agent(Actor):
             The episodes, for ``adapt``.
 
         Raises:
-            ShapeError: The environment has other spaces than those that the agent has learned in.
+            ShapeError: The environment has other spaces than those that the agent has learned in, or other bounds of
+                actions, where these do not belong to the tasks.
             ValueError: The algorithm does not adapt.
         """
         algo, evaluation = self._meta("explore"), self.config["evaluation"]
@@ -407,7 +409,7 @@ class Agent(Actor):
         done: list[StepSequence] = []
         with _opened(env) as environment:
             environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)
-            _check_spaces(environment, self.env_spec)
+            check_spaces(EnvSpec.from_env(environment), self.env_spec, lambda: self.test_tasks)
             policy = fresh_policies(algo, 1, seed)[0]
             for episode in range(count):
                 if episode >= own:
@@ -423,7 +425,7 @@ class Agent(Actor):
             rollouts: Episodes of ``explore``, or of anything else that acted in the task.
 
         Raises:
-            ShapeError: They are of an environment with other spaces.
+            ShapeError: They are of an environment with other spaces, or other bounds of actions.
             ValueError: There are none, or the algorithm does not adapt.
         """
         self._meta("adapt")
@@ -433,7 +435,7 @@ class Agent(Actor):
         if not episodes:
             raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
         for number, episode in enumerate(episodes):
-            _check_episode(episode, number, self.env_spec)
+            check_episode(episode, number, self.env_spec, lambda: self.test_tasks)
         seed = self.config["run"]["seed"]
         acting = self._adapted(episodes, seed)
         steps = sum(len(episode.rewards) for episode in episodes)
@@ -569,27 +571,3 @@ def _opened(env: Any) -> Iterator[Any]:
         yield made
     finally:
         made.close()
-
-
-def _check_spaces(env: Any, spec: EnvSpec) -> None:
-    here = EnvSpec.from_env(env)
-    for name in ("observation_space", "action_space"):
-        found, wanted = getattr(here, name), getattr(spec, name)
-        if found.shape != wanted.shape or type(found) is not type(wanted):
-            raise ShapeError(f"the {name} of env must be like {wanted}, in which the agent has learned, got {found}")
-
-
-def _check_episode(episode: Any, number: int, spec: EnvSpec) -> None:
-    if not isinstance(episode, StepSequence):
-        raise TypeError(
-            f"rollouts must hold StepSequences, as agent.explore and metaroll.rollout return them, got "
-            f"{type(episode).__name__} at place {number}"
-        )
-    actions, seen = spec.action_space, spec.observation_space
-    for name, space, rows in (("observations", seen, episode.observations), ("actions", actions, episode.actions)):
-        found = np.asarray(rows).shape[1:]
-        if found != (space.shape or ()):
-            raise ShapeError(
-                f"{name} of rollout {number} must have rows of shape {space.shape}, got {found}: it is of another "
-                "environment than the agent has learned in"
-            )

@@ -115,12 +115,16 @@ def compared_groups(arguments: Sequence[str]) -> tuple[list[RunGroup], list[str]
         UsageError: Two runs were measured in different ways, are the same one, or one has no evaluation.
     """
     sources: dict[Path, Path] = {}
+    known: dict[Path, Path] = {}
     unfinished: list[str] = []
     for argument in arguments:
         path = Path(argument).expanduser()
         found = find_runs(path) if path.is_dir() and not (path / run_folder.CONFIG_FILE).is_file() else []
         for folder in found or [run_folder.find_run(path)]:
-            sources.setdefault(folder, path)
+            place = folder.resolve()
+            if place in known:
+                raise UsageError(f"{folder} is given twice, by {known[place]} and {path}: give each run once")
+            sources[folder] = known[place] = path
         if (asked_for := read_group(path)) is not None:
             unfinished += [f"{folder} (not begun)" for folder in asked_for.missing]
     groups = _groups_of([_read(folder, source) for folder, source in sources.items()])

@@ -12,14 +12,22 @@ from typing import Any
 from rich.console import Console
 
 from metaroll.diagnostics.task_checks import tasks_do_not_differ
-from metaroll.envs.lookup.registry import get_family, has_family, is_entry_point, is_varied
+from metaroll.envs.lookup.registry import (
+    get_family,
+    has_family,
+    id_of_given,
+    is_entry_point,
+    is_given,
+    is_varied,
+    newest_version,
+)
 from metaroll.errors import RolloutError, SnapshotError, UsageError, blame_input, said
 from metaroll.rollouts.failures import without_advice
 from metaroll.rollouts.workers.ray_session import head_address
 from metaroll.tasks.leak_guard import SplitReport, check_split
 from metaroll.tasks.task_key import task_text
 from metaroll.training.algorithms.building import BuildOptions
-from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm
+from metaroll.training.algorithms.registry import NEXT_RUN, get_algorithm, preset_names
 from metaroll.training.display.consoles import escape, make_console
 from metaroll.training.display.progress import EvaluationDisplay, TrainingDisplay
 from metaroll.training.display.results import (
@@ -38,6 +46,7 @@ from metaroll.training.session import demo, experiments
 from metaroll.training.session.cluster_watch import watched
 from metaroll.training.session.run_config import check_same_run, flat_values
 from metaroll.training.session.sizes import size_text
+from metaroll.training.session.step_goal import StepGoal
 from metaroll.training.store import run_folder
 from metaroll.training.store.files import write_json
 from metaroll.training.store.metrics_log import read_metrics
@@ -58,6 +67,7 @@ def start(
     *,
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
+    env_steps: int | None = None,
 ) -> dict[str, Any]:
     """Train a new run in ``folder``, and return its summary; the demo replaces its earlier run there.
 
@@ -68,12 +78,14 @@ def start(
         again: The folder is that of a run that was killed before its first snapshot.
         callbacks: Objects that the runner tells of epochs and evaluations, beside the display.
         built: Called with what will be trained, before training.
+        env_steps: Environment steps to take at least: epochs are added until they are taken.
     """
     config = experiments.with_torch_threads(config)
     display = _display(config, console)
+    goal = StepGoal(env_steps, config, folder, display)
     with contextlib.ExitStack() as stack:
         with blame_input():  # all of it before the first file of an earlier run is touched
-            experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
+            experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
             split = _split_of(config, experiment.algo, experiment.evaluator)
             stack.enter_context(run_folder.lock_run(folder))
             if config["command"] == "demo" and not again:
@@ -91,7 +103,7 @@ def start(
         with display:
             display.expect(experiment.algo.update_seconds)
             experiment.runner.train(n_epochs=config["run"]["epochs"])
-        return _finish(config, experiment, folder, display, console, split)
+        return _finish(goal.config, experiment, folder, display, console, split)
 
 
 def continue_run(
@@ -102,16 +114,18 @@ def continue_run(
     *,
     callbacks: Sequence[Any] = (),
     built: Callable[[experiments.Experiment], None] | None = None,
+    env_steps: int | None = None,
 ) -> dict[str, Any]:
     """Continue the run in ``folder`` from a snapshot; one that was killed before the first starts anew.
 
-    ``callbacks`` and ``built`` are those of ``start``.
+    ``callbacks``, ``built`` and ``env_steps``, which count from the snapshot, are those of ``start``.
     """
     config = _checked(config, folder)
     begun = any((folder / name).exists() for name in ("metrics.jsonl", run_folder.SUMMARY_FILE))
     if from_epoch is None and latest(folder) is None and not begun:
-        return start(config, folder, console, again=True, callbacks=callbacks, built=built)
+        return start(config, folder, console, again=True, callbacks=callbacks, built=built, env_steps=env_steps)
     display = _display(config, console)
+    goal = StepGoal(env_steps, config, folder, display)
     with contextlib.ExitStack() as stack:
         with blame_input():
             stack.enter_context(run_folder.lock_run(folder))
@@ -122,7 +136,7 @@ def continue_run(
             if epochs < done:
                 name = said("epochs", "--epochs")
                 raise UsageError(f"{name} must be at least {done}, the number of finished epochs, got {epochs}")
-            experiment = experiments.build(config, folder, callbacks=(display, *callbacks))
+            experiment = experiments.build(config, folder, callbacks=(goal, display, *callbacks))
         stack.enter_context(_training(config, folder, experiment))
         with blame_input():
             experiment.runner.restore(folder, done)
@@ -139,11 +153,12 @@ def continue_run(
             inside = f", {steps:,} environment steps into its warm-up" if steps else ""
             console.print(f"resuming {name} with epoch {done + 1} of {epochs}{inside}", soft_wrap=True)
             _show_notes(config, console)
+        goal.go_on_from(done, experiment.runner.total_env_steps)
         display.start_from(done, experiment.runner.total_env_steps, _seconds_so_far(folder, done))
         with display:
             display.expect(experiment.algo.update_seconds)
             experiment.runner.resume(n_epochs=epochs)
-        return _finish(config, experiment, folder, display, console, split)
+        return _finish(goal.config, experiment, folder, display, console, split)
 
 
 def evaluate_run(
@@ -330,8 +345,21 @@ def _announce(config: Mapping[str, Any], algo: Any, folder: Path, console: Conso
 
 def _show_notes(config: Mapping[str, Any], console: Console) -> None:
     """What a user should know of the algorithm before training."""
-    for note in get_algorithm(config["algo"]).notes(BuildOptions.of(config), config["run"]["epochs"]):
+    own = get_algorithm(config["algo"]).notes(BuildOptions.of(config), config["run"]["epochs"])
+    for note in [*_preset_missed(config), *own]:
         console.print(f"[yellow]{escape(note)}[/]", soft_wrap=True)
+
+
+def _preset_missed(config: Mapping[str, Any]) -> list[str]:
+    """That there is a preset, where the environment was not given by the name of which that is."""
+    algo, env = config["algo"], config["env"]
+    found, why = id_of_given(env), "since an environment was given rather than its id"
+    if found is None and not is_given(env):
+        found, why = newest_version(env), f"since {env!r} is an id without its version"
+    if found not in preset_names(algo):
+        return []
+    how = said(f"metaroll.agent({algo!r}, {found!r})", f"`metaroll train {algo} {found}`")
+    return [f"the preset of {found!r} does not apply, {why}: {how} takes it"]
 
 
 @contextlib.contextmanager
