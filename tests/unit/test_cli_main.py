@@ -60,7 +60,7 @@ def test_every_command_has_help(capsys, command):
         (["--vresion"], "unknown option '--vresion'; did you mean '--version'?"),
         (["train"], "both names are missing"),
         (["train", "pearl"], "the environment is missing"),
-        (["train", "perl", "point-robot"], "unknown algorithm 'perl'; did you mean 'pearl'?"),
+        (["train", "perl", "point-robot"], "unknown algorithm 'perl'; did you mean 'pearl'"),
         (["demo", "--epoch", "3"], "unknown option --epoch; did you mean --epochs? See metaroll demo --help"),
         (["demo", "--xyz", "3"], "unknown option --xyz; see metaroll demo --help"),
         (["demo", "--out", ""], "--out must name a folder"),
