@@ -17,6 +17,7 @@ MODULE_LINES, CLASS_LINES = 600, 300
 LONG_CLASSES = {
     "Agent",
     "ContextConditionedPolicy",
+    "LocalRunner",
     "PEARL",
     "RolloutEngine",
     "SlotLoop",

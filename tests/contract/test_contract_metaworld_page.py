@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from metaroll import get_family
 from metaroll.cli.main import main
 from metaroll.envs.metaworld.families import BENCHMARKS
@@ -74,6 +76,7 @@ def test_the_block_of_python_runs_and_draws_two_tasks_of_each_class(tmp_path):
     assert step == "(39,) (False, False)"
 
 
+@pytest.mark.slow
 def test_pearl_is_trained_on_a_benchmark(tmp_path):
     code = blocks()[1]
     for pattern, text in TINY.items():

@@ -88,7 +88,7 @@ def again(rollout: StepSequence, folder: Path, suffix: str) -> StepSequence:
     return load_rollout(folder / f"rollout{suffix}")
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(rollout=rollouts())
 def test_npz_gives_every_rollout_back(folder: Path, rollout: StepSequence) -> None:
     assert first_difference(again(rollout, folder, ".npz"), rollout) is None

@@ -302,6 +302,7 @@ def test_workers_do_what_one_process_does(two: Any) -> None:
     assert runs[0] == runs[1]
 
 
+@pytest.mark.slow
 def test_experts_solve_the_training_classes_of_ml10() -> None:
     """At least 95 % success, success counted in three ways."""
     names = list(ML10_V3["train"])

@@ -333,6 +333,7 @@ def test_an_environment_without_a_batched_simulator_stays_a_list():
 # -- physics -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_drawn_lengths_and_gravities_give_the_periods_of_theory():
     """T = 2 pi sqrt(2 l / (3 g)) for small swings of a rod about its end, l and g as they were drawn."""
     dt = 0.001

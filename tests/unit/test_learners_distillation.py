@@ -121,6 +121,7 @@ def returns_of(policy: Any) -> float:
         return float(np.mean([rollout.rewards.sum() for rollout in engine.run(plans)]))
 
 
+@pytest.mark.slow
 def test_a_student_with_memory_comes_near_its_teacher():
     learner = learner_of()
     before = returns_of(learner.policy)

@@ -290,9 +290,13 @@ def test_variations_come_from_a_list_or_a_sampler():
     ("env", "kind", "options", "better_than"),
     [
         (TargetEnv, GaussianMLPPolicy, {}, -0.4),
-        (TargetEnv, GRUGaussianPolicy, {"learning_rate": 1e-2, "batch_size": 100}, -0.7),
+        pytest.param(
+            TargetEnv, GRUGaussianPolicy, {"learning_rate": 1e-2, "batch_size": 100}, -0.7, marks=pytest.mark.slow
+        ),
         (ChoiceEnv, CategoricalMLPPolicy, {}, 3.7),
-        (ChoiceEnv, CategoricalGRUPolicy, {"learning_rate": 1e-2, "batch_size": 100}, 3.5),
+        pytest.param(
+            ChoiceEnv, CategoricalGRUPolicy, {"learning_rate": 1e-2, "batch_size": 100}, 3.5, marks=pytest.mark.slow
+        ),
     ],
     ids=["continuous", "recurrent", "discrete", "recurrent discrete"],
 )
