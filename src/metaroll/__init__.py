@@ -3,10 +3,8 @@
 Names are loaded when they are first used (PEP 562), so that ``import metaroll`` costs next to nothing.
 """
 
-import gc as _gc
 import sys as _sys
 from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
 
 __version__ = "0.1.0"
 
@@ -187,25 +185,10 @@ def __getattr__(name: str) -> object:
         if not name.startswith("_"):  # Python itself asks for many of these
             text = _import_module("metaroll.training.algorithms.other_names").unknown_in_module(name, list(_HOME))
         raise AttributeError(text)
-    value = getattr(_load(_HOME[name]), name)
+    value = getattr(_import_module(f"metaroll.{_HOME[name]}"), name)
     _register_simulators()
     globals()[name] = value
     return value
-
-
-def _load(name: str) -> _ModuleType:
-    """A module of the package.
-
-    The garbage collector rests meanwhile: it would go through what torch loads again and again, a quarter of the time
-    that ``import torch`` takes, and find nothing.
-    """
-    collects = _gc.isenabled()
-    _gc.disable()
-    try:
-        return _import_module(f"metaroll.{name}")
-    finally:
-        if collects:
-            _gc.enable()
 
 
 def _register_simulators() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import pkgutil
 import subprocess
@@ -63,21 +62,3 @@ def test_every_public_name_exists(name: str) -> None:
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'PERAL'"):
         _ = metaroll.PERAL
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_loading_a_name_leaves_the_garbage_collector_as_it_was(collects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def module(name: str) -> object:
-        assert not gc.isenabled()
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(metaroll, "_import_module", module)
-    monkeypatch.delitem(vars(metaroll), "rollout", raising=False)
-    was = gc.isenabled()
-    try:
-        (gc.enable if collects else gc.disable)()
-        with pytest.raises(ModuleNotFoundError):
-            _ = metaroll.rollout
-        assert gc.isenabled() == collects
-    finally:
-        (gc.enable if was else gc.disable)()

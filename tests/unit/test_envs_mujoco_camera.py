@@ -112,6 +112,5 @@ def test_a_model_without_lights_is_bright_in_a_picture() -> None:
     code = _PICTURE.format(text=_SWING.format(visual="", light=""))
     environment = {**os.environ, "MUJOCO_GL": "egl"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=120)
-    if done.returncode and "gl" in done.stderr.lower():
-        pytest.skip("nothing can be drawn here")
-    assert float(done.stdout) > 90, done.stderr  # of 255; 59 with MuJoCo's own light at the camera
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) > 90  # of 255; 59 with MuJoCo's own light at the camera
