@@ -85,6 +85,10 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -143,12 +147,14 @@ from metaroll.tasks.distributions import (
     LogUniformDomainParam,
     MultivariateNormalDomainParam,
     NormalDomainParam,
+    TableDomainParam,
     UniformDomainParam,
 )
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange
 from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
@@ -170,6 +176,7 @@ __version__: str
 __all__ = [
     "MAML",
     "MW_TASKS_PER_ENV",
+    "NPDR",
     "PEARL",
     "PPO",
     "RL2",
@@ -180,6 +187,7 @@ __all__ = [
     "Agent",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSim",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -209,6 +217,7 @@ __all__ = [
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
+    "EstimatorConfig",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
     "FinalRewTask",
@@ -257,6 +266,9 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "Posterior",
+    "PosteriorTaskSampler",
+    "Prior",
     "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
@@ -293,6 +305,7 @@ __all__ = [
     "Step",
     "StepSequence",
     "TRPOOuter",
+    "TableDomainParam",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -317,6 +330,7 @@ __all__ = [
     "agent",
     "all_envs",
     "as_policy",
+    "as_prior",
     "assert_worker_invariant",
     "bootstrap_ci",
     "cat_to_format",

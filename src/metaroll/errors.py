@@ -17,6 +17,7 @@ __all__ = [
     "MissingPackageError",
     "NotPicklableError",
     "NotSetupError",
+    "PosteriorError",
     "RecordingError",
     "ReplayError",
     "RolloutError",
@@ -83,6 +84,10 @@ class SnapshotError(MetarollError, ValueError):
 
 class RecordingError(MetarollError, ValueError):
     """A rollout cannot be written, or a file is damaged or holds no recorded rollout."""
+
+
+class PosteriorError(MetarollError, ValueError):
+    """A posterior folder is damaged, of other parameters, or none."""
 
 
 class RunExistsError(MetarollError, FileExistsError):
