@@ -157,6 +157,7 @@ _MODULES = {
     "rollouts.garage.local_sampler": ["LocalSampler"],
     "training.session.agent": ["AdaptedAgent", "Agent", "agent", "load"],
     "training.session.comparison": ["Comparison", "compare"],
+    "inference.checks": ["Verdict", "check_posterior"],
     "inference.estimators": ["EstimatorConfig"],
     "inference.neural": ["BayesSim", "NPDR"],
     "inference.posterior": ["Posterior"],

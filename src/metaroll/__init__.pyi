@@ -85,6 +85,7 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.checks import Verdict, check_posterior
 from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
@@ -320,6 +321,7 @@ __all__ = [
     "UniformDomainParam",
     "VPGDICEOuter",
     "VPGOuter",
+    "Verdict",
     "WandbLogger",
     "Worker",
     "WorkerFactory",
@@ -335,6 +337,7 @@ __all__ = [
     "bootstrap_ci",
     "cat_to_format",
     "check_act_equal",
+    "check_posterior",
     "check_slots",
     "check_split",
     "check_task_env",
