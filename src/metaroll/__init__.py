@@ -107,6 +107,7 @@ _MODULES = {
     ],
     "envs.wrappers.actions": ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"],
     "envs.wrappers.observations": ["GaussianObsNoiseWrapper", "ObsNormWrapper", "ObsPartialWrapper"],
+    "envs.wrappers.own_params": ["InitStateWrapper"],
     "envs.wrappers.transforms": ["DomainParamTransformWrapper"],
     "envs.wrappers.trials": ["TrialUpdate", "TrialWrapper"],
     "policies.exploration": ["OrnsteinUhlenbeckPolicy"],

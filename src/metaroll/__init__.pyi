@@ -56,6 +56,7 @@ from metaroll.envs.wrappers.domain_rand import (
     remove_all_dr_wrappers,
 )
 from metaroll.envs.wrappers.observations import GaussianObsNoiseWrapper, ObsNormWrapper, ObsPartialWrapper
+from metaroll.envs.wrappers.own_params import InitStateWrapper
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
 from metaroll.functional.bootstrap import bootstrap_ci
@@ -222,6 +223,7 @@ __all__ = [
     "HillClimbing",
     "IdlePolicy",
     "InOutSpec",
+    "InitStateWrapper",
     "LastActionPolicy",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
