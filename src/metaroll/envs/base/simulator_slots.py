@@ -410,13 +410,14 @@ class SimulatorSlots(Slots):
         return [task if number in used else known for number, task in enumerate(tasks)]
 
     def _checked_inits(self, inits: Sequence[np.ndarray | None], rows: np.ndarray) -> list[np.ndarray | None]:
-        checked: list[np.ndarray | None] = []
+        checked: dict[int, np.ndarray | None] = {id(None): None}
         for slot, init in zip(rows.tolist(), inits, strict=True):
-            try:
-                checked.append(None if init is None else self.simulator.check_init_state(init))
-            except Exception as error:
-                raise SlotError(slot) from error
-        return checked
+            if id(init) not in checked:  # many rollouts may share one
+                try:
+                    checked[id(init)] = self.simulator.check_init_state(init)
+                except Exception as error:
+                    raise SlotError(slot) from error
+        return [checked[id(init)] for init in inits]
 
     def _checked_actions(self, actions: Any, active: np.ndarray | None) -> Any:
         space, given = self.env_spec.action_space, np.asarray(actions)
