@@ -97,10 +97,11 @@ SETUPS = {
         10_000,
         150.2,
         {
-            "hidden_sizes": (96,),
+            "hidden_sizes": (128,),
             "num_passes": 4,
             "batch_size": 5000,
             "learning_rate": 1e-3,
+            "entropy_coeff": 0.02,
             "discount": 0.99,
             "gae_lambda": 0.9,
             "episodes_per_trial": 10,
