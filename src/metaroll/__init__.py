@@ -41,6 +41,8 @@ _MODULES = {
     "data.data_format": ["cat_to_format", "new_tuple", "stack_to_format", "to_format"],
     "data.step_sequence": ["DictIndexProxy", "Step", "StepSequence"],
     "data.rollout_values": ["check_act_equal", "discounted_value", "discounted_values", "gae_returns"],
+    "data.logs.importing": ["load_log"],
+    "data.logs.mapping": ["LogMapping", "LoggedColumn"],
     "data.recordings": ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"],
     "data.paths": ["TimeStep", "TrajectoryBatch"],
     "data.replay": ["PathBuffer"],

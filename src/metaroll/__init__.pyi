@@ -1,6 +1,8 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
+from metaroll.data.logs.importing import load_log
+from metaroll.data.logs.mapping import LogMapping, LoggedColumn
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -229,7 +231,9 @@ __all__ = [
     "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
+    "LogMapping",
     "LogUniformDomainParam",
+    "LoggedColumn",
     "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
@@ -351,6 +355,7 @@ __all__ = [
     "interval_of_iqm",
     "isolated_rng",
     "load",
+    "load_log",
     "load_rollout",
     "load_rollouts",
     "make_metaworld_benchmark",
