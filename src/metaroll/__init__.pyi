@@ -127,12 +127,19 @@ from metaroll.rollouts.samplers.evaluation import (
 from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
 from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.param_sets import check_domain_params
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
     ParameterSample,
     ParameterSamplingResult,
 )
 from metaroll.rollouts.samplers.sampler import SamplerBase
+from metaroll.rollouts.samplers.sbi import (
+    RealRolloutSamplerForSBI,
+    RecRolloutSamplerForSBI,
+    RolloutSamplerForSBI,
+    SimRolloutSamplerForSBI,
+)
 from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
@@ -276,10 +283,13 @@ __all__ = [
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
+    "RealRolloutSamplerForSBI",
+    "RecRolloutSamplerForSBI",
     "RenderMode",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "RolloutSamplerForSBI",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -290,6 +300,7 @@ __all__ = [
     "SetTaskUpdate",
     "SimBatch",
     "SimEnv",
+    "SimRolloutSamplerForSBI",
     "SimSlots",
     "SlotsVectorEnv",
     "SnapshotConfig",
@@ -327,6 +338,7 @@ __all__ = [
     "bootstrap_ci",
     "cat_to_format",
     "check_act_equal",
+    "check_domain_params",
     "check_slots",
     "check_split",
     "check_task_env",

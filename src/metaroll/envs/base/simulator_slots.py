@@ -399,12 +399,17 @@ class SimulatorSlots(Slots):
     def _checked_tasks(self, table: PlanTable, rows: np.ndarray) -> list[Any]:
         """Checked tasks of the table's updates; of those that no plan has (any more), the simulator's own."""
         tasks: list[Any] = [None] * len(table.updates)
+        wrong: dict[int, Exception] = {}
         for number in np.unique(table.update_of).tolist():
             try:
                 tasks[number] = self.simulator.check_update(table.updates[number])
             except Exception as error:
-                slot = int(rows[np.flatnonzero(table.update_of == number)[0]])
-                raise SlotError(slot) from error
+                wrong[number] = error
+        if wrong:  # all at once: of parameters that are drawn, thousands may be
+            mine = np.flatnonzero(np.isin(table.update_of, list(wrong)))
+            causes = {int(rows[row]): wrong[int(table.update_of[row])] for row in mine.tolist()}
+            slot, cause = next(iter(causes.items()))
+            raise SlotError(slot, others={other: why for other, why in causes.items() if other != slot}) from cause
         known = tasks[int(table.update_of[0])]
         used = set(np.unique(table.update_of).tolist())
         return [task if number in used else known for number, task in enumerate(tasks)]

@@ -47,7 +47,8 @@ class Reduction:
             return reduce
         if not callable(reduce):
             raise TypeError(f"reduce must be a function of columns and bounds, got {described(reduce)}")
-        return cls(reduce)
+        function: Any = reduce
+        return cls(function)
 
     def whole_groups(self, size: int, count: int) -> int:
         """How many of ``count`` plans a unit of about ``size`` gets, so that no group is cut apart.
