@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
 
 from metaroll.data.data_format import iterate_leaves
 from metaroll.data.logs.tables import LogTable, array_table
@@ -71,7 +72,7 @@ def minari_rollouts(data_set: Any, env_spec: EnvSpec | None, dt: float | None) -
     for episode in data_set.iterate_episodes():
         if len(episode.rewards) < 1:
             raise LogError(f"{_name(data_set)}: episode {episode.id} has no steps")
-        start = int(getattr(spec.action_space, "start", 0))
+        start = int(spec.action_space.start) if isinstance(spec.action_space, Discrete) else 0
         info: dict[str, Any] = {"env_spec": spec, "log": {"file": _name(data_set), "episode": str(episode.id)}}
         fields: dict[str, Any] = {}
         if dt is not None:
