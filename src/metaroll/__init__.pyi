@@ -85,6 +85,15 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+    RNNEmbedding,
+)
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -178,8 +187,10 @@ __all__ = [
     "ActNormWrapper",
     "AdaptedAgent",
     "Agent",
+    "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -191,6 +202,7 @@ __all__ = [
     "ContextConditionedPolicy",
     "DICEOuter",
     "DefaultWorker",
+    "DeltaStepsEmbedding",
     "DesStateTask",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
@@ -204,8 +216,10 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "DynamicTimeWarpingEmbedding",
     "EMAMLOuter",
     "EPOpt",
+    "Embedding",
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
@@ -223,6 +237,7 @@ __all__ = [
     "IdlePolicy",
     "InOutSpec",
     "LastActionPolicy",
+    "LastStepEmbedding",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
     "LocalRunner",
@@ -267,6 +282,7 @@ __all__ = [
     "QuadrErr",
     "QubeController",
     "RLAlgorithm",
+    "RNNEmbedding",
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
