@@ -88,6 +88,15 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+    RNNEmbedding,
+)
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -188,8 +197,10 @@ __all__ = [
     "ActNormWrapper",
     "AdaptedAgent",
     "Agent",
+    "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -201,6 +212,7 @@ __all__ = [
     "ContextConditionedPolicy",
     "DICEOuter",
     "DefaultWorker",
+    "DeltaStepsEmbedding",
     "DesStateTask",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
@@ -214,8 +226,10 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "DynamicTimeWarpingEmbedding",
     "EMAMLOuter",
     "EPOpt",
+    "Embedding",
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
@@ -234,6 +248,7 @@ __all__ = [
     "InOutSpec",
     "InitStateWrapper",
     "LastActionPolicy",
+    "LastStepEmbedding",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
     "LocalRunner",
@@ -280,6 +295,7 @@ __all__ = [
     "QuadrErr",
     "QubeController",
     "RLAlgorithm",
+    "RNNEmbedding",
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
