@@ -67,18 +67,4 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "rollouts.workers.pool": ["GlobalNamespace", "SamplerPool"],
         "types": ["RenderMode"],
     },
-    planned=[
-        "AllStepsEmbedding",
-        "BayesSimEmbedding",
-        "DeltaStepsEmbedding",
-        "DynamicTimeWarpingEmbedding",
-        "Embedding",
-        "LastStepEmbedding",
-        "RNNEmbedding",
-        "RealRolloutSamplerForSBI",
-        "RecRolloutSamplerForSBI",
-        "RolloutSamplerForSBI",
-        "SimRolloutSamplerForSBI",
-        "check_domain_params",
-    ],
 )
