@@ -12,7 +12,9 @@ from typing import Any
 __all__ = [
     "ClusterError",
     "DataError",
+    "DeviceError",
     "InvalidValueError",
+    "LogError",
     "MetarollError",
     "MissingPackageError",
     "NotPicklableError",
@@ -83,6 +85,24 @@ class SnapshotError(MetarollError, ValueError):
 
 class RecordingError(MetarollError, ValueError):
     """A rollout cannot be written, or a file is damaged or holds no recorded rollout."""
+
+
+class LogError(MetarollError, ValueError):
+    """A log of a robot cannot become rollouts; names file, row and column."""
+
+
+class DeviceError(MetarollError, RuntimeError):
+    """A real device cannot be used any further; it has been stopped.
+
+    Attributes:
+        rollout: The steps of the episode before the error, a ``StepSequence``; ``None`` where there is none.
+        log: The file in which they are, or ``None``.
+    """
+
+    def __init__(self, message: str, rollout: Any = None, log: Any = None) -> None:
+        super().__init__(message)
+        self.rollout = rollout
+        self.log = log
 
 
 class RunExistsError(MetarollError, FileExistsError):

@@ -32,6 +32,15 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
             "sequence_rec_sqrt",
             "sequence_sqrt",
         ],
+        "inference.embeddings": [
+            "AllStepsEmbedding",
+            "BayesSimEmbedding",
+            "DeltaStepsEmbedding",
+            "DynamicTimeWarpingEmbedding",
+            "Embedding",
+            "LastStepEmbedding",
+            "RNNEmbedding",
+        ],
         "rollouts.samplers.cvar": ["CVaRSampler", "select_cvar"],
         "rollouts.single.rollout": ["rollout"],
         "rollouts.samplers.evaluation": [
@@ -58,13 +67,4 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
         "rollouts.workers.pool": ["GlobalNamespace", "SamplerPool"],
         "types": ["RenderMode"],
     },
-    planned=[
-        "AllStepsEmbedding",
-        "BayesSimEmbedding",
-        "DeltaStepsEmbedding",
-        "DynamicTimeWarpingEmbedding",
-        "Embedding",
-        "LastStepEmbedding",
-        "RNNEmbedding",
-    ],
 )

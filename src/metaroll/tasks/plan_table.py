@@ -189,6 +189,12 @@ class PlanTable(Sequence[RolloutPlan]):
             part.init_states, part._plans = None, [None] * len(self)
         return part
 
+    def with_init_states(self, init_states: Sequence[np.ndarray | None]) -> PlanTable:
+        """The same plans with other initial states, one per plan."""
+        part = self.take(slice(None))
+        part.init_states, part._plans = list(init_states), [None] * len(self)
+        return part
+
     @property
     def extras(self) -> Sequence[Mapping[str, Any]]:
         """``extras`` of each plan."""
