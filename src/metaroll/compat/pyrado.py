@@ -56,15 +56,15 @@ __getattr__, __dir__, __all__ = lazy_exports(  # pyright: ignore[reportUnsupport
             "ParameterSamplingResult",
         ],
         "rollouts.single.interactive": ["after_rollout_query"],
+        "rollouts.samplers.param_sets": ["check_domain_params"],
         "rollouts.samplers.sampler": ["SamplerBase"],
+        "rollouts.samplers.sbi": [
+            "RealRolloutSamplerForSBI",
+            "RecRolloutSamplerForSBI",
+            "RolloutSamplerForSBI",
+            "SimRolloutSamplerForSBI",
+        ],
         "rollouts.workers.pool": ["GlobalNamespace", "SamplerPool"],
         "types": ["RenderMode"],
     },
-    planned=[
-        "RealRolloutSamplerForSBI",
-        "RecRolloutSamplerForSBI",
-        "RolloutSamplerForSBI",
-        "SimRolloutSamplerForSBI",
-        "check_domain_params",
-    ],
 )
