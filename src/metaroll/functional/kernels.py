@@ -104,6 +104,26 @@ def _td_errors(
         delta_n[last] = r_n[last] + discount * following - v_n[last]
 
 
+def _state_features(
+    obs: np.ndarray, steps: np.ndarray, low: float, high: float, unit: float, flat: np.ndarray, stride: int
+) -> None:
+    """``functional.regression.state_features``: row ``i`` begins at ``flat[i * stride]``."""
+    width = obs.shape[1]
+    for i in range(len(obs)):
+        x, row = obs[i], flat[i * stride : i * stride + 2 * width + 4]
+        clipped, squares, time = row[:width], row[width : 2 * width], row[2 * width :]
+        for j in range(width):
+            inside = low if x[j] < low else x[j]  # in two steps, which become vectors; NaN stays NaN
+            inside = high if inside > high else inside
+            clipped[j] = inside
+            squares[j] = inside * inside
+        tau = steps[i] / unit
+        time[0] = tau
+        time[1] = tau * tau
+        time[2] = tau * tau * tau
+        time[3] = 1.0
+
+
 def _philox(even: np.ndarray, odd: np.ndarray, keys: np.ndarray, out: np.ndarray) -> None:
     """``functional.philox._rounds``: words 0 to 3 of blocks ``(B, n)`` go to ``out (4, B, n)``."""
     m0, m1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -227,6 +247,10 @@ _SOURCES: dict[str, tuple[Callable[..., None], str]] = {
     "td_errors": (
         _td_errors,
         "void(float64[::1], float64[::1], boolean[::1], float64[::1], int64[::1], float64, float64[::1])",
+    ),
+    "state_features": (
+        _state_features,
+        "void(float64[:, ::1], int64[::1], float64, float64, float64, float64[::1], int64)",
     ),
     "philox": (_philox, "void(uint64[:, :, ::1], uint64[:, :, ::1], uint64[:, :, :, ::1], uint32[:, :, ::1])"),
     "dtw": (
