@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LoggedColumn, LogMapping
+from metaroll.data.logs.mapping import LogMapping, LoggedColumn
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -97,6 +97,10 @@ from metaroll.inference.embeddings import (
     LastStepEmbedding,
     RNNEmbedding,
 )
+from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -162,12 +166,14 @@ from metaroll.tasks.distributions import (
     LogUniformDomainParam,
     MultivariateNormalDomainParam,
     NormalDomainParam,
+    TableDomainParam,
     UniformDomainParam,
 )
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange
 from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
@@ -189,6 +195,7 @@ __version__: str
 __all__ = [
     "MAML",
     "MW_TASKS_PER_ENV",
+    "NPDR",
     "PEARL",
     "PPO",
     "RL2",
@@ -200,6 +207,7 @@ __all__ = [
     "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSim",
     "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
@@ -233,6 +241,7 @@ __all__ = [
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
+    "EstimatorConfig",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
     "FinalRewTask",
@@ -285,6 +294,9 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "Posterior",
+    "PosteriorTaskSampler",
+    "Prior",
     "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
@@ -326,6 +338,7 @@ __all__ = [
     "Step",
     "StepSequence",
     "TRPOOuter",
+    "TableDomainParam",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -350,6 +363,7 @@ __all__ = [
     "agent",
     "all_envs",
     "as_policy",
+    "as_prior",
     "assert_worker_invariant",
     "bootstrap_ci",
     "cat_to_format",
