@@ -19,12 +19,14 @@ import numpy as np
 from metaroll.checks import check_number
 from metaroll.envs.sims.catalog import sim_constructor
 from metaroll.envs.sims.simulator import SimSimulator, SimState, step_columns
-from metaroll.errors import unknown_name
+from metaroll.errors import DeviceError, unknown_name
 
 __all__ = ["PacketFaults", "SimulatedDevice"]
 
 _LARGEST = 65536
 _ENDING = 5.0
+_STARTING = 120.0
+"""Seconds for a process to begin: its imports take some on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,20 @@ class SimulatedDevice:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
         other.close()
+        self._wait_until_ready()
+
+    def worsen(self, faults: PacketFaults, *, paced: bool = True) -> None:
+        """From the next episode on, packets have other faults; see the class."""
+        self.connection.settimeout(_ENDING)
+        self.connection.send(json.dumps({"faults": asdict(faults), "paced": paced}).encode())
+
+    def _wait_until_ready(self) -> None:
+        self.connection.settimeout(_STARTING)
+        try:
+            self.connection.recv(_LARGEST)
+        except OSError as error:
+            self.close()
+            raise DeviceError(f"the process of the simulated device has not started ({error})") from error
 
     def __enter__(self) -> SimulatedDevice:
         """The device itself."""
@@ -128,6 +144,7 @@ class _Device:
 
     def serve(self) -> None:
         """Until the other side is gone."""
+        self._connection.send(b"ready")
         while True:
             now = time.monotonic()
             times = [due for due, _ in self._waiting]
@@ -144,7 +161,10 @@ class _Device:
             self._deliver()
 
     def _hear(self, message: Mapping[str, Any]) -> None:
-        if "reset" in message:
+        if "faults" in message:
+            self._faults, self._paced = PacketFaults(**message["faults"]), message["paced"]
+            self._generator, self._state = np.random.default_rng(self._faults.seed), None
+        elif "reset" in message:
             self._episode, self._number, self._waiting = message["reset"], 0, []
             self._state, self._next = self._started(), time.monotonic() + self._dt
             self._action[:] = 0.0
