@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LogMapping, LoggedColumn
+from metaroll.data.logs.mapping import LoggedColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -24,6 +24,11 @@ from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
 from metaroll.envs.mujoco.definition import MujocoEnvDefinition
 from metaroll.envs.mujoco.threads import physics_threads
+from metaroll.envs.real.packets import Packet
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.real.simulated_device import PacketFaults, SimulatedDevice
+from metaroll.envs.real.socket_env import SocketEnv
+from metaroll.envs.real.stopping import StopKey
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
@@ -37,7 +42,7 @@ from metaroll.envs.sims.catalog import (
     QQubeStabEnv,
     QQubeSwingUpEnv,
 )
-from metaroll.envs.sims.sim_env import RealEnv, SimEnv
+from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import SimSlots
 from metaroll.envs.sims.tasks import (
     AbsErr,
@@ -285,6 +290,8 @@ __all__ = [
     "OneMassOscillatorEnv",
     "OrnsteinUhlenbeckPolicy",
     "PEARLWorker",
+    "Packet",
+    "PacketFaults",
     "ParallelRolloutSampler",
     "ParameterExplorationSampler",
     "ParameterSample",
@@ -330,13 +337,16 @@ __all__ = [
     "SimEnv",
     "SimRolloutSamplerForSBI",
     "SimSlots",
+    "SimulatedDevice",
     "SlotsVectorEnv",
     "SnapshotConfig",
     "Snapshotter",
+    "SocketEnv",
     "SplitReport",
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopKey",
     "TRPOOuter",
     "TableDomainParam",
     "TanhGaussianMLPPolicy",
