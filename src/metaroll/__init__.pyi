@@ -1,6 +1,8 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
+from metaroll.data.logs.importing import load_log
+from metaroll.data.logs.mapping import LogMapping, LoggedColumn
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -56,6 +58,7 @@ from metaroll.envs.wrappers.domain_rand import (
     remove_all_dr_wrappers,
 )
 from metaroll.envs.wrappers.observations import GaussianObsNoiseWrapper, ObsNormWrapper, ObsPartialWrapper
+from metaroll.envs.wrappers.own_params import InitStateWrapper
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
 from metaroll.functional.bootstrap import bootstrap_ci
@@ -84,6 +87,15 @@ from metaroll.functional.sequences import (
     sequence_rec_double,
     sequence_rec_sqrt,
     sequence_sqrt,
+)
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+    RNNEmbedding,
 )
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
@@ -124,12 +136,19 @@ from metaroll.rollouts.samplers.evaluation import (
 from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
 from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.param_sets import check_domain_params
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
     ParameterSample,
     ParameterSamplingResult,
 )
 from metaroll.rollouts.samplers.sampler import SamplerBase
+from metaroll.rollouts.samplers.sbi import (
+    RealRolloutSamplerForSBI,
+    RecRolloutSamplerForSBI,
+    RolloutSamplerForSBI,
+    SimRolloutSamplerForSBI,
+)
 from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
@@ -178,8 +197,10 @@ __all__ = [
     "ActNormWrapper",
     "AdaptedAgent",
     "Agent",
+    "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -191,6 +212,7 @@ __all__ = [
     "ContextConditionedPolicy",
     "DICEOuter",
     "DefaultWorker",
+    "DeltaStepsEmbedding",
     "DesStateTask",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
@@ -204,8 +226,10 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "DynamicTimeWarpingEmbedding",
     "EMAMLOuter",
     "EPOpt",
+    "Embedding",
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
@@ -222,12 +246,16 @@ __all__ = [
     "HillClimbing",
     "IdlePolicy",
     "InOutSpec",
+    "InitStateWrapper",
     "LastActionPolicy",
+    "LastStepEmbedding",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
+    "LogMapping",
     "LogUniformDomainParam",
+    "LoggedColumn",
     "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
@@ -267,13 +295,17 @@ __all__ = [
     "QuadrErr",
     "QubeController",
     "RLAlgorithm",
+    "RNNEmbedding",
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
+    "RealRolloutSamplerForSBI",
+    "RecRolloutSamplerForSBI",
     "RenderMode",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "RolloutSamplerForSBI",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -284,6 +316,7 @@ __all__ = [
     "SetTaskUpdate",
     "SimBatch",
     "SimEnv",
+    "SimRolloutSamplerForSBI",
     "SimSlots",
     "SlotsVectorEnv",
     "SnapshotConfig",
@@ -321,6 +354,7 @@ __all__ = [
     "bootstrap_ci",
     "cat_to_format",
     "check_act_equal",
+    "check_domain_params",
     "check_slots",
     "check_split",
     "check_task_env",
@@ -349,6 +383,7 @@ __all__ = [
     "interval_of_iqm",
     "isolated_rng",
     "load",
+    "load_log",
     "load_rollout",
     "load_rollouts",
     "make_metaworld_benchmark",
