@@ -27,7 +27,7 @@ from metaroll.training.evaluation.meta_evaluator import (
     as_meta_algorithm,
     fresh_policies,
 )
-from metaroll.training.evaluation.verdict import Verdict, judge
+from metaroll.training.evaluation.verdict import Verdict, judge, least_effect
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
@@ -110,8 +110,12 @@ class AdaptationStudy:
 
     @property
     def worse_per_task(self) -> np.ndarray:
-        """Whether adaptation made the policy worse in a task: less return than without it, shape ``(M,)``."""
-        return self.gain_per_task < 0
+        """Whether adaptation made the policy worse in a task: less return than without it, shape ``(M,)``.
+
+        By more than ``verdict.least_effect``, so that rounding counts for nothing.
+        """
+        columns = self.per_task
+        return self.gain_per_task < -least_effect(columns["adapted"], columns["no adaptation"])
 
     @property
     def share_worse_interval(self) -> Interval:
@@ -199,7 +203,7 @@ def study_adaptation(
     algo = as_meta_algorithm(algo)
     updates = evaluator.prepare(algo)
     oracle = oracle_of(updates[0]) if oracle is None else oracle
-    others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)
+    others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)  # shot 0 perhaps in the evaluation
     told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.n_test_rollouts, others_act)
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=told.next())
     count = result.returns.shape[0] * result.returns.shape[1]
@@ -219,7 +223,9 @@ def study_adaptation(
     def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
         return evaluator.run_cells(policies_after(seen), episodes, engine=engine, progress=told.next())
 
-    after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
+    paired = {} if result.unadapted_returns is None else {0: result.unadapted_returns}
+    numbers = sorted({0, *shots} - paired.keys())
+    after = paired | {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in numbers}
     baselines = {"no adaptation": after[0]}
     swapped: list[Rollouts] = []
     if len(updates) > 1:

@@ -34,7 +34,9 @@ class MetaEvaluator(Evaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
     Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
-    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm.
+    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm. Where
+    exploration has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation:
+    exploration policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
 
     - By default (garage): all exploration episodes under the exploration policy, one adaptation, then
       ``n_test_rollouts`` adapted episodes.
@@ -165,13 +167,19 @@ class MetaEvaluator(Evaluator):
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         history = [Rollouts()] * len(policies)
         quiet = self._explores_quietly(algo)
-        count = counted(progress, len(policies) * (self.n_exploration_traj + num_adapted))
+        pairs = quiet != self.deterministic
+        count = counted(progress, len(policies) * (self.n_exploration_traj + (2 if pairs else 1) * num_adapted))
         for episodes in self._rounds(num_adapted):
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
             explores = episodes.start < self.n_exploration_traj
             acts = quiet if explores else self.deterministic
             self._run_round(engine, policies, history, episodes, limit, deterministic=acts, progress=count)
+        unadapted = [Rollouts()] * len(policies) if pairs else []
+        if pairs:
+            policies = fresh_policies(algo, len(policies), self.seed)
+            episodes = range(self.n_exploration_traj, self.n_exploration_traj + num_adapted)
+            self._run_round(engine, policies, unadapted, episodes, limit, progress=count)
         self._num_evaluations += 1
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
@@ -181,13 +189,14 @@ class MetaEvaluator(Evaluator):
             task_names=list(self.test_task_names or (f"task {i}" for i in range(len(updates)))),
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
             reward_key=self.return_reward_key,
-            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
+            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in (*history, *unadapted)),
             metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
             prefix=self.prefix,
             provenance=dict((history[0][0].rollout_info or {}).get("provenance") or {}),
             lengths=lengths,
             success_steps=success_steps,
             rollouts=history if keep_rollouts else None,
+            unadapted_returns=self._returns(unadapted) if pairs else None,
         )
 
     def run_cells(
