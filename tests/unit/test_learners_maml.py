@@ -473,6 +473,27 @@ def test_the_evaluator_takes_one_step_after_another():
     assert not evaluator.protocol(learner)["deterministic_exploration"]
 
 
+def test_an_evaluation_takes_the_steps_that_were_learned_for():
+    learner = learner_of("promp", num_inner_steps=2, max_path_length=5)
+    evaluator = MetaEvaluator(test_task_sampler=FixedTaskSampler(TASKS[1][:2]), n_exploration_traj=5)
+    with contextlib.closing(evaluator):
+        found, study = evaluator.evaluate(learner), study_adaptation(evaluator, learner)
+        told = evaluator.protocol(learner)
+        assert (told["adaptation_rounds"], told["episodes_per_round"], told["adapt_from"]) == (2, 3, "last")
+        assert (study.shots, study.shot_unit) == ((0, 1, 2), "rounds")
+        one_step = MetaEvaluator(test_task_sampler=FixedTaskSampler(TASKS[1][:2]), n_exploration_traj=3)
+        one = one_step.evaluate(learner_of("promp", max_path_length=5))
+        one_step.close()
+        assert found.returns.shape == (2, 1, 7) and one.returns.shape == (2, 1, 4)
+        assert np.array_equal(found.returns[:, :, :3], one.returns[:, :, :3])
+        assert np.array_equal(study.shot_returns[:, :, 2], found.returns[:, :, 6:])
+        assert not np.array_equal(study.shot_returns[:, :, 1], study.shot_returns[:, :, 2])
+        plain = evaluator.protocol(learner_of("promp"))
+        assert (plain["adaptation_rounds"], plain["n_exploration_traj"], plain["adapt_from"]) == (1, 5, "all")
+    two = MetaEvaluator(n_exploration_traj=6, adaptation_rounds=1).protocol(learner)
+    assert (two["adaptation_rounds"], two["adapt_from"]) == (1, "all")  # as it was told
+
+
 def test_held_out_gains_are_paired_so_that_a_policy_that_stays_the_same_gains_nothing():
     learner = learner_of("promp", inner_step_size=1e-9, max_path_length=30)
     protocol: dict[str, Any] = {"adaptation_rounds": 2, "episodes_per_round": 3}

@@ -193,6 +193,8 @@ def study_adaptation(
             an algorithm that takes one in each); ``None`` means rounds where there are several.
         progress: Called as ``progress(done, total)``, in episodes of the whole study, while they run.
     """
+    algo = as_meta_algorithm(algo)
+    updates = evaluator.prepare(algo)  # which settles the rounds
     shot_unit = _unit_of(evaluator, shot_unit)
     size = evaluator.round_length if shot_unit == "rounds" else 1
     explored = evaluator.n_exploration_traj
@@ -200,8 +202,6 @@ def study_adaptation(
     shots = default_shots(most) if shots is None else sorted({check_whole("shots", k, 0, most) for k in shots})
     if not shots:
         raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
-    algo = as_meta_algorithm(algo)
-    updates = evaluator.prepare(algo)
     oracle = oracle_of(updates[0]) if oracle is None else oracle
     others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)  # shot 0 perhaps in the evaluation
     told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.n_test_rollouts, others_act)
@@ -213,7 +213,7 @@ def study_adaptation(
     def policies_after(seen: Sequence[Rollouts]) -> list[Any]:
         policies = fresh_policies(algo, count, evaluator.seed)
         number = len(seen[0])
-        if evaluator.adapt_from == "last" and evaluator.num_rounds > 1:  # all steps once more
+        if evaluator.goes_on and evaluator.num_rounds > 1:  # all steps once more
             for end in range(size, number + 1, size):
                 policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
         elif number:
@@ -283,7 +283,7 @@ def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:
     if unit not in (None, "episodes", "rounds"):
         raise ValueError(f"shot_unit must be 'episodes' or 'rounds', got {unit!r}")
     several = evaluator.num_rounds > 1
-    if unit == "episodes" and several and evaluator.adapt_from == "last":
+    if unit == "episodes" and several and evaluator.goes_on:
         raise ValueError("shot_unit must be 'rounds' where each round adapts the last one's policy, got 'episodes'")
     return ("rounds" if several else "episodes") if unit is None else unit
 
