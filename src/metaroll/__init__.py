@@ -170,7 +170,8 @@ _MODULES = {
     "diagnostics.report": ["TaskCheck", "TaskEnvReport"],
     "rollouts.garage.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
     "rollouts.garage.local_sampler": ["LocalSampler"],
-    "training.session.agent": ["AdaptedAgent", "Agent", "agent", "load"],
+    "training.session.adapting": ["AdaptedAgent"],
+    "training.session.agent": ["Agent", "agent", "load"],
     "training.session.comparison": ["Comparison", "compare"],
     "inference.embeddings": [
         "AllStepsEmbedding",

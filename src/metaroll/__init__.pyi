@@ -189,7 +189,8 @@ from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.session.adapting import AdaptedAgent
+from metaroll.training.session.agent import Agent, agent, load
 from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
