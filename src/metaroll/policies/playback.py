@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,16 @@ __all__ = ["DummyPolicy", "IdlePolicy", "PlaybackPolicy", "TimePolicy"]
 _CONTEXT = ("recording", "start")
 
 
-class PlaybackPolicy(ParameterFreePolicy):
+class _Blind(ParameterFreePolicy, ABC):
+    """A policy that does not look at observations."""
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise, draws and looks."""
+        return PolicyInfo(draws=False, looks=False)
+
+
+class PlaybackPolicy(_Blind):
     """Repeats recorded actions, and zeros where a recording is over.
 
     A context ``{"recording": k, "start": t}`` of a plan (``start`` may be left out) chooses what its rollout plays.
@@ -143,7 +153,7 @@ class PlaybackPolicy(ParameterFreePolicy):
         return check_whole(f"{name} (of recording {recording})", np.asarray(value).item(), 0, high)
 
 
-class IdlePolicy(ParameterFreePolicy):
+class IdlePolicy(_Blind):
     """Does nothing: actions are zeros.
 
     Args:
@@ -184,7 +194,7 @@ class DummyPolicy(ParameterFreePolicy):
     @property
     def info(self) -> PolicyInfo:
         """One uniform number per entry of an action."""
-        return PolicyInfo(self._num_numbers, "uniform", draws=False)
+        return PolicyInfo(self._num_numbers, "uniform", draws=False, looks=False)
 
     def act(
         self,
@@ -202,7 +212,7 @@ class DummyPolicy(ParameterFreePolicy):
         return low + (high - low) * uniform, state, {}
 
 
-class TimePolicy(ParameterFreePolicy):
+class TimePolicy(_Blind):
     """Acts by a function of time alone.
 
     Args:
