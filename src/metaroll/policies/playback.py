@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,16 +18,7 @@ __all__ = ["DummyPolicy", "IdlePolicy", "PlaybackPolicy", "TimePolicy"]
 _CONTEXT = ("recording", "start")
 
 
-class _Blind(ParameterFreePolicy, ABC):
-    """A policy that does not look at observations."""
-
-    @property
-    def info(self) -> PolicyInfo:
-        """Without noise, draws and looks."""
-        return PolicyInfo(draws=False, looks=False)
-
-
-class PlaybackPolicy(_Blind):
+class PlaybackPolicy(ParameterFreePolicy):
     """Repeats recorded actions, and zeros where a recording is over.
 
     A context ``{"recording": k, "start": t}`` of a plan (``start`` may be left out) chooses what its rollout plays.
@@ -59,6 +49,11 @@ class PlaybackPolicy(_Blind):
         for row, recording in zip(self._table, self._recordings, strict=True):
             row[: len(recording)] = recording
         self._curr_rec, self._curr_step = (0 if no_reset else -1), 0
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
 
     @property
     def act_recordings(self) -> list[np.ndarray]:
@@ -153,7 +148,7 @@ class PlaybackPolicy(_Blind):
         return check_whole(f"{name} (of recording {recording})", np.asarray(value).item(), 0, high)
 
 
-class IdlePolicy(_Blind):
+class IdlePolicy(ParameterFreePolicy):
     """Does nothing: actions are zeros.
 
     Args:
@@ -163,6 +158,11 @@ class IdlePolicy(_Blind):
     def __init__(self, env_spec: EnvSpec) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
         self._blank = _blank_action(self.env_spec)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
 
     def act(
         self,
@@ -212,7 +212,7 @@ class DummyPolicy(ParameterFreePolicy):
         return low + (high - low) * uniform, state, {}
 
 
-class TimePolicy(_Blind):
+class TimePolicy(ParameterFreePolicy):
     """Acts by a function of time alone.
 
     Args:
@@ -228,6 +228,11 @@ class TimePolicy(_Blind):
         self.function = function
         self.dt = check_number("dt", dt, 0.0, above_low=True)
         self._blank = _blank_action(self.env_spec)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
 
     def initial_state(
         self,
