@@ -134,7 +134,7 @@ def test_true_parameters_give_the_recorded_series_and_no_distance_from_it(env, r
     assert (distance[0] == 0).all() and (distance[1] > 0).any()
     plain = sampler(env, real=real)
     torch.testing.assert_close(plain.target_features(), plain(nominal)[:1], rtol=0, atol=0)
-    with pytest.raises(ValueError, match="there are no recorded rollouts"):
+    with pytest.raises(ValueError, match="target_features needs rollouts_real, got none"):
         sampler(env).target_features()
     free = sampler(env, Distance(2, 1, STEPS))(nominal)
     assert free.shape == (2, 2) and (free == 0).all()  # its own target

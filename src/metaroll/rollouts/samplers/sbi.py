@@ -313,11 +313,11 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
         """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
 
         Raises:
-            ValueError: The sampler has none.
+            ValueError: There are no ``rollouts_real``.
         """
         if self._target is None:
-            raise ValueError("there are no recorded rollouts; give rollouts_real to the sampler")
-        return torch.from_numpy(self._reduce.of_series(self._target.series[None].astype(np.float32)))
+            raise ValueError("target_features needs rollouts_real, got none; RealRolloutSamplerForSBI makes a rollout")
+        return torch.from_numpy(self._reduce.of_series(self._target.series.astype(np.float32)[None]))
 
     def close(self) -> None:
         """End the workers; the next call starts others."""
