@@ -42,6 +42,10 @@ _COMMANDS = {
         "commands.check:check",
         "look at the tasks of an environment: are they set, kept, different, and hidden from observations",
     ),
+    "import-log LOG": (
+        "commands.logs:import_log",
+        "rollouts of a robot from .csv, .npz, .parquet, Minari or a log of a RealEnv, checked and resampled",
+    ),
     "list [WHAT]": (
         "commands.listing:list_command",
         "algorithms, environments, presets, policies, and runs with how far they are",
