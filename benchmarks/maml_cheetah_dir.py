@@ -3,6 +3,7 @@
     python benchmarks/maml_cheetah_dir.py                            # ProMP for 30 minutes
     python benchmarks/maml_cheetah_dir.py --minutes 120 --algorithm maml
     python benchmarks/maml_cheetah_dir.py --quick
+    python benchmarks/maml_cheetah_dir.py --check                    # 2 minutes; status 1 if a direction gains nothing
 
 Published for MAML with a trust region (Finn et al. 2017, arXiv:1703.03400, table 5; 200 steps, 160 million of them in
 training): -50.69 before adaptation, and 293.19, 313.48 and 315.65 after one to three gradient steps.
@@ -48,7 +49,7 @@ class Budget:
             raise TimeoutError
 
 
-def main() -> None:
+def main() -> int:
     about, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -59,7 +60,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="one tiny iteration, nothing appended")
+    parser.add_argument("--check", action="store_true", help="two minutes, nothing appended; status 1 if it fails")
     args = parser.parse_args()
+    if args.check:
+        args.minutes = 2.0
     setting = {**SETTINGS, **(QUICK if args.quick else {})}
     own = {**setting, "seed": args.seed, "torch_threads": args.threads, "num_workers": args.workers}
     config = resolve(args.algorithm, ENV, [("the benchmark", own)])
@@ -85,7 +89,7 @@ def main() -> None:
     returns = found.returns[:, 0].reshape(len(found.tasks), STEPS + 1, episodes).mean(axis=2)  # (directions, moments)
     report(
         NAME,
-        args.quick,
+        args.quick or args.check,
         peer="published",
         metric="return_after_1",
         value=float(returns[:, 1].mean()),
@@ -100,6 +104,10 @@ def main() -> None:
         env_steps=env_steps,
         seconds=round(seconds, 1),
     )
+    if args.check and not (returns[:, 1:] > returns[:, :1]).all():
+        print(f"a direction gains nothing by a gradient step: {returns.round(2).tolist()}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
@@ -107,4 +115,4 @@ if __name__ == "__main__":
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     torch.set_num_threads(1)
-    main()
+    sys.exit(main())
