@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LoggedColumn, LogMapping
+from metaroll.data.logs.mapping import LogMapping, LoggedColumn
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -93,6 +93,15 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+    RNNEmbedding,
+)
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -132,12 +141,19 @@ from metaroll.rollouts.samplers.evaluation import (
 from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
 from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.param_sets import check_domain_params
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
     ParameterSample,
     ParameterSamplingResult,
 )
 from metaroll.rollouts.samplers.sampler import SamplerBase
+from metaroll.rollouts.samplers.sbi import (
+    RealRolloutSamplerForSBI,
+    RecRolloutSamplerForSBI,
+    RolloutSamplerForSBI,
+    SimRolloutSamplerForSBI,
+)
 from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
@@ -186,8 +202,10 @@ __all__ = [
     "ActNormWrapper",
     "AdaptedAgent",
     "Agent",
+    "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -199,6 +217,7 @@ __all__ = [
     "ContextConditionedPolicy",
     "DICEOuter",
     "DefaultWorker",
+    "DeltaStepsEmbedding",
     "DesStateTask",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
@@ -212,8 +231,10 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "DynamicTimeWarpingEmbedding",
     "EMAMLOuter",
     "EPOpt",
+    "Embedding",
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
@@ -232,6 +253,7 @@ __all__ = [
     "InOutSpec",
     "InitStateWrapper",
     "LastActionPolicy",
+    "LastStepEmbedding",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
     "LocalRunner",
@@ -280,13 +302,17 @@ __all__ = [
     "QuadrErr",
     "QubeController",
     "RLAlgorithm",
+    "RNNEmbedding",
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
+    "RealRolloutSamplerForSBI",
+    "RecRolloutSamplerForSBI",
     "RenderMode",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "RolloutSamplerForSBI",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -297,6 +323,7 @@ __all__ = [
     "SetTaskUpdate",
     "SimBatch",
     "SimEnv",
+    "SimRolloutSamplerForSBI",
     "SimSlots",
     "SimulatedDevice",
     "SlotsVectorEnv",
@@ -337,6 +364,7 @@ __all__ = [
     "bootstrap_ci",
     "cat_to_format",
     "check_act_equal",
+    "check_domain_params",
     "check_slots",
     "check_split",
     "check_task_env",

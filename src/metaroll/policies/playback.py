@@ -95,7 +95,10 @@ class PlaybackPolicy(ParameterFreePolicy):
                 "rollouts that run at once have no order in which recordings could be played; say with each plan "
                 "which is meant: RolloutPlan(context={'recording': 0, 'start': 0})"
             )
-        rows = np.array([self._place(context) for context in contexts], dtype=np.int64)
+        distinct = {id(context): context for context in contexts if context}
+        places = {key: self._place(context) for key, context in distinct.items()}
+        found = [places[id(context)] if context else self._place(context) for context in contexts]
+        rows = np.array(found, dtype=np.int64).reshape(-1, 2)
         own = np.array([not context for context in contexts])
         return {"recording": rows[:, 0], "step": rows[:, 1], "own": own}
 
@@ -109,7 +112,11 @@ class PlaybackPolicy(ParameterFreePolicy):
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; without infos."""
         recording, step = state["recording"], state["step"]
-        actions = self._table[recording, np.minimum(step, self._table.shape[1] - 1)]
+        last, common = self._table.shape[1] - 1, int(step[0]) if len(step) else 0
+        if np.count_nonzero(step == common) == len(step):  # half the time
+            actions = self._table[:, min(common, last)].take(recording, axis=0)
+        else:
+            actions = self._table[recording, np.minimum(step, last)]
         if len(step) == 1 and state["own"][0]:
             self._curr_step = min(int(step[0]) + 1, int(self._lengths[recording[0]]))
         return actions, {**state, "step": step + 1}, {}

@@ -14,7 +14,7 @@ import torch
 from metaroll.checks import check_number, check_whole, described
 from metaroll.data.data_format import map_leaves
 from metaroll.errors import DataError, ShapeError
-from metaroll.functional.regression import gram_of_blocks, solve_ridge, state_features, time_features
+from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
 from metaroll.processing.path_columns import PathColumns, PathGroup
 from metaroll.seeding import torch_generator
 from metaroll.types import Baseline
@@ -31,8 +31,8 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
-_BLOCKS_AT_A_TIME = 16
-"""Blocks whose features fit into a processor's own cache."""
+_NUMBERS_AT_ONCE = 600_000
+"""Numbers of a table of features that stays in the processor's cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
 
@@ -156,14 +156,17 @@ class _LinearBaseline(TaskBaseline, ABC):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """M ridge regressions; see the base class. Several threads take turns where there is much to do."""
         fits = _TaskFits(self, columns, np.asarray(targets, dtype=np.float64), finals)
-        tasks, size = columns.num_tasks, len(targets) * self.num_features(columns)
-        threads = min(torch.get_num_threads(), tasks) if size > _WORTH_THREADS else 1
-        shares = [range(k, tasks, threads) for k in range(threads)]
+        size = len(targets) * self.num_features(columns)
+        groups = fits.groups()
+        threads = min(torch.get_num_threads(), len(groups)) if size > _WORTH_THREADS else 1
+        shares = [groups[k::threads] for k in range(threads)]
         if threads == 1:
             fits.run(shares[0])
         else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(fits.run, shares))
+            with ThreadPoolExecutor(threads - 1) as pool:
+                others = pool.map(fits.run, shares[1:])
+                fits.run(shares[0])
+                list(others)
         self._weights = fits.weights[-1]
         return fits.values, fits.last_values
 
@@ -203,64 +206,85 @@ class _TaskFits:
         finals: Predict the values of the last observations, too.
 
     Attributes:
-        weights: ``(F,)`` of each task.
+        weights: ``(M, F)``.
         values: ``(T,)``.
         last_values: ``(N,)``, or ``None``.
     """
 
     def __init__(self, baseline: _LinearBaseline, columns: PathColumns, targets: np.ndarray, finals: bool) -> None:
-        self.weights: list[np.ndarray] = [np.zeros(0)] * columns.num_tasks
+        self.weights = np.zeros((columns.num_tasks, baseline.num_features(columns)))
         self.values = np.empty(len(targets))
         self.last_values = np.empty(len(columns.lengths)) if finals else None
         self._baseline, self._columns, self._targets = baseline, columns, targets
-        self._width = baseline.num_features(columns)
-        self._block = max(8, _BLOCK_PRODUCTS // (self._width + 1) ** 2)
-
-    def run(self, tasks: Iterable[int]) -> None:
-        """Fit to these tasks."""
-        columns = self._columns
-        paths, steps = np.diff(columns.tasks), np.diff(columns.task_bounds)
-        most = int((steps + paths).max())
-        # One table for all tasks stays in the processor's cache; the features of all would be read from memory.
-        table = np.empty((-(-most // self._block) * self._block, self._width + 1))
-        for m in tasks:
-            try:
-                self._fit(m, table)
-            except ValueError as error:
-                raise ValueError(f"the baseline cannot be fitted to task {m}: {error}") from error
-
-    def _fit(self, m: int, table: np.ndarray) -> None:
-        columns = self._columns
-        rows, after = columns.task_rows(m)
-        own = slice(int(columns.tasks[m]), int(columns.tasks[m + 1]))
-        lengths = columns.lengths[own] + (1 if len(after) else 0)
-        count = int(lengths.sum())
-        steps = slice(int(columns.task_bounds[m]), int(columns.task_bounds[m + 1]))
-        times = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        stays = np.ones(count, dtype=bool)
-        stays[after] = False
-        table = table[: -(-count // self._block) * self._block]
-        table[:count, -1][stays] = self._targets[steps]
-        finals = np.empty((len(after), self._width))
+        width = self.weights.shape[1] + 1
         # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
-        blocks = table.reshape(-1, self._block, self._width + 1)
-        system = np.zeros((self._width + 1, self._width + 1))
-        for first in range(0, len(blocks), _BLOCKS_AT_A_TIME):
-            hot = blocks[first : first + _BLOCKS_AT_A_TIME]
-            a, b = first * self._block, min((first + len(hot)) * self._block, count)
-            part = map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows)
-            self._baseline.features(part, times[a:b], table[a:b, :-1])
-            here = slice(*np.searchsorted(after, (a, b)).tolist())
-            finals[here] = table[after[here], :-1]
-            table[after[here]] = 0.0  # what is no step counts for nothing
-            table[b : a + hot.shape[0] * self._block] = 0.0
-            system += gram_of_blocks(hot)
-        weights = self.weights[m] = solve_ridge(system[:-1, :-1], system[:-1, -1], self._baseline.reg_coeff)
-        self.values[steps] = np.matmul(blocks, np.append(weights, 0.0)[:, None]).reshape(-1)[:count][stays]
+        self._block = max(8, _BLOCK_PRODUCTS // width**2)
+        lengths = np.diff(columns.task_bounds) + (np.diff(columns.tasks) if columns.has_finals else 0)
+        self._lengths, self._blocks = lengths, -(-lengths // self._block)  # rows and blocks of each task
+        self._at_once = max(int(self._blocks.max()), _NUMBERS_AT_ONCE // (self._block * width))
+
+    def groups(self) -> list[slice]:
+        """Consecutive tasks that are fitted together: with many small calls, threads would wait for each other."""
+        edges, used = [0], 0
+        for m, blocks in enumerate(self._blocks.tolist()):
+            if used + blocks > self._at_once:
+                edges.append(m)
+                used = 0
+            used += blocks
+        return [slice(a, b) for a, b in pairwise([*edges, len(self._blocks)])]
+
+    def run(self, groups: Iterable[slice]) -> None:
+        """Fit to the tasks of these groups, each by itself."""
+        table = np.empty((self._at_once, self._block, self.weights.shape[1] + 1))
+        for tasks in groups:
+            self._fit(tasks, table[: int(self._blocks[tasks].sum())])
+
+    def _fit(self, tasks: slice, blocks: np.ndarray) -> None:
+        columns, sizes = self._columns, self._blocks[tasks]
+        firsts = np.cumsum(sizes) - sizes
+        paths = slice(int(columns.tasks[tasks.start]), int(columns.tasks[tasks.stop]))
+        steps = slice(int(columns.bounds[paths.start]), int(columns.bounds[paths.stop]))
+        owners = np.repeat(np.arange(len(sizes)), np.diff(columns.tasks[tasks.start : tasks.stop + 1]))
+        table = blocks.reshape(-1, blocks.shape[-1])
+        is_step, after = self._fill(tasks, paths, owners, firsts * self._block, table)
+        finals = table[after, :-1]
+        table[:, -1][is_step] = self._targets[steps]
+        table[np.flatnonzero(~is_step)] = 0.0  # counts for nothing
+        systems = grams_of_blocks(blocks, firsts)
+        try:
+            weights = solve_ridge(systems[:, :-1, :-1], systems[:, :-1, -1], self._baseline.reg_coeff)
+        except ValueError as error:
+            bad = int(np.argmin(np.isfinite(systems).all(axis=(1, 2))))
+            raise ValueError(f"the baseline cannot be fitted to task {tasks.start + bad}: {error}") from error
+        self.weights[tasks] = weights
+        of_blocks = np.repeat(np.pad(weights, ((0, 0), (0, 1))), sizes, axis=0)  # nothing for targets
+        self.values[steps] = np.matmul(blocks, of_blocks[..., None]).reshape(-1)[is_step]
         if self.last_values is not None:
             if not len(after):
-                finals = self._baseline.features(columns.last_observations[own], columns.lengths[own])
-            self.last_values[own] = finals @ weights
+                finals = self._baseline.features(columns.last_observations[paths], columns.lengths[paths])
+            self.last_values[paths] = (finals * weights[owners]).sum(axis=1)
+
+    def _fill(
+        self, tasks: slice, paths: slice, owners: np.ndarray, places: np.ndarray, table: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Write features from the ``places`` of each task on; which rows are steps ``(rows,)``, which are after paths.
+
+        ``owners`` are the tasks of the paths, counted from the first of these.
+        """
+        columns, is_step = self._columns, np.zeros(len(table), dtype=bool)
+        rows, after = columns.task_rows(tasks)
+        lengths = columns.lengths[paths] + (1 if len(after) else 0)
+        times = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        counts = self._lengths[tasks]
+        begins = np.cumsum(counts) - counts
+        for begin, place, count in zip(begins.tolist(), places.tolist(), counts.tolist(), strict=True):
+            part = map_leaves(lambda leaf, _, a=begin, b=begin + count: leaf[a:b], rows)
+            self._baseline.features(part, times[begin : begin + count], table[place : place + count, :-1])
+            is_step[place : place + count] = True
+        if len(after):
+            after = after + (places - begins)[owners]
+        is_step[after] = False
+        return is_step, after
 
 
 @final

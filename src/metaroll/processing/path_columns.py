@@ -95,9 +95,9 @@ class PathColumns:
         """Where ``rows`` holds the observation after each path, ``(N,)``."""
         return self.bounds[1:] + np.arange(len(self.lengths))
 
-    def task_rows(self, task: int) -> tuple[Any, np.ndarray]:
-        """``rows`` of a task, and which of them are after its paths, ``(n,)``; nothing is copied."""
-        first, stop = int(self.tasks[task]), int(self.tasks[task + 1])
+    def task_rows(self, tasks: slice) -> tuple[Any, np.ndarray]:
+        """``rows`` of some tasks, and which of them are after their paths, ``(n,)``; nothing is copied."""
+        first, stop = int(self.tasks[tasks.start]), int(self.tasks[tasks.stop])
         a, b = int(self.bounds[first]), int(self.bounds[stop])
         if not self.has_finals:
             return map_leaves(lambda leaf, _: leaf[a:b], self.rows), np.zeros(0, dtype=np.int64)

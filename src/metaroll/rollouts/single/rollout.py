@@ -61,6 +61,7 @@ def rollout(
     sub_sub_seed: int | None = None,
     *,
     context: Context | None = None,
+    deterministic: bool | None = None,
 ) -> StepSequence:
     """One rollout of ``policy`` in ``env``, in this process.
 
@@ -85,6 +86,7 @@ def rollout(
         sub_sub_seed: See ``seed``.
         context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
             itself (an adapted policy its posterior), ``{}`` nothing.
+        deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
 
     Returns:
         The rollout: observations ``(T + 1, ...)``, actions (choices counted from 0), rewards ``(T,)``, terminated,
@@ -118,6 +120,7 @@ def rollout(
         init_state=None if options.get("init_state") is None else np.array(options["init_state"]),
         max_steps=max_steps,
         eval=eval,
+        deterministic=deterministic,
         stop_on_done=stop_on_done,
         context=context,
         extras={} if update is None else {"domain_param": update.task},
@@ -134,7 +137,7 @@ def rollout(
         instance = (source if mode is None else source.drawable(mode)).make()
     closes = not given or not no_close
     try:
-        with module_mode(policy, eval):
+        with module_mode(policy, eval if deterministic is None else deterministic):
             renderer = _Renderer(instance, render_mode, render_step)
             result = _run(instance, policy, plan, update, renderer, no_reset, record_dts)
     except BaseException as error:
