@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LoggedColumn, LogMapping
+from metaroll.data.logs.mapping import LogMapping, LoggedColumn
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -102,6 +102,10 @@ from metaroll.inference.embeddings import (
     LastStepEmbedding,
     RNNEmbedding,
 )
+from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -167,12 +171,14 @@ from metaroll.tasks.distributions import (
     LogUniformDomainParam,
     MultivariateNormalDomainParam,
     NormalDomainParam,
+    TableDomainParam,
     UniformDomainParam,
 )
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange
 from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
@@ -183,7 +189,8 @@ from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.session.adapting import AdaptedAgent
+from metaroll.training.session.agent import Agent, agent, load
 from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
@@ -194,6 +201,7 @@ __version__: str
 __all__ = [
     "MAML",
     "MW_TASKS_PER_ENV",
+    "NPDR",
     "PEARL",
     "PPO",
     "RL2",
@@ -205,6 +213,7 @@ __all__ = [
     "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSim",
     "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
@@ -238,6 +247,7 @@ __all__ = [
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
+    "EstimatorConfig",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
     "FinalRewTask",
@@ -292,6 +302,9 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "Posterior",
+    "PosteriorTaskSampler",
+    "Prior",
     "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
@@ -336,6 +349,7 @@ __all__ = [
     "StepSequence",
     "StopKey",
     "TRPOOuter",
+    "TableDomainParam",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -360,6 +374,7 @@ __all__ = [
     "agent",
     "all_envs",
     "as_policy",
+    "as_prior",
     "assert_worker_invariant",
     "bootstrap_ci",
     "cat_to_format",

@@ -19,6 +19,7 @@ __all__ = [
     "MissingPackageError",
     "NotPicklableError",
     "NotSetupError",
+    "PosteriorError",
     "RecordingError",
     "ReplayError",
     "RolloutError",
@@ -103,6 +104,10 @@ class DeviceError(MetarollError, RuntimeError):
         super().__init__(message)
         self.rollout = rollout
         self.log = log
+
+
+class PosteriorError(MetarollError, ValueError):
+    """A posterior folder is damaged, of other parameters, or none."""
 
 
 class RunExistsError(MetarollError, FileExistsError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -39,6 +40,7 @@ from metaroll.rollouts.single.rollout import rollout
 from metaroll.seeding import torch_generator
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.tasks.updates import SetTaskUpdate
+from metaroll.training.evaluation.adaptation_study import study_adaptation
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
 from metaroll.training.run.runner import LocalRunner
 from metaroll.training.store.metrics_log import read_metrics
@@ -239,7 +241,8 @@ def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
         for threads in (1, 2):
             torch.set_num_threads(threads)
             for rows in (1, 100, 10**9):
-                monkeypatch.setattr(task_module, "_ROWS_AT_ONCE", rows)
+                monkeypatch.setattr(task_module, "_FEW_ROWS", rows)
+                monkeypatch.setattr(task_module, "_MANY_ROWS", rows)
                 found[threads, rows] = BatchedTasks(problem, outer, steps).gradient(meta, state)[0]
                 assert torch.get_num_threads() == threads
     finally:
@@ -469,6 +472,49 @@ def test_the_evaluator_takes_one_step_after_another():
     assert found.returns.shape == (4, 1, 13)
     assert returned == pytest.approx(found.return_after)
     assert not evaluator.protocol(learner)["deterministic_exploration"]
+
+
+def test_an_evaluation_takes_the_steps_that_were_learned_for():
+    learner = learner_of("promp", num_inner_steps=2, max_path_length=5)
+    evaluator = MetaEvaluator(test_task_sampler=FixedTaskSampler(TASKS[1][:2]), n_exploration_traj=5)
+    with contextlib.closing(evaluator):
+        found, study = evaluator.evaluate(learner), study_adaptation(evaluator, learner)
+        told = evaluator.protocol(learner)
+        assert (told["adaptation_rounds"], told["episodes_per_round"], told["adapt_from"]) == (2, 3, "last")
+        assert (study.shots, study.shot_unit) == ((0, 1, 2), "rounds")
+        one_step = MetaEvaluator(test_task_sampler=FixedTaskSampler(TASKS[1][:2]), n_exploration_traj=3)
+        one = one_step.evaluate(learner_of("promp", max_path_length=5))
+        one_step.close()
+        assert found.returns.shape == (2, 1, 7) and one.returns.shape == (2, 1, 4)
+        assert np.array_equal(found.returns[:, :, :3], one.returns[:, :, :3])
+        assert np.array_equal(study.shot_returns[:, :, 2], found.returns[:, :, 6:])
+        assert not np.array_equal(study.shot_returns[:, :, 1], study.shot_returns[:, :, 2])
+        plain = evaluator.protocol(learner_of("promp"))
+        assert (plain["adaptation_rounds"], plain["n_exploration_traj"], plain["adapt_from"]) == (1, 5, "all")
+    two = MetaEvaluator(n_exploration_traj=6, adaptation_rounds=1).protocol(learner)
+    assert (two["adaptation_rounds"], two["adapt_from"]) == (1, "all")  # as it was told
+
+
+def test_held_out_gains_are_paired_so_that_a_policy_that_stays_the_same_gains_nothing():
+    learner = learner_of("promp", inner_step_size=1e-9, max_path_length=30)
+    protocol: dict[str, Any] = {"adaptation_rounds": 2, "episodes_per_round": 3}
+    protocol |= {"adapt_from": "last", "test_task_sampler": FixedTaskSampler(TASKS[1])}
+    with contextlib.closing(MetaEvaluator(**protocol)) as evaluator:
+        found = evaluator.evaluate(learner)
+        summary = found.summary()
+        assert abs(summary["change"]) > 0.1  # noise against none, one episode against another
+        assert summary["gain"] == pytest.approx(0.0, abs=1e-4)
+        assert summary["gain_ci_low"] <= summary["gain"] <= summary["gain_ci_high"]
+        assert summary["share_worse"] == 0.0
+        assert summary["return_unadapted"] == pytest.approx(summary["return_after"], abs=1e-4)
+        assert found.env_steps == 4 * (6 + 2) * 30
+        study = study_adaptation(evaluator, learner, shots=[0])
+        np.testing.assert_array_equal(study.baselines["no adaptation"], found.unadapted_returns)
+        verdict = study.verdict()
+    assert not verdict.adapts and not verdict.gets_worse and not verdict.failing
+    assert verdict.text.startswith(("no evidence of adaptation", "adapting changes next to nothing"))
+    with contextlib.closing(MetaEvaluator(**protocol, deterministic=False)) as loud:
+        assert loud.evaluate(learner).unadapted_returns is None  # noise in all episodes
 
 
 class ChoiceTasks(gymnasium.Env):

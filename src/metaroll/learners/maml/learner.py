@@ -45,7 +45,8 @@ class MAML(MetaRLAlgorithm):
     ``VPGDICEOuter``. Advantages are generalized ones, with a linear baseline fitted to each task and moment.
 
     A test adapts by the same gradient step: ``adapt_policy`` goes on from the policy that it is given, so that with
-    ``adapt_from="last"`` an evaluator takes one step after another. Exploration needs noise.
+    ``adapt_from="last"`` an evaluator takes one step after another; it takes ``num_inner_steps`` of them, unless it was
+    told how many. Exploration needs noise.
 
     Args:
         env_spec: Environment or spec.
@@ -126,6 +127,7 @@ class MAML(MetaRLAlgorithm):
             max_path_length=horizon_of(max_path_length, self.env_spec),
             normalize_observations=normalize_observations,
         )
+        self.inner_steps = num_inner_steps
         if task_sampler is None:
             raise ValueError("task_sampler is missing: there is nothing to adapt to in a single task")
         self.evaluate_every = check_whole("evaluate_every", evaluate_every, 0)

@@ -308,6 +308,16 @@ class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
             warnings.warn(f"all {len(values)} simulations failed, the last: {self.failed[-1].message}", stacklevel=2)
         return torch.from_numpy(features)
 
+    def target_features(self) -> Tensor:
+        """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
+
+        Raises:
+            ValueError: There are no ``rollouts_real``.
+        """
+        if self._target is None:
+            raise ValueError("target_features needs rollouts_real, got none; RealRolloutSamplerForSBI makes a rollout")
+        return torch.from_numpy(self._reduce.of_series(self._target.series.astype(np.float32)[None]))
+
     def close(self) -> None:
         """End the workers; the next call starts others."""
         if self._engine is not None:

@@ -96,6 +96,11 @@ class _MetaDescription(AlgorithmDescription, ABC):
     def sizes(self, env: str) -> Mapping[str, Any]:
         return building.family_sizes(env)
 
+    def settled(self, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Evaluations take all inner steps that are learned for."""
+        rounds, steps = values["adaptation_rounds"], values["num_inner_steps"]
+        return {} if "adaptation_rounds" in given or rounds is None else {"adaptation_rounds": max(rounds, steps)}
+
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         held_out = given.values["num_test_tasks"] if num_test is None else num_test
         return get_family(given.env).split(given.values["num_train_tasks"], held_out, seed=given.seed_of_tasks)
