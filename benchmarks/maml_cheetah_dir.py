@@ -103,13 +103,10 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one tiny iteration, nothing appended")
     parser.add_argument("--check", action="store_true", help="two minutes, nothing appended; status 1 if it fails")
     args = parser.parse_args()
-<<<<<<< HEAD
     if args.check:
         args.minutes = 2.0
-=======
     if args.minutes is None and args.cpu_minutes is None:
         args.cpu_minutes = CPU_MINUTES
->>>>>>> mend14
     setting = {**SETTINGS, **(QUICK if args.quick else {})}
     own = {**setting, "epochs": ENDLESS, "seed": args.seed, "torch_threads": args.threads, "num_workers": args.workers}
     config = resolve(args.algorithm, ENV, [("the benchmark", own)])

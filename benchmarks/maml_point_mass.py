@@ -66,18 +66,13 @@ QUICK: dict[str, Any] = {"epochs": 2, "meta_batch_size": 4, "rollouts_per_task":
 EPISODES, QUICK_EPISODES = 20, 4
 
 
-<<<<<<< HEAD
-def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool, unsaved: bool) -> bool:
-    """Train once, and report the returns of the held-out tasks; whether they are those that are demanded."""
-=======
 def config_of(name: str, seed: int, setting: Mapping[str, Any], episodes: int) -> dict[str, Any]:
     """What the results say of a training."""
     return {"name": name, "seed": seed, "episodes": episodes, **setting, "hidden_sizes": [64, 64]}
 
 
-def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool) -> None:
-    """Train once, and report the returns of the held-out tasks."""
->>>>>>> mend14
+def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool, unsaved: bool) -> bool:
+    """Train once, and report the returns of the held-out tasks; whether they are those that are demanded."""
     setting = {**SETTINGS[name], **(QUICK if quick else {}), **({} if epochs is None else {"epochs": epochs})}
     episodes = QUICK_EPISODES if quick else EPISODES
     options = {key: value for key, value in setting.items() if key != "algo"}

@@ -289,16 +289,10 @@ class _TaskFits:
         for own, place in parts:
             self._found[own] = found[place]
         if self.last_values is not None:
-<<<<<<< HEAD
             if finals is None:
-                finals = self._baseline.features(columns.last_observations[paths], columns.lengths[paths])
+                lasts = map_leaves(lambda leaf, _: leaf[paths], columns.last_observations)
+                finals = self._baseline.features(lasts, columns.lengths[paths])
             self.last_values[paths] = (finals * weights[owners]).sum(axis=1)
-=======
-            if not len(after):
-                lasts = map_leaves(lambda leaf, _: leaf[own], columns.last_observations)
-                finals = self._baseline.features(lasts, columns.lengths[own])
-            self.last_values[own] = finals @ weights
->>>>>>> mend14
 
 
 @final

@@ -76,14 +76,9 @@ def _keep_memory() -> None:
 
 def spread(compute: Callable[[int], T], count: int) -> list[T]:
     """``[compute(0), ..., compute(count - 1)]``, on as many threads as torch has; each computes with one."""
-<<<<<<< HEAD
     _keep_memory()
-    with _one_torch_thread():
-        workers = min(_threads_before, count)
-=======
     with _one_torch_thread() as threads:
         workers = min(threads, count)
->>>>>>> mend14
         if workers <= 1:
             return [compute(number) for number in range(count)]
         with ThreadPoolExecutor(workers, initializer=_begin_worker) as pool:
