@@ -1,6 +1,8 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
+from metaroll.data.logs.importing import load_log
+from metaroll.data.logs.mapping import LoggedColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -22,6 +24,11 @@ from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
 from metaroll.envs.mujoco.definition import MujocoEnvDefinition
 from metaroll.envs.mujoco.threads import physics_threads
+from metaroll.envs.real.packets import Packet
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.real.simulated_device import PacketFaults, SimulatedDevice
+from metaroll.envs.real.socket_env import SocketEnv
+from metaroll.envs.real.stopping import StopKey
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
@@ -35,7 +42,7 @@ from metaroll.envs.sims.catalog import (
     QQubeStabEnv,
     QQubeSwingUpEnv,
 )
-from metaroll.envs.sims.sim_env import RealEnv, SimEnv
+from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import SimSlots
 from metaroll.envs.sims.tasks import (
     AbsErr,
@@ -56,6 +63,7 @@ from metaroll.envs.wrappers.domain_rand import (
     remove_all_dr_wrappers,
 )
 from metaroll.envs.wrappers.observations import GaussianObsNoiseWrapper, ObsNormWrapper, ObsPartialWrapper
+from metaroll.envs.wrappers.own_params import InitStateWrapper
 from metaroll.envs.wrappers.transforms import DomainParamTransformWrapper
 from metaroll.envs.wrappers.trials import TrialUpdate, TrialWrapper
 from metaroll.functional.bootstrap import bootstrap_ci
@@ -86,6 +94,15 @@ from metaroll.functional.sequences import (
     sequence_sqrt,
 )
 from metaroll.inference.checks import Verdict, check_posterior
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+    RNNEmbedding,
+)
 from metaroll.inference.estimators import EstimatorConfig
 from metaroll.inference.neural import NPDR, BayesSim
 from metaroll.inference.posterior import Posterior
@@ -129,12 +146,19 @@ from metaroll.rollouts.samplers.evaluation import (
 from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
 from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.param_sets import check_domain_params
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
     ParameterSample,
     ParameterSamplingResult,
 )
 from metaroll.rollouts.samplers.sampler import SamplerBase
+from metaroll.rollouts.samplers.sbi import (
+    RealRolloutSamplerForSBI,
+    RecRolloutSamplerForSBI,
+    RolloutSamplerForSBI,
+    SimRolloutSamplerForSBI,
+)
 from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
@@ -166,7 +190,8 @@ from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.session.adapting import AdaptedAgent
+from metaroll.training.session.agent import Agent, agent, load
 from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
@@ -186,9 +211,11 @@ __all__ = [
     "ActNormWrapper",
     "AdaptedAgent",
     "Agent",
+    "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
     "BayesSim",
+    "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -200,6 +227,7 @@ __all__ = [
     "ContextConditionedPolicy",
     "DICEOuter",
     "DefaultWorker",
+    "DeltaStepsEmbedding",
     "DesStateTask",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
@@ -213,8 +241,10 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "DynamicTimeWarpingEmbedding",
     "EMAMLOuter",
     "EPOpt",
+    "Embedding",
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
@@ -232,12 +262,16 @@ __all__ = [
     "HillClimbing",
     "IdlePolicy",
     "InOutSpec",
+    "InitStateWrapper",
     "LastActionPolicy",
+    "LastStepEmbedding",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
+    "LogMapping",
     "LogUniformDomainParam",
+    "LoggedColumn",
     "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
@@ -258,6 +292,8 @@ __all__ = [
     "OneMassOscillatorEnv",
     "OrnsteinUhlenbeckPolicy",
     "PEARLWorker",
+    "Packet",
+    "PacketFaults",
     "ParallelRolloutSampler",
     "ParameterExplorationSampler",
     "ParameterSample",
@@ -280,13 +316,17 @@ __all__ = [
     "QuadrErr",
     "QubeController",
     "RLAlgorithm",
+    "RNNEmbedding",
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
+    "RealRolloutSamplerForSBI",
+    "RecRolloutSamplerForSBI",
     "RenderMode",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "RolloutSamplerForSBI",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -297,14 +337,18 @@ __all__ = [
     "SetTaskUpdate",
     "SimBatch",
     "SimEnv",
+    "SimRolloutSamplerForSBI",
     "SimSlots",
+    "SimulatedDevice",
     "SlotsVectorEnv",
     "SnapshotConfig",
     "Snapshotter",
+    "SocketEnv",
     "SplitReport",
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopKey",
     "TRPOOuter",
     "TableDomainParam",
     "TanhGaussianMLPPolicy",
@@ -337,6 +381,7 @@ __all__ = [
     "bootstrap_ci",
     "cat_to_format",
     "check_act_equal",
+    "check_domain_params",
     "check_posterior",
     "check_slots",
     "check_split",
@@ -366,6 +411,7 @@ __all__ = [
     "interval_of_iqm",
     "isolated_rng",
     "load",
+    "load_log",
     "load_rollout",
     "load_rollouts",
     "make_metaworld_benchmark",

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from metaroll.data.paths import TrajectoryBatch
-from metaroll.data.rollouts import RolloutColumns, Rollouts, check_reduce
+from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.data.step_sequence import StepSequence
 from metaroll.errors import ShapeError
+from metaroll.rollouts.engine.reduction import check_reduce
 from metaroll.types import EnvSpec
 
 

@@ -17,12 +17,13 @@ from engine_envs import Drift, SetDrift, Trouble
 from live_cases import CASES, SLOTS, collected, drift_plan, policy_for, rows
 
 from metaroll import RolloutEngine, SamplerPool
-from metaroll.data.rollouts import Rollouts, check_reduce
+from metaroll.data.rollouts import Rollouts
 from metaroll.envs.point.point_robot import PointRobotEnv
 from metaroll.errors import NotPicklableError, ReplayError, RolloutError, ShapeError
 from metaroll.rollouts.engine import collection as collection_module
 from metaroll.rollouts.engine import engine as engine_module
 from metaroll.rollouts.engine import shard_record
+from metaroll.rollouts.engine.reduction import check_reduce
 from metaroll.training.store.files import load_tree, save_tree
 from metaroll.types import RolloutPlan
 

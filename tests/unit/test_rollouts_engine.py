@@ -14,7 +14,7 @@ import torch
 from engine_envs import Drift, SetDrift, Trouble
 
 from metaroll.data.compare import rollouts_equal, trees_equal
-from metaroll.data.rollouts import Rollouts, check_reduce
+from metaroll.data.rollouts import Rollouts
 from metaroll.data.space_batches import check_elements
 from metaroll.envs.lookup.source import make_slots
 from metaroll.envs.point.point_robot import PointRobotEnv
@@ -25,6 +25,7 @@ from metaroll.policies.gaussian import GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import GRUGaussianPolicy
 from metaroll.policies.networks import MLPEncoder
 from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.engine.reduction import check_reduce
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout

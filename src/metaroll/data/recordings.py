@@ -138,7 +138,7 @@ def save_rollouts(
         raise ValueError("rollouts must hold at least one StepSequence, got none")
     width = max(4, len(str(len(rollouts) - 1)))
     writers = {folder / f"rollout_{i:0{width}}{suffix}": _prepare(r, suffix, i) for i, r in enumerate(rollouts)}
-    old = [path for path in _recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
+    old = [path for path in recordings_in(folder) if re.fullmatch(r"rollout_\d+", path.stem)]
     if old and not overwrite:
         raise FileExistsError(
             f"{folder} holds {len(old)} rollouts already; choose another folder, or pass overwrite=True"
@@ -168,7 +168,7 @@ def load_rollouts(folder: str | Path, *, max_bytes: int = _MAX_BYTES) -> list[St
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no folder {folder}")
-    paths = _recordings_in(folder)
+    paths = recordings_in(folder)
     if not paths:
         raise RecordingError(f"there is no recorded rollout in {folder}: no file ends in {', '.join(_KINDS)}")
     return [load_rollout(path, max_bytes=max_bytes) for path in paths]
@@ -208,7 +208,8 @@ def _is_pipe_or_device(path: Path) -> bool:
     return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
 
 
-def _recordings_in(folder: Path) -> list[Path]:
+def recordings_in(folder: Path) -> list[Path]:
+    """The recorded rollouts in a folder, sorted by name, numbers in it by their size."""
     if not folder.is_dir():
         return []
     paths = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
@@ -16,7 +16,7 @@ from metaroll.errors import ShapeError
 from metaroll.functional.returns import discounted_sum
 from metaroll.types import RolloutPlan
 
-__all__ = ["RolloutColumns", "Rollouts", "check_first_row", "check_reduce", "plan_summary", "reduced_rows"]
+__all__ = ["RolloutColumns", "Rollouts", "plan_summary"]
 
 WITH_FINAL = ("observations", "states")
 """Fields with one entry more than a rollout has steps."""
@@ -83,6 +83,23 @@ class RolloutColumns:
         """Where the rollouts ``first`` to ``stop`` lie in a column."""
         begin, end = int(self.bounds[first]), int(self.bounds[stop])
         return slice(begin + first, end + stop) if name in WITH_FINAL else slice(begin, end)
+
+    def first(self, count: int) -> RolloutColumns:
+        """The first ``count`` rollouts, as views."""
+        fields = {name: _cut(value, self.rows(name, 0, count)) for name, value in self.fields.items()}
+        steps, own = self.rows("rewards", 0, count), None if self.own is None else self.own[:count]
+        return replace(
+            self,
+            fields=fields,
+            terminated=self.terminated[steps],
+            truncated=self.truncated[steps],
+            bounds=self.bounds[: count + 1],
+            complete=self.complete[:count],
+            infos=self.infos[:count],
+            own=own,
+            plans=None if self.plans is None else self.plans[:count],
+            firsts=None if self.firsts is None else self.firsts[:count],
+        )
 
     def values(self, name: str, first: int, stop: int) -> Iterator[Any]:
         """What each of the rollouts ``first`` to ``stop`` has of a field: views; ``_NONE`` where it has nothing."""
@@ -491,81 +508,6 @@ def _infos_of(parts: Sequence[RolloutColumns]) -> tuple[list[Mapping[str, Any]],
     return [{**info, **part.common} for part in parts for info in part.infos], {}
 
 
-def reduced_rows(reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns) -> np.ndarray:
-    """``reduce(columns, bounds)``, checked: one row for each of the N rollouts, ``(N, ...)``.
-
-    Raises:
-        TypeError: It returns no numbers.
-        ShapeError: It returns another number of rows.
-        ValueError: It raises.
-    """
-    given = {**columns.fields, "terminated": columns.terminated, "truncated": columns.truncated}
-    try:
-        found = reduce(given, columns.bounds)
-    except Exception as error:
-        raise ValueError(
-            f"reduce(columns, bounds) raised {type(error).__name__}: {error}; columns are {', '.join(sorted(given))}, "
-            f"bounds have shape {columns.bounds.shape}"
-        ) from error
-    try:
-        rows = np.asarray(found)
-    except ValueError as error:
-        raise ShapeError(f"reduce(columns, bounds) must return an array with equal rows: {error}") from error
-    if rows.dtype.kind not in "biuf":
-        raise TypeError(
-            f"reduce(columns, bounds) must return an array of numbers, got {type(found).__name__} {found!r}"
-        )
-    if rows.ndim == 0 or len(rows) != len(columns):
-        raise ShapeError(
-            f"reduce(columns, bounds) must return one row per rollout ({len(columns)}, ...), got shape {rows.shape}"
-        )
-    return rows
-
-
-def check_first_row(
-    reduce: Callable[[dict[str, Any], np.ndarray], Any], columns: RolloutColumns, rows: np.ndarray
-) -> None:
-    """``ValueError`` where the first of several rollouts gives another row alone than in ``rows``: a cheap look."""
-    if len(columns) < 2:
-        return
-    alone = reduced_rows(reduce, _gathered([columns], np.array([0])))
-    scale = np.max(np.abs(rows[0]), initial=0.0, where=np.isfinite(rows[0]))
-    if alone.shape[1:] != rows.shape[1:] or not np.allclose(  # a product of other width may have other last bits
-        alone[0], rows[0], rtol=1e-3, atol=1e-3 * float(scale), equal_nan=True
-    ):
-        raise ValueError(
-            f"reduce(columns, bounds) must treat rollouts one by one, but a rollout gives {_short(alone[0])} alone and "
-            f"{_short(rows[0])} among {len(columns)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
-        )
-
-
-def check_reduce(reduce: Callable[[dict[str, Any], np.ndarray], Any], rollouts: Rollouts) -> None:
-    """Whether ``reduce`` treats rollouts one by one, as it must: it is called with other numbers of them at a time.
-
-    Args:
-        reduce: From columns and bounds of N rollouts to ``(N, ...)``.
-        rollouts: What a ``RolloutEngine`` has returned, two rollouts at least.
-
-    Raises:
-        ValueError: A row depends on which rollouts it is computed with.
-    """
-    if not callable(reduce):
-        hint = "; it comes first: check_reduce(reduce, rollouts)" if callable(rollouts) else ""
-        raise TypeError(f"reduce must be a function of columns and bounds, got {described(reduce)}{hint}")
-    rollouts = Rollouts.of(rollouts)
-    if len(rollouts) < 2:
-        raise ValueError(f"rollouts must hold at least two rollouts, got {len(rollouts)}")
-    whole = rollouts.sorted_by(np.arange(len(rollouts))).parts[0]
-    together = reduced_rows(reduce, whole)
-    for number in range(len(rollouts)):
-        alone = reduced_rows(reduce, _gathered([whole], np.array([number])))
-        if alone.shape[1:] != together.shape[1:] or not np.array_equal(alone[0], together[number], equal_nan=True):
-            raise ValueError(
-                f"reduce(columns, bounds) must treat rollouts one by one, but rollout {number} gives {alone[0]} alone "
-                f"and {together[number]} among {len(rollouts)}; use bounds (np.add.reduceat(x, bounds[:-1]), say)"
-            )
-
-
 def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
     """What a rollout remembers of its plan (plain data)."""
     return {
@@ -579,10 +521,6 @@ def plan_summary(plan: RolloutPlan) -> dict[str, Any]:
         "init_state": plan.init_state,
         "context": plan.context or None,
     }
-
-
-def _short(row: np.ndarray) -> str:
-    return np.array2string(row, threshold=8)
 
 
 def _merged(value: Any, own: Any) -> Any:

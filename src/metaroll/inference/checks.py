@@ -21,6 +21,7 @@ from metaroll.functional.posteriors.calibration import (
     uniformity_p_value,
 )
 from metaroll.functional.posteriors.distances import mahalanobis_distances, neighbor_distances
+from metaroll.functional.series.features import constant_features
 from metaroll.inference.estimators import FeatureMap
 from metaroll.inference.neural import truncated_normals
 from metaroll.inference.posterior import Posterior
@@ -254,7 +255,7 @@ def _at_observed(posterior: Posterior, pairs: _Pairs | None, alpha: float, seed:
     there = posterior.prior.to_normal(posterior.draws[:1000])
     there = (there - there.mean(axis=0)) / (there.std(axis=0) + _SHRUNK)
     rows = _flat(pairs.features)
-    seen = FeatureMap.fitted(rows)
+    seen = FeatureMap.fitted(rows.astype(np.float32))
     both = seen(torch.as_tensor(np.concatenate([rows, _flat(posterior.observed[None])]))).numpy().astype(np.float64)
     axes = np.linalg.svd(both[:-1], full_matrices=False)[2][:_CONTEXTS]
     contexts = both @ axes.T
@@ -294,7 +295,7 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     stuck = _changed_constants(rows, observed[0])
     if stuck is not None:
         return Check(name, "failed", stuck, 0.0)
-    seen = FeatureMap.fitted(rows)
+    seen = FeatureMap.fitted(rows.astype(np.float32))
     cloud, point = (seen(torch.as_tensor(part)).numpy().astype(np.float64) for part in (rows, observed))
     half = len(cloud) // 2
     reference = mahalanobis_distances(cloud[half:], cloud[:half])
@@ -311,11 +312,15 @@ def _reachable(posterior: Posterior, made: Simulations | None, alpha: float) -> 
     return Check(name, "failed" if p_value < alpha else "passed", words, p_value, values)
 
 
+def _constant(rows: np.ndarray) -> np.ndarray:
+    # Features come in single precision, whatever their type says.
+    return constant_features(torch.as_tensor(rows, dtype=torch.float32)).numpy()
+
+
 def _changed_constants(rows: np.ndarray, observed: np.ndarray) -> str | None:
     """Words for a feature that is the same in all simulations, and another in what was observed."""
-    mean, std = rows.mean(axis=0), rows.std(axis=0)
-    constant = std <= 1e-6 * np.abs(mean) + 1e-12
-    off = np.flatnonzero(constant & (np.abs(observed - mean) > 1e-4 * np.abs(mean) + 1e-6))
+    mean = rows.mean(axis=0)
+    off = np.flatnonzero(_constant(rows) & (np.abs(observed - mean) > 1e-4 * np.abs(mean) + 1e-6))
     if not off.size:
         return None
     first = int(off[0])
@@ -346,7 +351,7 @@ def _predictive(
 
 def _reproduced(name: str, rows: np.ndarray, points: np.ndarray, alpha: float) -> Check:
     half = len(rows) // 2
-    varying = rows.std(axis=0) > 1e-6 * np.abs(rows.mean(axis=0)) + 1e-12
+    varying = ~_constant(rows)
     stuck = [_changed_constants(rows, point) for point in points]
     if any(words is not None for words in stuck):
         return Check(name, "failed", next(words for words in stuck if words is not None), 0.0)

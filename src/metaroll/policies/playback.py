@@ -51,6 +51,11 @@ class PlaybackPolicy(ParameterFreePolicy):
         self._curr_rec, self._curr_step = (0 if no_reset else -1), 0
 
     @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
+
+    @property
     def act_recordings(self) -> list[np.ndarray]:
         """The recordings ``(T, act_dim)``, or ``(T,)`` of choices (copies)."""
         return [recording.copy() for recording in self._recordings]
@@ -95,7 +100,10 @@ class PlaybackPolicy(ParameterFreePolicy):
                 "rollouts that run at once have no order in which recordings could be played; say with each plan "
                 "which is meant: RolloutPlan(context={'recording': 0, 'start': 0})"
             )
-        rows = np.array([self._place(context) for context in contexts], dtype=np.int64)
+        distinct = {id(context): context for context in contexts if context}
+        places = {key: self._place(context) for key, context in distinct.items()}
+        found = [places[id(context)] if context else self._place(context) for context in contexts]
+        rows = np.array(found, dtype=np.int64).reshape(-1, 2)
         own = np.array([not context for context in contexts])
         return {"recording": rows[:, 0], "step": rows[:, 1], "own": own}
 
@@ -109,7 +117,11 @@ class PlaybackPolicy(ParameterFreePolicy):
     ) -> tuple[np.ndarray, PolicyState, dict[str, np.ndarray]]:
         """See ``types.Policy.act``; without infos."""
         recording, step = state["recording"], state["step"]
-        actions = self._table[recording, np.minimum(step, self._table.shape[1] - 1)]
+        last, common = self._table.shape[1] - 1, int(step[0]) if len(step) else 0
+        if np.count_nonzero(step == common) == len(step):  # half the time
+            actions = self._table[:, min(common, last)].take(recording, axis=0)
+        else:
+            actions = self._table[recording, np.minimum(step, last)]
         if len(step) == 1 and state["own"][0]:
             self._curr_step = min(int(step[0]) + 1, int(self._lengths[recording[0]]))
         return actions, {**state, "step": step + 1}, {}
@@ -147,6 +159,11 @@ class IdlePolicy(ParameterFreePolicy):
         self.env_spec = EnvSpec.from_env(env_spec)
         self._blank = _blank_action(self.env_spec)
 
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
+
     def act(
         self,
         obs: np.ndarray,
@@ -177,7 +194,7 @@ class DummyPolicy(ParameterFreePolicy):
     @property
     def info(self) -> PolicyInfo:
         """One uniform number per entry of an action."""
-        return PolicyInfo(self._num_numbers, "uniform", draws=False)
+        return PolicyInfo(self._num_numbers, "uniform", draws=False, looks=False)
 
     def act(
         self,
@@ -211,6 +228,11 @@ class TimePolicy(ParameterFreePolicy):
         self.function = function
         self.dt = check_number("dt", dt, 0.0, above_low=True)
         self._blank = _blank_action(self.env_spec)
+
+    @property
+    def info(self) -> PolicyInfo:
+        """Without noise and draws; observations do not matter."""
+        return PolicyInfo(draws=False, looks=False)
 
     def initial_state(
         self,

@@ -24,7 +24,7 @@ from metaroll.errors import DataError, unknown_name
 from metaroll.tasks.updates import env_layers, layer_with
 
 __all__ = [
-    "check_domain_params",
+    "check_param_names",
     "derived_attributes",
     "domain_params_of",
     "read_domain_params",
@@ -49,7 +49,7 @@ _DERIVED: dict[str, dict[str, tuple[tuple[str, str], Callable[[float, float], fl
 """Class of ``gymnasium.envs.classic_control`` -> attribute that its constructor computes -> of which others, how."""
 
 
-def check_domain_params(env: Any, names: Collection[str]) -> None:
+def check_param_names(env: Any, names: Collection[str]) -> None:
     """Raise a DataError (a KeyError) with the nearest names unless all of ``names`` can be set in ``env``."""
     paths = _check_plain_names(env, names)
     if paths:

@@ -112,6 +112,40 @@ class PlanTable(Sequence[RolloutPlan]):
         """``plans`` themselves if they are a table, else a table of them."""
         return plans if isinstance(plans, PlanTable) else cls(plans)
 
+    @classmethod
+    def of_columns(
+        cls,
+        seeds: np.ndarray,
+        *,
+        updates: Sequence[EnvUpdate | None],
+        update_of: np.ndarray,
+        max_steps: np.ndarray,
+        contexts: Sequence[Context | None] | None = None,
+        init_states: Sequence[np.ndarray | None] | None = None,
+        eval: bool = False,
+        stop_on_done: bool = True,
+    ) -> PlanTable:
+        """N plans, numbered from 0, of which none is made before somebody asks for it. Nothing is checked.
+
+        Args:
+            seeds: Seed triples, uint64 ``(N, 3)``.
+            updates, update_of, max_steps, contexts, init_states: See the attributes.
+            eval, stop_on_done: As in ``RolloutPlan``, for all.
+        """
+        table, count = object.__new__(cls), len(seeds)
+        table._plans = [None] * count
+        table.indices, table.seeds = np.arange(count), seeds
+        table.max_steps = max_steps.astype(np.int64)
+        table.stop_on_done, table.eval = np.full(count, stop_on_done), np.full(count, eval)
+        table._flags, table.deterministic = np.full(count, _OPEN, dtype=np.int8), np.full(count, eval)
+        table.updates, table.update_of = list(updates), update_of.astype(np.int64)
+        table.parameter_sets, table.set_of = [], np.full(count, -1, dtype=np.int64)
+        table.contexts = None if contexts is None else list(contexts)
+        table.init_states = None if init_states is None else list(init_states)
+        table._extras, table._can_make = None, True
+        table._keys = table._env_seeds = None
+        return table
+
     @property
     def has_extras(self) -> bool:
         """Whether some plan has ``extras``."""
@@ -153,6 +187,12 @@ class PlanTable(Sequence[RolloutPlan]):
         part._env_seeds = np.asarray(env_seeds, dtype=np.int64)
         if self.init_states is not None:
             part.init_states, part._plans = None, [None] * len(self)
+        return part
+
+    def with_init_states(self, init_states: Sequence[np.ndarray | None]) -> PlanTable:
+        """The same plans with other initial states, one per plan."""
+        part = self.take(slice(None))
+        part.init_states, part._plans = list(init_states), [None] * len(self)
         return part
 
     @property
@@ -205,7 +245,10 @@ class PlanTable(Sequence[RolloutPlan]):
         return map(self.__getitem__, range(len(self)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_plans": [None] * len(self)} if self._can_make else self.__dict__
+        used, update_of = np.unique(self.update_of, return_inverse=True)
+        updates = [self.updates[number] for number in used.tolist()]  # a part of a table has those of the whole
+        state = {**self.__dict__, "updates": updates, "update_of": update_of.reshape(-1)}
+        return {**state, "_plans": [None] * len(self)} if self._can_make else state
 
     def _made(self, row: int) -> RolloutPlan:
         limit, flag, number = int(self.max_steps[row]), int(self._flags[row]), int(self.set_of[row])
@@ -233,6 +276,8 @@ def resolve_plans(plans: Sequence[RolloutPlan], policy: Policy | None = None) ->
         raise TypeError("plans must be a list of RolloutPlan, got a single one; pass [plan]")
     if not isinstance(plans, Iterable):
         raise TypeError(f"plans must be a list of RolloutPlan, got {described(plans)}")
+    if isinstance(plans, PlanTable) and (plans.contexts or policy is None or policy.plan_context() is None):
+        return plans  # made of plans that were resolved, or of columns
     resolved = list(plans)
     if set(map(type, resolved)) != {RolloutPlan}:
         for position, plan in enumerate(resolved):

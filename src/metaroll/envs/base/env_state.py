@@ -11,12 +11,13 @@ Whoever resets an environment by hand may give the same options. Environments th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 
+from metaroll.errors import ShapeError
 from metaroll.tasks.updates import env_layers, layer_with
 from metaroll.types import RolloutPlan
 
@@ -28,6 +29,7 @@ __all__ = [
     "inner_options",
     "plan_options",
     "read_state",
+    "state_from_observation",
     "state_owner",
     "time_step_of",
     "wanted_options",
@@ -136,6 +138,53 @@ def current_observation(env: Any) -> Any:
                 "give the wrapper a method current_observation()"
             )
     return observation
+
+
+def state_from_observation(
+    env: Any, observations: Any, function: Callable[[np.ndarray], Any] | None = None
+) -> np.ndarray:
+    """The states ``(..., S)`` in which ``env`` shows ``observations (..., *shape)``: where a logged rollout begins.
+
+    Args:
+        env: A simulator, with wrappers or without: the outermost layer with a method ``state_from_observation`` is
+            asked. Wrappers of ours undo what they do to observations, as far as that can be undone.
+        observations: One, or many.
+        function: Instead, for any environment: state ``(S,)`` of one observation.
+
+    Raises:
+        NotImplementedError: Neither tells; says why.
+        ShapeError: The function's states have different shapes.
+        ValueError: A state is not finite.
+    """
+    given, shape = np.asarray(observations, dtype=np.float64), env.observation_space.shape or ()
+    if given.shape[given.ndim - len(shape) :] != shape:
+        raise ShapeError(f"observations must have shape (..., {', '.join(map(str, shape))}), got {given.shape}")
+    if function is None:
+        return _asked_for_state(env, given)
+    many = given.shape[: given.ndim - len(shape)]
+    found = [np.array(function(one), dtype=np.float64) for one in given.reshape(-1, *shape)]
+    if len({(one.ndim, one.shape) for one in found}) > 1 or found[0].ndim != 1:
+        raise ShapeError(f"the function must return states of one shape (S,), got {sorted({s.shape for s in found})}")
+    states = np.stack(found).reshape(*many, -1)
+    if not np.isfinite(states).all():
+        raise ValueError(
+            f"the function must return finite states, got {found[int(np.argwhere(~np.isfinite(found))[0][0])]}"
+        )
+    return states
+
+
+def _asked_for_state(env: Any, observations: np.ndarray) -> np.ndarray:
+    layers, owner = list(env_layers(env)), layer_with(env, "state_from_observation")
+    hint = "give a function of one observation instead, or infer the initial state (InitStateWrapper)"
+    if owner is None:
+        raise NotImplementedError(f"{type(layers[-1]).__name__} does not tell the state of an observation; {hint}")
+    for layer in layers[: layers.index(owner)]:
+        if isinstance(layer, gymnasium.ObservationWrapper) or layer.observation_space != layer.env.observation_space:
+            raise NotImplementedError(f"what {type(layer).__name__} does to observations cannot be undone; {hint}")
+    try:
+        return owner.state_from_observation(observations)
+    except NotImplementedError as error:
+        raise NotImplementedError(f"{str(error).removesuffix('; ' + hint)}; {hint}") from None
 
 
 def wanted_options(env: Any) -> frozenset[str]:

@@ -22,7 +22,7 @@ from metaroll.envs.base.constructors import (
 )
 from metaroll.errors import DataError
 from metaroll.seeding import derive_seed
-from metaroll.tasks.domain_access import check_domain_params
+from metaroll.tasks.domain_access import check_param_names
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomDomains, are_distributions, as_randomizer
 from metaroll.tasks.finite_samplers import named_constructors
 from metaroll.tasks.split_sampler import (
@@ -320,7 +320,7 @@ def _maker(make_env: Any) -> Constructor:
 def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
     """Refuse names that cannot be set; entries of a task are for ``from_env``."""
     try:
-        check_domain_params(env, names)
+        check_param_names(env, names)
     except DataError as error:
         teller = layer_with(env, "get_task")
         task = {} if teller is None else teller.get_task()

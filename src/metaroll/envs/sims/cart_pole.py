@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, angle_near, symmetric
 from metaroll.envs.sims.params import EFFICIENCY, NON_NEGATIVE, POSITIVE, Param, normal, uniform
 
 __all__ = ["CartPoleModel"]
@@ -137,6 +137,11 @@ class CartPoleModel(SimModel):
         """The angle as sine and cosine."""
         x, theta, x_dot, theta_dot = state
         return x, xp.sin(theta), xp.cos(theta), x_dot, theta_dot
+
+    def state_from_observation(self, observation: Columns, xp: Any) -> Columns:
+        """See ``SimModel``; the angle lies around upright when balancing, around hanging for the swing-up."""
+        x, sin, cos, x_dot, theta_dot = observation
+        return x, angle_near(0.0 if self.swing_up else math.pi, sin, cos, xp), x_dot, theta_dot
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """8 V either way."""

@@ -19,7 +19,7 @@ from metaroll.errors import DataError, unknown_name
 from metaroll.tasks.distributions import DomainParam
 from metaroll.tasks.domain_randomizer import RandomizationRange
 
-__all__ = ["SCALARS", "Column", "Columns", "Constants", "SimModel", "symmetric"]
+__all__ = ["SCALARS", "Column", "Columns", "Constants", "SimModel", "angle_near", "symmetric"]
 
 Column = Any
 """``(N,)`` array, or a number."""
@@ -125,6 +125,22 @@ class SimModel(ABC):
         """What is observed in ``state``; by default that itself."""
         return state
 
+    def state_from_observation(self, observation: Columns, xp: Any) -> Columns:
+        """The state that shows ``observation``: the inverse of ``observe``, for logs of devices.
+
+        An angle that is shown as sine and cosine is known up to full turns, which change nothing of the motion: it
+        comes back within half a turn of where the system works. Memory is not seen; it starts as after a reset.
+
+        Raises:
+            NotImplementedError: The observation does not determine the state; says why.
+        """
+        if type(self).observe is not SimModel.observe:
+            raise NotImplementedError(
+                f"the observation of the {self.name} ({', '.join(self.observation_labels)}) does not determine its "
+                f"state ({', '.join(self.state_labels)})"
+            )
+        return observation
+
     @abstractmethod
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """Lowest and highest actions."""
@@ -175,6 +191,18 @@ class SimModel(ABC):
 def symmetric(*high: Column) -> tuple[Columns, Columns]:
     """Bounds that are ``high`` on either side of 0."""
     return tuple(-bound for bound in high), high
+
+
+def angle_near(center: float, sin: Column, cos: Column, xp: Any) -> Column:
+    """The angle in rad of a sine and cosine (of any common length) that lies within half a turn of ``center``.
+
+    Args:
+        center: 0, or pi.
+        sin: Column.
+        cos: Column.
+        xp: Array namespace.
+    """
+    return xp.atan2(sin, cos) if center == 0.0 else xp.atan2(-sin, -cos) + math.pi
 
 
 def _clip(value: float, low: float | None = None, high: float | None = None) -> float:

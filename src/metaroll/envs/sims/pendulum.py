@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, angle_near, symmetric
 from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal
 
 __all__ = ["PendulumModel"]
@@ -58,6 +58,10 @@ class PendulumModel(SimModel):
 
     def observe(self, state: Columns, xp: Any) -> Columns:
         return xp.sin(state[0]), xp.cos(state[0]), state[1]
+
+    def state_from_observation(self, observation: Columns, xp: Any) -> Columns:
+        sin, cos, theta_dot = observation
+        return angle_near(0.0, sin, cos, xp), theta_dot
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         return symmetric(constants["torque_thold"])

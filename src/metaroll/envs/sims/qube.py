@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from metaroll.envs.sims.cart_pole import dead_zone
-from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, symmetric
+from metaroll.envs.sims.model import Column, Columns, Constants, SimModel, angle_near, symmetric
 from metaroll.envs.sims.params import NON_NEGATIVE, POSITIVE, Param, normal
 
 __all__ = ["QubeModel"]
@@ -103,6 +103,12 @@ class QubeModel(SimModel):
         """Angles as sines and cosines."""
         theta, alpha, theta_dot, alpha_dot = state
         return xp.sin(theta), xp.cos(theta), xp.sin(alpha), xp.cos(alpha), theta_dot, alpha_dot
+
+    def state_from_observation(self, observation: Columns, xp: Any) -> Columns:
+        """See ``SimModel``; the pendulum's angle lies around upright when balancing, else around hanging."""
+        sin_theta, cos_theta, sin_alpha, cos_alpha, theta_dot, alpha_dot = observation
+        alpha = angle_near(0.0 if self.swing_up else math.pi, sin_alpha, cos_alpha, xp)
+        return angle_near(0.0, sin_theta, cos_theta, xp), alpha, theta_dot, alpha_dot
 
     def action_bounds(self, constants: Constants) -> tuple[Columns, Columns]:
         """4.5 V either way."""

@@ -15,13 +15,11 @@ from metaroll.envs.sims.simulator import SimSimulator, SimSlots, SimState
 from metaroll.envs.sims.tasks import NoTask, SimTask
 from metaroll.errors import ShapeError, unknown_name
 
-__all__ = ["RealEnv", "SimEnv"]
+__all__ = ["SimEnv"]
 
+_MOST_OFF = 0.5
+"""By how much an observation may differ from what any state shows: a noisy sine and cosine lie beside their circle."""
 _OPTIONS = ("domain_param", "init_state", "max_steps")
-
-
-class RealEnv:
-    """Marks environments that are real devices: their domain parameters are not known."""
 
 
 class _NominalParams:
@@ -211,6 +209,34 @@ class SimEnv(BatchedEnv):
         if state.shape != (len(self.model.state_labels),):
             raise ShapeError(f"state must have shape ({len(self.model.state_labels)},), got {state.shape}")
         return np.concatenate(self.model.observe(tuple(state[:, None]), np))
+
+    def state_from_observation(self, observations: np.ndarray) -> np.ndarray:
+        """The states ``(..., S)`` that show ``observations (..., O)``; see ``SimModel.state_from_observation``.
+
+        Raises:
+            NotImplementedError: The observation does not determine the state.
+            ValueError: An observation is not finite, or is none of this system, far off what any state shows.
+        """
+        given, labels = np.asarray(observations, dtype=np.float64), self.model.observation_labels
+        if given.ndim == 0 or given.shape[-1] != len(labels):
+            raise ShapeError(
+                f"observations must have shape (..., {len(labels)}) ({', '.join(labels)}), got {given.shape}"
+            )
+        rows = given.reshape(-1, len(labels))
+        columns = tuple(np.ascontiguousarray(rows.T))
+        states = np.stack(self.model.state_from_observation(columns, np), axis=-1)
+        shown = np.stack(self.model.observe(tuple(states.T), np), axis=-1)
+        wrong = np.argwhere(~(np.abs(shown - rows) <= _MOST_OFF))
+        if len(wrong):
+            row, entry = wrong[0]
+            where = "" if given.ndim == 1 else f" in row {row}"
+            if not np.isfinite(rows[row, entry]):
+                raise ValueError(f"observations must be finite, {labels[entry]!r} is {rows[row, entry]}{where}")
+            raise ValueError(
+                f"no state of the {self.model.name} shows {labels[entry]} = {rows[row, entry]:g}{where}: the nearest "
+                f"one shows {shown[row, entry]:g}; check units and the order of columns"
+            )
+        return states.reshape(*given.shape[:-1], len(self.model.state_labels))
 
     def limit_act(self, act: np.ndarray) -> np.ndarray:
         """``act (A,)`` within its bounds (a copy)."""

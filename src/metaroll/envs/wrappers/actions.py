@@ -13,16 +13,13 @@ from gymnasium.spaces import Box, Discrete
 
 from metaroll.checks import check_whole, plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, Memory, box_of
-from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
-from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.plan_table import PlanTable
-from metaroll.types import EnvUpdate, RolloutPlan
+from metaroll.envs.wrappers.own_params import OwnParamsWrapper
+from metaroll.types import RolloutPlan
 
 __all__ = ["ActDelayWrapper", "ActNormWrapper", "DownsamplingWrapper"]
 
 _LONGEST_DELAY = 10_000
 _DELAY = "act_delay"
-"""Entry of a plan's extras for the environments inside."""
 
 
 class ActNormWrapper(ChainWrapper):
@@ -47,7 +44,7 @@ class ActNormWrapper(ChainWrapper):
         return (self._middle + self._half * actions).astype(self._dtype)
 
 
-class ActDelayWrapper(ChainWrapper):
+class ActDelayWrapper(OwnParamsWrapper):
     """An action takes effect ``act_delay`` steps later; until the first one does, the action is zero.
 
     Adds the domain parameter ``act_delay``, a whole number of steps, which holds from the next reset on.
@@ -55,62 +52,30 @@ class ActDelayWrapper(ChainWrapper):
     Args:
         env: Environment with a Box of actions.
         delay: Number of steps.
+        round_delay: Take the nearest whole number of what is set, for those who draw real numbers (an inference over
+            the delay), instead of refusing it.
     """
 
-    own_domain_params = ("act_delay",)
-    batched_slots = ChainWrapper.batched_slots  # what ``reset`` does here, ``plans_in`` does for many
-
-    def __init__(self, env: Any, delay: int = 0) -> None:
+    def __init__(self, env: Any, delay: int = 0, *, round_delay: bool = False) -> None:
         space = box_of(env, "action", self)
         self._zero = np.clip(np.zeros(space.shape, space.dtype), space.low, space.high).astype(space.dtype)
-        super().__init__(env)
-        self._delay = checked_delay(delay)
+        self.round_delay = bool(round_delay)
+        super().__init__(env, {_DELAY: delay})
 
-    @property
-    def domain_param(self) -> dict[str, Any]:
-        """Those that the environment tells, and ``act_delay``."""
-        return {**(domain_params_of(self.env) or {}), "act_delay": self._delay}
-
-    @domain_param.setter
-    def domain_param(self, params: Mapping[str, float]) -> None:
-        set_domain_params(self, params)
-
-    def set_domain_param(self, params: Mapping[str, float]) -> None:
-        """Set ``act_delay`` here, all others inside."""
-        delay, rest = split_delay(params, self._delay)
-        if rest:
-            set_domain_params(self.env, rest)
-        self._delay = delay
-
-    def read_domain_params(self, names: Sequence[str]) -> dict[str, float]:
-        """Present values of ``names``."""
-        found = read_domain_params(self.env, [name for name in names if name != "act_delay"])
-        return {**found, "act_delay": float(self._delay)} if "act_delay" in names else found
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode with zeros on their way; of the option ``domain_param``, ``act_delay`` is set here."""
-        delay, params = self._delay, (options or {}).get("domain_param")
-        if isinstance(params, Mapping):
-            delay, rest = split_delay(params, delay)
-            others = {name: value for name, value in (options or {}).items() if name != "domain_param"}
-            options = {**others, "domain_param": rest} if rest else others or None
-        before, self._delay = self._delay, delay
-        try:
-            return super().reset(seed=seed, options=options)
-        except BaseException:  # what is inside has refused the rest of the options
-            self._delay = before
-            raise
+    def checked_param(self, name: str, value: Any) -> int:
+        """A number of steps."""
+        if self.round_delay and not isinstance(value, bool):
+            value = round(plain_number(_DELAY, value))
+        return checked_delay(value)
 
     def new_memory(self, num_rows: int) -> Memory:
         """The last actions in a ring ``(N, L, ...)``, that of step t at ``t % L``; the delays; the steps."""
         ring = np.tile(self._zero, (num_rows, 1, *[1] * self._zero.ndim))
         return {"ring": ring, "delays": np.zeros(num_rows, np.int64), "steps": np.zeros(num_rows, np.int64)}
 
-    def start_rows(
-        self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
-    ) -> None:
+    def write_params(self, memory: Memory, rows: np.ndarray, params: Sequence[Mapping[str, Any]]) -> None:
         """Zeros are on their way."""
-        memory["delays"][rows] = delays = self._delay if plans is None else [self._delay_of(plan) for plan in plans]
+        memory["delays"][rows] = delays = [own[_DELAY] for own in params]
         memory["steps"][rows] = 0
         self._lengthen(memory, int(np.max(delays, initial=0)) + 1)
         memory["ring"][rows] = self._zero
@@ -123,9 +88,9 @@ class ActDelayWrapper(ChainWrapper):
         # What lies before the first step is an entry that holds zeros still: no delay is as long as the ring.
         return ring[rows, (steps - memory["delays"][rows]) % ring.shape[1]]
 
-    def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
-        """Those inside, and ``act_delay``."""
-        return {**(params or {}), "act_delay": int(memory["delays"][row])}
+    def row_own(self, memory: Memory, row: int) -> dict[str, int]:
+        """The delay."""
+        return {_DELAY: int(memory["delays"][row])}
 
     def row_kinds(self, memory: Memory, rows: np.ndarray) -> list[int]:
         """The delays."""
@@ -138,23 +103,6 @@ class ActDelayWrapper(ChainWrapper):
         self._lengthen(saved, memory["ring"].shape[1])
         super().resume_rows(memory, rows, saved)
 
-    def plans_in(self, plans: Sequence[RolloutPlan]) -> Sequence[RolloutPlan]:
-        """Plans without ``act_delay``, which is noted in their extras."""
-        table = PlanTable.of(plans)
-        if not any(isinstance(update, DomainParamUpdate) for update in table.updates):
-            return super().plans_in(table)
-        delays = table.map_updates(self._own)
-        extras = [
-            {**own, _DELAY: delays[number]} for own, number in zip(table.extras, table.update_of.tolist(), strict=True)
-        ]
-        return table.with_updates(table.map_updates(self.inner_update), extras=extras)
-
-    def _own(self, update: EnvUpdate | None) -> int:
-        return split_delay(update.task, self._delay)[0] if isinstance(update, DomainParamUpdate) else self._delay
-
-    def _delay_of(self, plan: RolloutPlan) -> int:
-        return plan.extras.get(_DELAY, self._delay)
-
     def _lengthen(self, memory: Memory, length: int) -> None:
         """Room for ``length`` steps, at least; what is on its way stays so."""
         old, every = memory["ring"], np.arange(len(memory["steps"]))
@@ -164,13 +112,6 @@ class ActDelayWrapper(ChainWrapper):
         for back in range(1, old.shape[1] + 1):
             then = memory["steps"] - back
             ring[every, then % length] = old[every, then % old.shape[1]]
-
-    def inner_update(self, update: EnvUpdate | None) -> EnvUpdate | None:
-        """What is left of ``update`` without ``act_delay``."""
-        if not isinstance(update, DomainParamUpdate):
-            return super().inner_update(update)
-        rest = split_delay(update.task, self._delay)[1]
-        return DomainParamUpdate(rest) if rest else None
 
 
 class DownsamplingWrapper(ChainWrapper):
@@ -217,9 +158,3 @@ def checked_delay(delay: Any) -> int:
     if not 0 <= steps <= _LONGEST_DELAY:
         raise ValueError(f"act_delay must be from 0 to {_LONGEST_DELAY} steps, got {delay!r}")
     return int(steps)
-
-
-def split_delay(params: Mapping[str, float], delay: int) -> tuple[int, dict[str, float]]:
-    """``act_delay`` of ``params`` (or ``delay``), and the rest."""
-    rest = dict(params)
-    return checked_delay(rest.pop("act_delay", delay)), rest

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from metaroll.envs.base.batching import is_batched, without_checks
-from metaroll.envs.base.env_state import current_observation
+from metaroll.envs.base.env_state import current_observation, state_from_observation
 from metaroll.envs.base.slot_proxies import SlotsProxy
 from metaroll.errors import ShapeError
 from metaroll.tasks.plan_table import PlanTable
@@ -175,6 +175,16 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
         """What is shown of ``observations (k, ...)``, which have not been shown before."""
         return observations
 
+    def unseen(self, observations: np.ndarray) -> np.ndarray:
+        """What is inside where ``observations (k, ...)`` are shown: the inverse of ``rows_seen`` without noise.
+
+        Raises:
+            NotImplementedError: That is not known.
+        """
+        if self.changes_observations:
+            raise NotImplementedError(f"what {type(self).__name__} does to observations cannot be undone")
+        return observations
+
     def row_params(self, params: dict[str, Any] | None, memory: Memory, row: int) -> dict[str, Any] | None:
         """Domain parameters as they are counted here, of those inside."""
         return params
@@ -274,6 +284,10 @@ class ChainWrapper(gymnasium.Wrapper, ABC):
     def seen_now(self, observation: Any) -> Any:
         """What is shown of the present observation inside, which has been shown before."""
         return observation
+
+    def state_from_observation(self, observations: Any) -> np.ndarray:
+        """States ``(..., S)`` inside that show ``observations (..., *shape)`` here."""
+        return state_from_observation(self.env, self.unseen(np.asarray(observations, dtype=np.float64)))
 
     # -- many ---------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from metaroll.checks import plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, Memory, box_of, spec_of
+from metaroll.envs.wrappers.own_params import OwnParamsWrapper
 from metaroll.errors import ShapeError, unknown_name
 from metaroll.functional.philox import normals
 from metaroll.tasks.plan_table import env_keys
@@ -70,6 +72,10 @@ class ObsNormWrapper(_ObsWrapper):
         """Scaled ``observations (..., *shape)``."""
         return ((observations - self._middle) / self._half).astype(self._dtype)
 
+    def unseen(self, observations: np.ndarray) -> np.ndarray:
+        """In the units of the environment inside."""
+        return observations * self._half + self._middle
+
 
 class ObsPartialWrapper(_ObsWrapper):
     """Some entries of the observation are not shown.
@@ -122,10 +128,12 @@ class ObsPartialWrapper(_ObsWrapper):
         return observations[..., self._kept]
 
 
-class GaussianObsNoiseWrapper(ChainWrapper):
+class GaussianObsNoiseWrapper(OwnParamsWrapper):
     """Observations with normal noise, which hangs on the seed of the reset. Evaluations have it, too.
 
     The numbers are those of ``normals`` at positions of the stream of the reset's seed (see ``functional.philox``).
+    Adds standard deviations as domain parameters, which hold from the next reset on: ``obs_noise_std`` where one number
+    was given for all entries, else ``obs_noise_std_<label>`` (or position) of each entry that has noise.
 
     Args:
         env: Environment with a Box of floating-point observations.
@@ -138,9 +146,8 @@ class GaussianObsNoiseWrapper(ChainWrapper):
         if depth >= _MOST_NESTED:
             raise ValueError(f"at most {_MOST_NESTED} GaussianObsNoiseWrappers may be put around each other")
         self._role = _NOISE_ROLE + depth
-        self._size = int(np.prod(box_of(env, "observation", self).shape))
-        super().__init__(env)
         space = box_of(env, "observation", self)
+        self._size = int(np.prod(space.shape))
         if np.dtype(space.dtype).kind != "f":
             raise TypeError(f"GaussianObsNoiseWrapper needs floating-point observations, got {space}")
         self._std = _per_entry("noise_std", noise_std, space.shape)
@@ -150,6 +157,8 @@ class GaussianObsNoiseWrapper(ChainWrapper):
         if not (np.isfinite(self._std).all() and np.isfinite(self._mean).all()):
             raise ValueError(f"noise_std and noise_mean must be finite, got {noise_std!r} and {noise_mean!r}")
         free = self._std > 0
+        self._entries = _noise_params(np.ndim(noise_std) == 0, free, spec_of(env).observation_labels)
+        super().__init__(env, {name: self._std.flat[entries[0]] for name, entries in self._entries.items()})
         low, high = space.low + self._mean, space.high + self._mean
         self.observation_space = Box(
             np.where(free, -np.inf, low).astype(space.dtype),
@@ -157,11 +166,24 @@ class GaussianObsNoiseWrapper(ChainWrapper):
             dtype=space.dtype.type,  # type: ignore[arg-type]
         )
 
+    def checked_param(self, name: str, value: Any) -> float:
+        """A standard deviation."""
+        number = plain_number(f"domain parameter {name!r}", value)
+        if number < 0:
+            raise ValueError(f"domain parameter {name!r} must not be negative, got {number:g}")
+        if number > 0 and not self._std.flat[self._entries[name][0]]:
+            raise ValueError(
+                f"domain parameter {name!r} must be 0, got {number:g}: the wrapper was made with noise_std=0, whose "
+                "observation_space has no room for noise; make it with a positive noise_std"
+            )
+        return number
+
     def new_memory(self, num_rows: int) -> Memory:
-        """Keys of the streams, how many observations have been shown, and the noise of a block of them."""
+        """Keys of the streams, how many observations were shown, the noise of a block of them, and its spread."""
         keys = env_keys(np.random.default_rng().integers(2**31, size=num_rows))
         block = np.zeros((num_rows, _BLOCK, self._size), dtype=np.float32)
-        return {"keys": keys, "shown": np.zeros(num_rows, dtype=np.int64), "block": block}
+        std = np.tile(self._std.reshape(-1), (num_rows, 1))
+        return {"keys": keys, "shown": np.zeros(num_rows, dtype=np.int64), "block": block, "std": std}
 
     def start_rows(
         self, memory: Memory, rows: np.ndarray, env_seeds: np.ndarray | None, plans: Sequence[RolloutPlan] | None = None
@@ -169,6 +191,16 @@ class GaussianObsNoiseWrapper(ChainWrapper):
         """Streams of their own; without seeds the noise goes on."""
         if env_seeds is not None:
             memory["keys"][rows], memory["shown"][rows] = env_keys(env_seeds), 0
+        super().start_rows(memory, rows, env_seeds, plans)
+
+    def write_params(self, memory: Memory, rows: np.ndarray, params: Sequence[Mapping[str, Any]]) -> None:
+        """The standard deviations of these rows."""
+        for name, entries in self._entries.items():
+            memory["std"][rows[:, None], entries] = np.array([own[name] for own in params])[:, None]
+
+    def row_own(self, memory: Memory, row: int) -> dict[str, float]:
+        """The standard deviations."""
+        return {name: float(memory["std"][row, entries[0]]) for name, entries in self._entries.items()}
 
     def rows_seen(self, observations: np.ndarray, memory: Memory, rows: np.ndarray) -> np.ndarray:
         """``observations (k, *shape)`` with the next noise."""
@@ -179,15 +211,30 @@ class GaussianObsNoiseWrapper(ChainWrapper):
             noise = normals(memory["keys"][due], self._role, memory["shown"][due] * self._size, _BLOCK * self._size)
             memory["block"][due] = noise.reshape(len(due), _BLOCK, self._size)
         memory["shown"][rows] = shown + 1
-        return self._noisy(observations, memory["block"][rows, place])
+        return self._noisy(observations, memory["block"][rows, place], memory["std"][rows])
+
+    def unseen(self, observations: np.ndarray) -> np.ndarray:
+        """Without the mean; the noise is not known."""
+        return observations - self._mean
 
     def seen_now(self, observation: Any) -> Any:
         """With the noise that was shown last."""
-        return self._noisy(np.asarray(observation), self._memory["block"][0, (self._memory["shown"][0] - 1) % _BLOCK])
+        memory = self._memory
+        return self._noisy(
+            np.asarray(observation), memory["block"][0, (memory["shown"][0] - 1) % _BLOCK], memory["std"][0]
+        )
 
-    def _noisy(self, observations: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        noise = noise.reshape(observations.shape)
-        return (observations + (self._mean + self._std * noise)).astype(observations.dtype)
+    def _noisy(self, observations: np.ndarray, noise: np.ndarray, std: np.ndarray) -> np.ndarray:
+        shape = observations.shape
+        return (observations + (self._mean + std.reshape(shape) * noise.reshape(shape))).astype(observations.dtype)
+
+
+def _noise_params(one_for_all: bool, noisy: np.ndarray, labels: tuple[str, ...] | None) -> dict[str, np.ndarray]:
+    """Domain parameters of noise -> flat positions of the entries that they are the standard deviation of."""
+    if one_for_all:
+        return {"obs_noise_std": np.arange(noisy.size)}
+    names = tuple(map(str, range(noisy.size))) if labels is None else labels
+    return {f"obs_noise_std_{names[i]}": np.array([i]) for i in np.flatnonzero(noisy)}
 
 
 def _bounds(name: str, given: Any, own: np.ndarray, labels: tuple[str, ...] | None) -> np.ndarray:

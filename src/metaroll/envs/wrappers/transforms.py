@@ -11,7 +11,7 @@ import numpy as np
 from metaroll.checks import plain_number
 from metaroll.envs.wrappers.base import ChainWrapper, Memory
 from metaroll.errors import unknown_name
-from metaroll.tasks.domain_access import check_domain_params, domain_params_of, read_domain_params, set_domain_params
+from metaroll.tasks.domain_access import check_param_names, domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvUpdate, RolloutPlan
@@ -36,7 +36,7 @@ class DomainParamTransformWrapper(ChainWrapper):
 
     def __init__(self, env: Any, scales: Mapping[str, str]) -> None:
         super().__init__(env)
-        check_domain_params(env, list(scales))
+        check_param_names(env, list(scales))
         for name, scale in scales.items():
             if scale not in _SCALES:
                 raise unknown_name(f"scale of {name!r}", str(scale), _SCALES)

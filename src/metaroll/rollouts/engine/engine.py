@@ -24,9 +24,8 @@ from metaroll.rollouts.collecting import enough, still_missing
 from metaroll.rollouts.engine.collection import Collection
 from metaroll.rollouts.engine.devices import check_env_on_device, check_policy_on_device, device_of
 from metaroll.rollouts.engine.live_shard import ShardResult, ShardWork, advance_shard, forget_shards, plan_by_number
+from metaroll.rollouts.engine.reduction import Reduce, ReducedRows, Reduction
 from metaroll.rollouts.engine.unit_work import (
-    Reduce,
-    ReducedRows,
     Unit,
     UnitResult,
     UnitRunner,
@@ -48,7 +47,7 @@ from metaroll.rollouts.engine.units import cut, slots_of_unit, unit_size
 from metaroll.rollouts.failures import DroppedRollout, all_dropped
 from metaroll.rollouts.workers.messages import GlobalNamespace, encode_command
 from metaroll.rollouts.workers.pool import Job, PoolTimeouts, SamplerPool
-from metaroll.tasks.plan_table import PlanTable, resolve_plans
+from metaroll.tasks.plan_table import NO_LIMIT, PlanTable, resolve_plans
 from metaroll.types import Context, EnvSpec, EnvUpdate, Policy, RolloutPlan, SlotsKind
 
 __all__ = ["RolloutEngine"]
@@ -125,9 +124,12 @@ class RolloutEngine:
         self._pool = pool
         self._key = f"{next(_numbers)}-{uuid.uuid4().hex[:8]}"
         self._slots_per_unit = slots_per_unit
-        self._on_invalid, self._on_error = on_invalid, on_error
-        self._record_infos = record_infos
-        self._record_extras = record_extras
+        self._settings: dict[str, Any] = {
+            "on_invalid": on_invalid,
+            "on_error": on_error,
+            "record_infos": record_infos,
+            "record_extras": record_extras,
+        }
         self._local = UnitRunner(device=self._device)
         self._sent_policy: bytes | None = None
         self._sent_buffers = b""
@@ -214,7 +216,7 @@ class RolloutEngine:
     def run_reduced(
         self,
         plans: Sequence[RolloutPlan] | Iterator[RolloutPlan],
-        reduce: Reduce,
+        reduce: Reduce | Reduction,
         parameters: np.ndarray | None = None,
         *,
         progress: Callable[[int, int], None] | None = None,
@@ -226,32 +228,31 @@ class RolloutEngine:
             reduce: From columns (a dict: ``observations``, ``actions``, ``rewards``, ...) and bounds ``(n + 1,)`` of n
                 rollouts to an array ``(n, ...)``; picklable. It must treat rollouts one by one, since it is called with
                 as many as happen to be together: ``check_reduce`` finds out. ``observations`` (and ``states``) have one
-                row more for each rollout: those of rollout ``i`` begin at ``bounds[i] + i``.
+                row more for each rollout: those of rollout ``i`` begin at ``bounds[i] + i``. A ``Reduction`` also says
+                which columns are looked at, and makes a row of each group of consecutive plans.
 
         Returns:
-            Shape ``(N, ...)`` for N plans; rows of dropped rollouts hold NaN (integers then become floats).
+            Shape ``(N, ...)`` for N plans (or groups); rows of dropped rollouts hold NaN (integers then become floats).
 
         Raises:
             Exception: Whatever is raised while plans run or are made has ``error.reduced (n, ...)``, the rows of all
                 units of work that were done before, and ``error.kept (n,)``, the places of their plans, in order.
             NotPicklableError: ``reduce`` cannot be sent to the workers.
-            ShapeError: ``reduce`` returns another number of rows, or rows of different shapes.
-            ValueError: ``reduce`` raises, or gives the first rollout of a unit of work another row alone than among
-                others (the others are not looked at; ``check_reduce`` does that).
+            ShapeError, ValueError: See ``Reduction.rows_of``.
         """
-        if not callable(reduce):
-            raise TypeError(f"reduce must be a function of columns and bounds, got {described(reduce)}")
+        reduction = Reduction.of(reduce)
         if isinstance(plans, Iterator):
-            parts = iter(lambda: list(itertools.islice(plans, _MADE_AT_ONCE)), [])
+            most = _MADE_AT_ONCE // reduction.group * reduction.group or reduction.group
+            parts = iter(lambda: list(itertools.islice(plans, most)), [])
         else:
             parts = iter([plans])
         if not self._pool.is_serial:
-            encode_command(reduce, (), {}, "reduce", _HERE)  # else its plans would be blamed
-        rows = ReducedRows()
+            encode_command(reduction.function, (), {}, "reduce", _HERE)  # else its plans would be blamed
+        rows = ReducedRows(reduction.group)
         try:
             for part in parts:
-                units, _, _ = self._results(part, parameters, reduce, progress, rows)
-                rows.count += sum(len(unit.plans) for unit in units)
+                units, _, _ = self._results(part, parameters, reduction, progress, rows)
+                rows.count += sum(len(unit.plans) for unit in units) // reduction.group
             return rows.joined()
         except BaseException as error:
             rows.tell(error)
@@ -261,7 +262,7 @@ class RolloutEngine:
         self,
         plans: Sequence[RolloutPlan],
         parameters: np.ndarray | None,
-        reduce: Reduce | None,
+        reduce: Reduction | None,
         progress: Callable[[int, int], None] | None,
         rows: ReducedRows | None = None,
     ) -> tuple[list[Unit], list[np.ndarray], list[UnitResult]]:
@@ -272,15 +273,15 @@ class RolloutEngine:
             raise TypeError(f"progress must be a function of (rollouts, steps) or None, got {described(progress)}")
         table = resolve_plans(plans, self.policy)
         shared = checked_parameters(self.policy, parameters, table)
-        pieces = self._pieces(table)
+        pieces = self._pieces(table, reduce)
         units = [
             self._unit(number, table if len(piece) == len(table) else table.take(piece), reduce)
             for number, piece in enumerate(pieces)
         ]
 
         def done(result: UnitResult) -> None:
-            if rows is not None:
-                rows.add(pieces[result.number], result)
+            if rows is not None and result.groups is not None:
+                rows.add(pieces[result.number], result.groups, result.reduced)
             if progress is not None:
                 progress(len(result.kept), result.num_steps)
 
@@ -389,13 +390,7 @@ class RolloutEngine:
         first = RolloutPlan() if plan_of is None else plan_by_number(plan_of, 0)
         check_whole("num_slots", num_slots)
         name = f"{next(_numbers)}"
-        settings = {
-            "on_invalid": self._on_invalid,
-            "on_error": self._on_error,
-            "record": not by_hand,
-            "record_infos": self._record_infos,
-            "record_extras": self._record_extras,
-        }
+        settings = {**self._settings, "record": not by_hand}
         pool, key = self._pool, self._key
         source, policy, build = self._env_source, self.policy, acting_build(self.policy)
         here = GlobalNamespace()
@@ -481,29 +476,29 @@ class RolloutEngine:
                 more[m] = still_missing(found[m].lengths.tolist(), started[m], None, need)
         return [known[: enough(known.lengths.tolist(), None, need)] for known in found]
 
-    def _pieces(self, plans: PlanTable) -> list[np.ndarray]:
+    def _pieces(self, plans: PlanTable, reduce: Reduction | None) -> list[np.ndarray]:
         """Positions of the plans of each unit; plans with parameters of their own are in other units than the rest.
 
         A call with stacked parameters differs in the last bit from one with shared parameters, so a unit is of one
         kind, as each of its plans is when it runs alone.
         """
         own, rest = np.flatnonzero(plans.set_of >= 0), np.flatnonzero(plans.set_of < 0)
-        size = unit_size(len(plans), self._unit_kind, self._pool.num_workers)
+        longest = int(plans.max_steps.max(initial=1))
+        if longest == NO_LIMIT:
+            longest = self.env_spec.max_episode_length or 1
+        size = unit_size(len(plans), self._kind_of_unit(reduce), self._pool.num_workers, longest)
+        if reduce is not None:
+            size = reduce.whole_groups(size, len(plans))
         return [piece for part in (own, rest) if len(part) for piece in cut(part, size)]
 
-    def _unit(self, number: int, plans: PlanTable, reduce: Reduce | None = None) -> Unit:
-        num_slots = slots_of_unit(len(plans), self._unit_kind, self._slots_per_unit)
-        return Unit(
-            number,
-            plans,
-            num_slots,
-            self._on_invalid,
-            self._record_infos,
-            self._record_extras,
-            self._on_error,
-            reduce,
-            self._slots_per_unit is None,
-        )
+    def _unit(self, number: int, plans: PlanTable, reduce: Reduction | None) -> Unit:
+        num_slots = slots_of_unit(len(plans), self._kind_of_unit(reduce), self._slots_per_unit)
+        may_narrow = self._slots_per_unit is None
+        return Unit(number, plans, num_slots, reduce=reduce, may_narrow=may_narrow, **self._settings)
+
+    def _kind_of_unit(self, reduce: Reduction | None) -> str:
+        lean = self._unit_kind == "batched" and reduce is not None and reduce.fields is not None
+        return "lean" if lean else self._unit_kind
 
     def _run_here(
         self, units: Sequence[Unit], parameters: np.ndarray, done: Callable[[UnitResult], None]

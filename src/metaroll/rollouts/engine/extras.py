@@ -13,6 +13,7 @@ from torch import nn
 from metaroll.data.rollouts import TIME_STEP, RolloutColumns
 from metaroll.data.space_batches import env_actions, to_box_type
 from metaroll.envs.base.slot_proxies import slot_domain_params
+from metaroll.rollouts.engine.recorder import APPLIED
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, Policy, Slots
@@ -22,23 +23,20 @@ __all__ = ["add_applied_actions", "module_mode", "notes_of"]
 _PLAIN = {"env_name", TIME_STEP}
 """Notes that can be compared, and shared where they are equal."""
 
-_APPLIED = "act_applied"
-"""Entry of an environment's infos: the action that reached what it simulates."""
 
-
-def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec) -> None:
-    """Add ``actions_applied`` to columns.
+def add_applied_actions(columns: RolloutColumns, env_spec: EnvSpec, *, copy: bool = True) -> None:
+    """Add ``actions_applied`` to columns; without ``copy`` it may share memory with what was reported.
 
     It is what the environment reports as info ``act_applied``, otherwise the actions clipped to a Box (environments get
     them as they are, and clip them themselves; those of a Box of integers are rounded and clipped before), and choices
     as the environment counts them (``actions`` count from 0, whatever the space starts with).
     """
-    reported = columns.fields.get("env_infos", {}).get(_APPLIED)
-    applied = _as_applied(columns.fields["actions"], env_spec.action_space) if reported is None else reported.copy()
-    columns.fields["actions_applied"] = applied
+    reported = columns.fields.get("env_infos", {}).get(APPLIED)
+    applied = _as_applied(columns.fields["actions"], env_spec.action_space) if reported is None else reported
+    columns.fields["actions_applied"] = applied.copy() if copy and applied is reported else applied
     for own in columns.own or ():
-        if _APPLIED in own.get("env_infos", {}):
-            own["actions_applied"] = own["env_infos"][_APPLIED].copy()
+        if APPLIED in own.get("env_infos", {}):
+            own["actions_applied"] = own["env_infos"][APPLIED].copy()
 
 
 def notes_of(envs: Slots, slots: np.ndarray, plans: PlanTable, with_time: bool) -> list[dict[str, Any]]:

@@ -14,8 +14,12 @@ from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.data.rollouts import RolloutColumns
 from metaroll.errors import ShapeError
 from metaroll.policies.adapters import INFO_ROWS
+from metaroll.types import SlotStep
 
-__all__ = ["BlockMemory", "Recorder", "stack_infos", "with_rows"]
+__all__ = ["APPLIED", "BlockMemory", "Recorder", "stack_infos", "with_rows"]
+
+APPLIED = "act_applied"
+"""Entry of an environment's infos: the action that reached what it simulates."""
 
 _GROUPS = ("policy_infos", "env_infos")
 
@@ -84,6 +88,11 @@ class _Block:
             for name in self.names - set(names):
                 self.lacking.setdefault(name, np.zeros(self.size, dtype=bool))[step] = True
             self.names |= set(names)
+
+    def keep(self, names: Collection[str]) -> None:
+        """Nobody reads the other arrays."""
+        self._memory.give([self.arrays.pop(name) for name in self.arrays.keys() - names])
+        self.lacking = {name: steps for name, steps in self.lacking.items() if name in names}
 
     def _allocate(self, name: str, value: np.ndarray, rows: int, step: int) -> np.ndarray:
         if value.shape[:1] != self.positions.shape:
@@ -192,10 +201,16 @@ class Recorder:
 
     Args:
         memory: What blocks are recorded in; ``None``: memory of its own.
+        with_infos: Keep infos of environment and policy.
+        fields: Names of the fields that are kept; ``None``: all.
     """
 
-    def __init__(self, memory: BlockMemory | None = None) -> None:
+    def __init__(
+        self, memory: BlockMemory | None = None, *, with_infos: bool = True, fields: Sequence[str] | None = None
+    ) -> None:
         self._memory = BlockMemory() if memory is None else memory
+        self._with_infos = with_infos
+        self._fields = None if fields is None else frozenset(fields)
         self._blocks: list[_Block] = []
         self._trees: dict[str, Any] = {}
         self._dicts: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
@@ -226,6 +241,32 @@ class Recorder:
         block.steps += 1
         self._write_with_final(step + 1, observations, states)
 
+    def write_step(
+        self,
+        step: SlotStep,
+        actions: Any,
+        policy_infos: Mapping[str, np.ndarray],
+        hidden: np.ndarray | None,
+        running: np.ndarray,
+        positions: np.ndarray,
+    ) -> None:
+        """Store the lock-step of the slots in ``running``, and what they remembered before it."""
+        arrays = {"rewards": step.rewards, "terminated": step.terminated, "truncated": step.truncated}
+        if hidden is not None:
+            arrays["hidden_states"] = hidden
+        if self._with_infos:
+            for name, value in policy_infos.items():
+                arrays["policy_infos/" + name] = np.asarray(value)
+            if isinstance(step.infos, Mapping):
+                for name, value in step.infos.items():
+                    arrays["env_infos/" + name] = value
+            else:
+                self.write_dicts(step.infos, running)
+        states = step.states
+        if states is not None and not isinstance(states, np.ndarray):
+            self.write_states(states, running.nonzero()[0].tolist(), positions)
+        self.write(actions, arrays, step.observations, states)
+
     def write_dicts(self, infos: Sequence[Mapping[str, Any]], active: np.ndarray) -> None:
         """Store the info dicts of one lock-step of the active slots; call before ``write``."""
         if not any(infos):
@@ -243,6 +284,8 @@ class Recorder:
         block.counts = counts
         if not block.steps:
             self._blocks.pop()
+        elif self._fields is not None:
+            block.keep(self._wanted(block.arrays))
 
     def flags(self) -> tuple[np.ndarray, np.ndarray]:
         """``terminated`` and ``truncated`` of the steps of the open block, bool ``(K, E)``, to be written into."""
@@ -250,11 +293,12 @@ class Recorder:
         return block.arrays["terminated"][: block.steps], block.arrays["truncated"][: block.steps]
 
     def values(self) -> list[tuple[str, np.ndarray]]:
-        """Actions, observations and rewards of the open block, ``(K, E, ...)``, for a look at NaN."""
+        """Actions, observations (or else states) and rewards of the open block, ``(K, E, ...)``, for a look at NaN."""
         block = self._blocks[-1]
         steps, arrays = block.steps, block.arrays
         actions = [("action", array[:steps]) for name, array in arrays.items() if name.startswith("actions")]
         seen = [("observation", array[1 : steps + 1]) for name, array in arrays.items() if name.startswith("+obs")]
+        seen = seen or [("state", arrays["+states"][1 : steps + 1])]
         return [*actions, *seen, ("reward", arrays["rewards"][:steps])]
 
     def forget(self, position: int) -> None:
@@ -312,11 +356,21 @@ class Recorder:
                 _spread(own, name, column, lacking, bounds)
         fields = self._as_fields(flat)
         self._add_dicts(own, positions, first, lengths)
-        terminated, truncated = fields.pop("terminated"), fields.pop("truncated")
+        none = np.broadcast_to(False, int(bounds[-1]))  # of flags that are not wanted
+        terminated, truncated = fields.pop("terminated", none), fields.pop("truncated", none)
         rest = [own.get(i, {}) for i in range(len(positions))] if own else None
         self._prune(set(running))
         firsts = first if first.any() else None
         return RolloutColumns(fields, terminated, truncated, bounds, complete, infos, rest, firsts=firsts)
+
+    def _wanted(self, names: Collection[str]) -> set[str]:
+        """Those of ``names`` that make up the fields that are kept."""
+        fields = self._fields or frozenset()
+        found = {name for name in names if name.removeprefix("+").partition("/")[0].partition("(")[0] in fields}
+        if "actions_applied" in fields:
+            told = f"env_infos/{APPLIED}"
+            found |= {told} if told in names else {name for name in names if name.startswith("actions")}
+        return found
 
     def _column(
         self, name: str, places: Sequence[_Place | None], bounds: np.ndarray, final: bool
@@ -349,6 +403,8 @@ class Recorder:
         fields: dict[str, Any] = {}
         groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS}
         for name, tree in self._trees.items():
+            if not any(key.startswith(f"{name}(") for key in flat):
+                continue  # not wanted
             fields[name] = map_leaves(lambda _, path, name=name: flat.pop(f"{name}{path!r}"), tree)
         for name, column in flat.items():
             group, _, key = name.partition("/")
@@ -388,7 +444,9 @@ class Recorder:
 
     def _write_with_final(self, row: int, observations: Any, states: Any) -> None:
         block = self._blocks[-1]
-        if observations.__class__ is np.ndarray:
+        if observations is None:
+            pass  # nobody looks
+        elif observations.__class__ is np.ndarray:
             block.write("+observations", row, observations, block.size + 1)
         else:
             self._trees["observations"] = observations

@@ -56,6 +56,7 @@ class SlotLoop:
         record_infos: Keep the infos of environment and policy.
         record_extras: Record more: ``actions_applied``, ``states (T + 1, S)`` and ``time (T + 1,)`` as far as the
             environments tell them, and what a recurrent policy remembers before each step, ``hidden_states (T, H)``.
+        fields: Names of the fields that are wanted, without notes of what stays constant; ``None``: all.
         refill: Give a slot the next plan after its rollout has ended; without, it is frozen until ``start``.
         begin: Give slots their first plans now; without, ``restore`` does.
         beat: Called with ``"reset"`` or ``"step"`` now and then (the heartbeat of a worker).
@@ -73,6 +74,7 @@ class SlotLoop:
         record: bool = True,
         record_infos: bool = True,
         record_extras: bool = False,
+        fields: tuple[str, ...] | None = None,
         refill: bool = True,
         begin: bool = True,
         beat: Callable[[str], None] | None = None,
@@ -102,11 +104,13 @@ class SlotLoop:
         self._rows = PolicyRows(policy, slots.num_slots, parameters)
         self._sees_structure = policy.info.structured
         self._past_end = slots.info.steps_past_end and policy.info.width_independent and record
-        self._recorder = Recorder(memory)
-        self._on_invalid = on_invalid
-        self._record_infos, self._records, self._record_extras = record_infos, record, record_extras
+        self._recorder = Recorder(memory, with_infos=record_infos, fields=fields)
+        self._on_invalid, self._fields = on_invalid, fields
+        self._records, self._record_extras = record, record_extras
         self._beat = beat
-        slots.attach(beat=beat, record_states=record_extras)
+        self._blind = self._past_end and record_extras and not policy.info.looks
+        self._blind = self._blind and fields is not None and "states" in fields and "observations" not in fields
+        slots.attach(beat=beat, record_states=record_extras, shows=not self._blind)
         self._tick = 0
         self._plans: dict[int, RolloutPlan] = {}
         """Plans of the rollouts by position, where the source does not know them."""
@@ -311,7 +315,8 @@ class SlotLoop:
         if self._records:
             states = self.slots.states() if self._record_extras else None
             states = states if isinstance(states, np.ndarray) else None
-            self._recorder.open(most, self._positions, self._ages, self._obs, states)
+            seen = None if self._blind else self._obs
+            self._recorder.open(most, self._positions, self._ages, seen, states)
         step = 0
         try:
             while step < most:
@@ -353,7 +358,8 @@ class SlotLoop:
             raise self._failure(error, running, counts) from error
         counts += running
         self._tick += 1
-        self._obs = result.observations
+        if result.observations is not None:
+            self._obs = result.observations
         over = (result.terminated | result.truncated) & self._stops
         self._until_limit -= 1
         if self._until_limit <= 0:  # else no rollout can have reached its limit
@@ -363,7 +369,7 @@ class SlotLoop:
             result = result._replace(truncated=truncated)
         self.last_step = result
         if self._records:
-            self._record(result, actions, policy_infos, running, hidden)
+            self._recorder.write_step(result, actions, policy_infos, hidden, running, self._positions)
         if not self._past_end:
             valid = self._check("observation", result.observations, running, counts)
             if not self._check("reward", result.rewards, running, counts) or not valid:
@@ -389,30 +395,6 @@ class SlotLoop:
             return actions, infos
         except FAILURES as error:
             raise self._failure(error, running, counts, "the policy") from error
-
-    def _record(
-        self,
-        result: SlotStep,
-        actions: Any,
-        policy_infos: Mapping[str, np.ndarray],
-        running: np.ndarray,
-        hidden: np.ndarray | None,
-    ) -> None:
-        arrays = {"rewards": result.rewards, "terminated": result.terminated, "truncated": result.truncated}
-        if hidden is not None:
-            arrays["hidden_states"] = hidden
-        if self._record_infos:
-            for name, value in policy_infos.items():
-                arrays["policy_infos/" + name] = np.asarray(value)
-            if isinstance(result.infos, Mapping):
-                for name, value in result.infos.items():
-                    arrays["env_infos/" + name] = value
-            else:
-                self._recorder.write_dicts(result.infos, running)
-        states = result.states
-        if states is not None and not isinstance(states, np.ndarray):
-            self._recorder.write_states(states, running.nonzero()[0].tolist(), self._positions)
-        self._recorder.write(actions, arrays, result.observations, states)
 
     def _end_block(self, counts: np.ndarray, ended: np.ndarray) -> None:
         """Book what the block brought: lengths, endings, NaN; its slots are free or go on."""
@@ -510,7 +492,8 @@ class SlotLoop:
         states = self.slots.states() if self._record_extras else None
         if states is not None and not isinstance(states, np.ndarray):
             self._recorder.write_states(states, slots.tolist(), self._positions)
-        notes = notes_of(self.slots, slots, plans, self._record_extras)
+        lean = self._fields is not None
+        notes = [{}] * len(slots) if lean else notes_of(self.slots, slots, plans, self._record_extras)
         self._notes.update(zip(positions.tolist(), notes, strict=True))
 
     def _release(self, slots: np.ndarray) -> None:
@@ -555,8 +538,8 @@ class SlotLoop:
         wanted = [] if segments else self._positions[self._active].tolist()
         columns = self._recorder.pack(positions, first, ages - first, complete, notes, wanted)
         columns.plans = plans
-        if self._record_extras:
-            add_applied_actions(columns, self._spec)
+        if self._record_extras and (self._fields is None or "actions_applied" in self._fields):
+            add_applied_actions(columns, self._spec, copy=self._fields is None)
         self.columns, self.positions = columns, listed
         self.finished = Rollouts([columns])
 

@@ -13,12 +13,13 @@ import torch
 from torch import nn
 
 from metaroll.checks import array_of, described
-from metaroll.data.rollouts import RolloutColumns, Rollouts, check_first_row, reduced_rows
+from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.envs.mujoco.threads import physics_threads
 from metaroll.errors import InvalidValueError, RolloutError, ShapeError
 from metaroll.rollouts.engine.device_block import DeviceLoop
 from metaroll.rollouts.engine.recorder import BlockMemory
+from metaroll.rollouts.engine.reduction import Reduction
 from metaroll.rollouts.engine.slot_loop import SlotLoop
 from metaroll.rollouts.engine.units import list_slots
 from metaroll.rollouts.failures import DroppedRollout, without_advice
@@ -27,7 +28,6 @@ from metaroll.tasks.plan_table import PlanTable
 from metaroll.types import EnvSpec, EnvUpdate, Policy, Slots, SlotsKind, flat_dim
 
 __all__ = [
-    "ReducedRows",
     "Unit",
     "UnitResult",
     "UnitRunner",
@@ -50,9 +50,6 @@ __all__ = [
 
 _MOST_KEPT_SLOTS = 4
 
-Reduce = Callable[[dict[str, Any], np.ndarray], np.ndarray]
-"""From columns and bounds of N rollouts to ``(N, ...)``; each row a function of its own rollout."""
-
 
 @dataclass(frozen=True)
 class Unit:
@@ -65,7 +62,7 @@ class Unit:
     record_infos: bool = True
     record_extras: bool = False
     on_error: str = "raise"
-    reduce: Reduce | None = None
+    reduce: Reduction | None = None
     may_narrow: bool = False
 
 
@@ -78,7 +75,8 @@ class UnitResult:
         columns: Its rollouts, in the order of its plans; ``None`` if there are none, or they have been reduced.
         kept: Places of their plans in the unit, ``(N,)``.
         dropped: Rollouts that were left out, in the order of the unit's plans.
-        reduced: What ``Unit.reduce`` made of them, ``(N, ...)``.
+        reduced: What ``Unit.reduce`` made of them, ``(n, ...)``.
+        groups: Which groups of the unit's plans these rows are of, ``(n,)``.
         num_steps: Steps of all of them.
     """
 
@@ -87,6 +85,7 @@ class UnitResult:
     kept: np.ndarray
     dropped: list[DroppedRollout] = field(default_factory=list)
     reduced: np.ndarray | None = None
+    groups: np.ndarray | None = None
     num_steps: int = 0
 
 
@@ -172,7 +171,8 @@ class UnitRunner:
                 if self.device is not None:
                     loop = DeviceLoop(slots, policy, plans, self.device, **settings)
                 else:
-                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, **settings)
+                    fields = None if unit.reduce is None else unit.reduce.fields
+                    loop = SlotLoop(slots, policy, plans, begin=False, memory=self._memory, fields=fields, **settings)
                     loop.fill()
                 loop.advance()
         except BaseException as error:
@@ -254,8 +254,12 @@ def _without_failed(
 ) -> list[np.ndarray]:
     """Which plans are run next after ``error``; those that have failed are dropped."""
     suspects = {id(plan) for plan in error.suspects or [error.plan]}
+    others = {id(plan): message for plan, message in error.others}
+    known = suspects | others.keys()
     done = set() if loop is None else {*loop.positions, *(position for position, _ in loop.dropped_positions)}
-    rest = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in suspects]
+    rest = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in known]
+    told = [(i, others.get(id(plans[i]))) for i in range(len(plans)) if others]
+    dropped.extend((int(places[i]), DroppedRollout(plans[i], error.step, "error", said)) for i, said in told if said)
     failed = [i for i in range(len(plans)) if id(plans[i]) in suspects]
     if not failed:
         raise error
@@ -280,10 +284,9 @@ def _result(
     if columns is not None:
         columns.plans = None  # they are known where the unit came from
     if unit.reduce is None or columns is None:
-        return UnitResult(unit.number, columns, kept, dropped, None, steps)
-    rows = reduced_rows(unit.reduce, columns)
-    check_first_row(unit.reduce, columns, rows)
-    return UnitResult(unit.number, None, kept, dropped, rows, steps)
+        return UnitResult(unit.number, columns, kept, dropped, num_steps=steps)
+    rows, groups = unit.reduce.rows_of(columns, kept)
+    return UnitResult(unit.number, None, kept, dropped, rows, groups, steps)
 
 
 def be_ready(namespace: GlobalNamespace) -> None:
@@ -448,45 +451,6 @@ def dropped_in_order(results: Sequence[UnitResult], pieces: Sequence[np.ndarray]
         if result.dropped:  # a plan that is not kept is dropped
             found += zip(np.delete(piece, result.kept).tolist(), result.dropped, strict=True)
     return [entry for _, entry in sorted(found, key=lambda item: item[0])]
-
-
-class ReducedRows:
-    """The rows that ``reduce`` has made of units so far, and the places of their plans."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        """Plans of all parts that are done."""
-        self._found: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def add(self, piece: np.ndarray, result: UnitResult) -> None:
-        """Take over what came of a unit, whose plans have the places ``piece`` in their part."""
-        if result.reduced is not None:
-            self._found.append((piece[result.kept] + self.count, result.reduced))
-
-    def joined(self) -> np.ndarray:
-        """All rows in the order of their plans ``(count, ...)``."""
-        found, count = self._found, self.count
-        shapes = {rows.shape[1:] for _, rows in found}
-        if len(shapes) > 1:
-            raise ShapeError(f"reduce(columns, bounds) must return rows of one shape, got {sorted(shapes)}")
-        if not found:
-            return np.full((count, *([0] if not count else [])), np.nan)
-        dtype = np.result_type(*(rows.dtype for _, rows in found))
-        if sum(len(places) for places, _ in found) < count and dtype.kind != "f":
-            dtype = np.dtype(np.float64)
-        rows = np.full((count, *shapes.pop()), np.nan if dtype.kind == "f" else 0, dtype=dtype)
-        for places, part in found:
-            rows[places] = part
-        return rows
-
-    def tell(self, error: BaseException) -> None:
-        """Hang what there is on an error: ``reduced`` and ``kept``, of the first shape where there are several."""
-        found = [entry for entry in self._found if entry[1].shape[1:] == self._found[0][1].shape[1:]]
-        kept, rows = np.zeros(0, dtype=np.int64), np.zeros(0)
-        if found:
-            kept, rows = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        order = np.argsort(kept)
-        vars(error).update(reduced=rows[order], kept=kept[order])
 
 
 def buffers_of(policy: Any) -> bytes:

@@ -6,14 +6,15 @@ import numpy as np
 
 __all__ = ["cut", "list_slots", "slots_of_unit", "unit_size"]
 
-_MOST_PLANS = {"list": 256, "batched": 1024, "physics": 256, "vector": 1024, "device": 1 << 16}
+_MOST_PLANS = {"list": 256, "batched": 1024, "lean": 4096, "physics": 256, "vector": 1024, "device": 1 << 16}
 _MOST_SLOTS = {
     "list": 256,
     "batched": 1024,
+    "lean": 4096,
     "physics": 64,
     "vector": 1024,
     "device": 1 << 14,
-}  # a vector environment has a number of its own
+}  # a vector environment has a number of its own; lean units are batched ones that record a few fields
 
 _FEW_SLOTS = 16
 """Slots of a list of environments that take long to make (and mostly much memory)."""
@@ -21,17 +22,25 @@ _FEW_PLANS = 64
 _MAKING = 0.1
 """Seconds that making a wider list of environments may take."""
 
+_MOST_STEPS = 1 << 21
+"""Steps of a lean unit at most, unless it has few plans: what bounds the memory that it takes."""
+_LEAN_PLANS = 256
 
-def unit_size(num_plans: int, kind: str, num_workers: int = 1) -> int:
+
+def unit_size(num_plans: int, kind: str, num_workers: int = 1, longest: int = 1) -> int:
     """Plans per unit: enough units that each of several workers gets two, of bounded size.
 
     A unit is what is lost with a worker or a failure, and what balances the load; a larger one makes better use of
     batched calls. Few plans of a list are cut further: a user's environment may fail, and would take all that was done.
+    ``longest`` are the steps of the longest rollout at most.
     """
     units = 1 if num_workers == 1 else 2 * num_workers
     if num_plans < _FEW_PLANS and kind == "list":
         units = max(4 if num_plans >= 16 else 2, num_workers)
-    return min(max(1, -(-num_plans // units)), _MOST_PLANS[kind])
+    most = _MOST_PLANS[kind]
+    if kind == "lean":
+        most = min(most, max(_LEAN_PLANS, _MOST_STEPS // longest))
+    return min(max(1, -(-num_plans // units)), most)
 
 
 def slots_of_unit(num_plans: int, kind: str, slots_per_unit: int | None = None) -> int:

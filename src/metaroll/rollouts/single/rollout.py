@@ -17,6 +17,8 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv
 from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.wrappers.base import typed_env
 from metaroll.errors import RolloutError
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -59,6 +61,7 @@ def rollout(
     sub_sub_seed: int | None = None,
     *,
     context: Context | None = None,
+    deterministic: bool | None = None,
 ) -> StepSequence:
     """One rollout of ``policy`` in ``env``, in this process.
 
@@ -83,6 +86,7 @@ def rollout(
         sub_sub_seed: See ``seed``.
         context: What the policy knows of the task, e.g. ``{"z": (latent_dim,)}``; ``None`` means what it believes
             itself (an adapted policy its posterior), ``{}`` nothing.
+        deterministic: Act with the mean of the policy; ``None`` means "as ``eval``".
 
     Returns:
         The rollout: observations ``(T + 1, ...)``, actions (choices counted from 0), rewards ``(T,)``, terminated,
@@ -116,6 +120,7 @@ def rollout(
         init_state=None if options.get("init_state") is None else np.array(options["init_state"]),
         max_steps=max_steps,
         eval=eval,
+        deterministic=deterministic,
         stop_on_done=stop_on_done,
         context=context,
         extras={} if update is None else {"domain_param": update.task},
@@ -132,15 +137,16 @@ def rollout(
         instance = (source if mode is None else source.drawable(mode)).make()
     closes = not given or not no_close
     try:
-        with module_mode(policy, eval):
+        with module_mode(policy, eval if deterministic is None else deterministic):
             renderer = _Renderer(instance, render_mode, render_step)
             result = _run(instance, policy, plan, update, renderer, no_reset, record_dts)
     except BaseException as error:
         if isinstance(error, RolloutError) and error.plan is not None and update is not None:
             error.plan = error.plan.with_(env_update=update)  # for replay(), which starts from another environment
-        if closes:  # what closing says must not hide the error
+        device = typed_env(instance, RealEnv)
+        if closes or device is not None:  # what closing says must not hide the error
             with contextlib.suppress(Exception):
-                instance.close()
+                (instance.close if closes else device.halt)()  # a device must not go on with its last action
         raise
     if closes:
         instance.close()

@@ -19,7 +19,7 @@ from metaroll.errors import option_text
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
 from metaroll.seeding import derive_seed, torch_generator
-from metaroll.tasks.domain_access import check_domain_params, set_domain_params
+from metaroll.tasks.domain_access import check_param_names, set_domain_params
 from metaroll.tasks.domain_randomizer import DomainRandomizer, as_randomizer
 from metaroll.tasks.task_sampler import FixedTaskSampler
 from metaroll.types import EnvSpec, EnvUpdate
@@ -146,7 +146,7 @@ def _randomizer(env: str, randomize: str, texts: Sequence[str], generator: int) 
     if texts:
         ranges = parse_ranges(texts)
         with contextlib.closing(make_env(env)) as made:
-            check_domain_params(made, ranges)
+            check_param_names(made, ranges)
             for end in (0, 1):
                 set_domain_params(made, {name: span[end] for name, span in ranges.items()})
         return DomainRandomizer(*as_randomizer(ranges).domain_params, generator=generator)

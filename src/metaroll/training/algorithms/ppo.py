@@ -19,7 +19,7 @@ from metaroll.learners.epopt import EPOpt
 from metaroll.learners.ppo import PPO
 from metaroll.policies.networks import MLP
 from metaroll.policies.normalized import widened_spec
-from metaroll.tasks.domain_access import check_domain_params
+from metaroll.tasks.domain_access import check_param_names
 from metaroll.training.algorithms import building
 from metaroll.training.algorithms.building import BuildOptions, setup_of
 from metaroll.training.algorithms.description import AlgorithmDescription, Work
@@ -138,7 +138,7 @@ def _build_ppo(given: BuildOptions, train: Any, test: Sequence[EnvUpdate]) -> PP
     names = arguments["domain_params"]
     if names and not is_varied(given.env):
         with contextlib.closing(make_env(given.env)) as made:
-            check_domain_params(made, names)
+            check_param_names(made, names)
     generator, activation = building.network_generator(given), setup.hidden_nonlinearity
     seen = widened_spec(spec, len(names)) if arguments["privileged"] else spec
     policy = building.make_policy(seen, given, setup.network, activation, generator, init_std=setup.init_std)

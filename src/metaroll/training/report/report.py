@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,12 @@ from typing import Any
 import numpy as np
 
 from metaroll.data.atomic_files import write_atomic
-from metaroll.envs.base.canvas import png_bytes
 from metaroll.training.figures.charts import (
     GRAY,
     REFERENCES,
     Chart,
     Curve,
-    Field,
     adaptation_chart,
-    distinct_text,
     learning_chart,
     numbers_of,
     robustness_chart,
@@ -30,15 +26,24 @@ from metaroll.training.figures.charts import (
     shots_chart,
     tasks_chart,
 )
-from metaroll.training.figures.svg import legend, number_text, svg
+from metaroll.training.figures.svg import number_text
+from metaroll.training.report.page_parts import (
+    figure,
+    figures,
+    folded,
+    gallery,
+    page,
+    pairs,
+    percent,
+    section,
+    table,
+)
 from metaroll.training.report.report_facts import RunFacts, read_facts
-from metaroll.training.store.files import number_of, to_plain
+from metaroll.training.store.files import number_of
 
 __all__ = ["FILE_NAME", "write_report"]
 
 FILE_NAME = "report.html"
-_STYLE = Path(__file__).with_name("report.css").read_text("utf-8")
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 _MOST_TRAINING_CURVES = 24
@@ -79,16 +84,16 @@ def _page(
 ) -> str:
     problems = [*facts.problems, *notes]
 
-    def made(name: str, section: Callable[[RunFacts], Any], otherwise: Any) -> Any:
+    def made(name: str, part: Callable[[RunFacts], Any], otherwise: Any) -> Any:
         try:
-            return section(facts)
+            return part(facts)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:  # files of another shape
             problems.append(f"{name} is left out, since a file does not hold what it should ({error!r})")
             return otherwise
 
     verdict = made("the verdict", _verdict, "")
     numbers = made("the summary", _key_numbers, "")
-    figures = [
+    curves = [
         made("the learning curve", _learning_curve, ""),
         made("the adaptation curve", _adaptation_curve, "") if facts.adapts else "",
         made("the k-shot curve", _shots_curve, ""),
@@ -99,49 +104,21 @@ def _page(
     training = made("training", _training_curves, [])
     body = [
         numbers,
-        _section("Curves", f'<div class="figures">{"".join(figures)}</div>' if any(figures) else ""),
-        _section("What it does", _gallery(pictures)),
-        _section("Held-out tasks", tasks),
-        _section(
+        section("Curves", figures(curves)),
+        section("What it does", gallery(pictures)),
+        section("Held-out tasks", tasks),
+        section(
             "Training",
-            _folded("Losses and other numbers", f'<div class="figures small">{"".join(training)}</div>')
-            if training
-            else "",
+            folded("Losses and other numbers", figures(training, small=True)) if training else "",
         ),
-        _section("Configuration", made("the configuration", _configuration, "")),
-        _section("Provenance", made("provenance", _provenance, "")),
+        section("Configuration", made("the configuration", _configuration, "")),
+        section("Provenance", made("provenance", _provenance, "")),
     ]
     known = {**facts.summary, **facts.config}
     title = f"{known['algo']} on {known['env']}" if {"algo", "env"} <= known.keys() else facts.name
-    lead = " · ".join(f"{html.escape(str(name))} {html.escape(str(value))}" for name, value in head.items())
+    lead = " · ".join(f"{name} {value}" for name, value in head.items())
     notices = "".join(f'<p class="note">{html.escape(problem)}</p>' for problem in problems)
-    content = f'<h1>{html.escape(title)}</h1><p class="lead">{lead}</p>{verdict}{notices}{"".join(body)}'
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f'<link rel="icon" href="data:,"><title>{html.escape(title)}</title><style>{_STYLE}</style></head>'
-        f"<body><main>{content}</main></body></html>\n"
-    )
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{html.escape(title)}</h2>{content}</section>" if content else ""
-
-
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{html.escape(title)}</summary>{content}</details>"
-
-
-def _gallery(pictures: Sequence[tuple[str, np.ndarray]]) -> str:
-    figures = []
-    for name, picture in pictures:
-        data = base64.b64encode(png_bytes(picture)).decode()
-        shown = html.escape(name)
-        height, width = picture.shape[:2]
-        image = f'<img alt="{shown}" width="{width}" height="{height}" src="data:image/png;base64,{data}">'
-        figures.append(f"<figure><figcaption><strong>{shown}</strong></figcaption>{image}</figure>")
-    return f'<div class="figures">{"".join(figures)}</div>' if figures else ""
+    return page(title, lead, [verdict, notices, *body])
 
 
 def _configuration(facts: RunFacts) -> str:
@@ -150,7 +127,7 @@ def _configuration(facts: RunFacts) -> str:
     }
     plain = {name: value for name, value in facts.config.items() if not isinstance(value, Mapping)}
     tables = {**({"names": plain} if plain else {}), **sections}
-    return "".join(_folded(str(name), _pairs(entries, f"Options: {name}")) for name, entries in tables.items())
+    return "".join(folded(str(name), pairs(entries, f"Options: {name}")) for name, entries in tables.items())
 
 
 def _provenance(facts: RunFacts) -> str:
@@ -170,23 +147,7 @@ def _provenance(facts: RunFacts) -> str:
     rows.update({f"task split: {name.replace('_', ' ')}": facts.split[name] for name in names if name in facts.split})
     rows.update({f"version of {name}": value for name, value in versions.items()})
     rows["report written"] = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, by metaroll {__version__}"
-    return _pairs(rows, "Where the numbers come from")
-
-
-def _pairs(rows: Mapping[Any, Any], caption: str) -> str:
-    body = [[str(name), _text(value)] for name, value in rows.items()]
-    return f'<div class="plain">{_table(["name", "value"], body, caption)}</div>'
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return ", ".join(_text(entry) for entry in value) or "none"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}: {_text(entry)}" for name, entry in value.items())
-    value = to_plain(value) if isinstance(value, np.generic) else value
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "none" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return pairs(rows, "Where the numbers come from")
 
 
 # -- sections, each a piece of HTML from what is known about the run --------------------------------------------------
@@ -213,8 +174,8 @@ def _key_numbers(facts: RunFacts) -> str:
             gain = number_text(number_of(source[name]))
             cells.append(("adaptation gain (paired)", gain, _interval(source, name, "")))
     if "oracle_share" in verdict:
-        share = _percent(verdict["oracle_share"])
-        cells.append(("of the way to the oracle", share, _interval(verdict, "oracle_share", "", _percent)))
+        share = percent(verdict["oracle_share"])
+        cells.append(("of the way to the oracle", share, _interval(verdict, "oracle_share", "", percent)))
     elif "normalized_score" in values:
         score = number_text(number_of(values["normalized_score"]))
         cells.append(("score between floor and oracle", score, _interval(values, "normalized_score", "")))
@@ -230,7 +191,7 @@ def _key_numbers(facts: RunFacts) -> str:
     for name, label in (("success_rate", "success"), ("share_worse", "tasks that adapting made worse")):
         if values.get(name) is not None and (name == "success_rate" or against):
             bounds = {"success_rate": "success_interval", "share_worse": "share_worse_interval"}[name]
-            cells.append((label, _percent(values[name]), _interval(values, name, bounds, _percent)))
+            cells.append((label, percent(values[name]), _interval(values, name, bounds, percent)))
     items = "".join(
         f"<div><dt>{html.escape(label)}</dt><dd>{number}<small>{more}</small></dd></div>"
         for label, number, more in cells
@@ -241,7 +202,7 @@ def _key_numbers(facts: RunFacts) -> str:
 def _learning_curve(facts: RunFacts) -> str:
     """Returns of evaluations over environment steps, with intervals."""
     chart = learning_chart(facts.metrics, facts.phase, _references(facts))
-    return _figure(chart) if chart.curves else ""
+    return figure(chart) if chart.curves else ""
 
 
 def _adaptation_curve(facts: RunFacts) -> str:
@@ -256,34 +217,34 @@ def _adaptation_curve(facts: RunFacts) -> str:
         values = {"adaptation_curve": {**curve, "num_exploration": len(mean) - 1}}
     if not values["adaptation_curve"]["mean"]:
         return ""
-    return _figure(adaptation_chart(values, _references(facts)))
+    return figure(adaptation_chart(values, _references(facts)))
 
 
 def _shots_curve(facts: RunFacts) -> str:
     """Return after adaptation from k episodes, and what others return in the same episodes."""
-    return _figure(shots_chart(facts.evaluation)) if facts.evaluation.get("k_shot_curve") else ""
+    return figure(shots_chart(facts.evaluation)) if facts.evaluation.get("k_shot_curve") else ""
 
 
 def _tasks_figure(facts: RunFacts) -> str:
     """Return in each task."""
     chart = tasks_chart(facts.evaluation)
-    return "" if chart is None else _figure(chart)
+    return "" if chart is None else figure(chart)
 
 
 def _robustness_figures(facts: RunFacts) -> list[str]:
     """Returns over domain parameters."""
-    return [_figure(robustness_chart(found)) for found in facts.robustness]
+    return [figure(robustness_chart(found)) for found in facts.robustness]
 
 
 def _training_curves(facts: RunFacts) -> list[str]:
     """What else was logged in training, a small chart each."""
     rows = [row for row in facts.metrics if row["phase"] == "train" and row["task"] is None]
-    figures = []
+    shown = []
     for name in list(dict.fromkeys(row["metric"] for row in rows))[:_MOST_TRAINING_CURVES]:
         steps, values = series(rows, name)
         if np.isfinite(values).any():
-            figures.append(_figure(Chart(name, "", "environment steps", name, [Curve("", steps, values, color=GRAY)])))
-    return figures
+            shown.append(figure(Chart(name, "", "environment steps", name, [Curve("", steps, values, color=GRAY)])))
+    return shown
 
 
 def _task_table(facts: RunFacts) -> str:
@@ -318,34 +279,7 @@ def _task_table(facts: RunFacts) -> str:
         caption += "; gain: after adaptation minus no adaptation, in the same episodes; worse: where it is below 0"
     elif "change" in columns:
         caption += "; change: after adaptation minus before, which is the first episode"
-    return _table(head, body, caption)
-
-
-def _table(head: Sequence[str], body: Iterable[Sequence[str]], caption: str) -> str:
-    """A table that scrolls in a box of its own where it is too wide."""
-    heads = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in head)
-    rows = ""
-    for first, *others in body:
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in others)
-        rows += f'<tr><th scope="row">{html.escape(first)}</th>{cells}</tr>'
-    label = html.escape(caption)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table><caption>{label}</caption>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _figure(chart: Chart | Field) -> str:
-    explanation = chart.explanation
-    if isinstance(chart, Field) and np.isfinite(chart.values).any():
-        text = distinct_text(chart.values, number_text)
-        low, high = text(float(np.nanmin(chart.values))), text(float(np.nanmax(chart.values)))
-        explanation += f", from {low} (dark) to {high} (bright)"
-    more = f"<span>{html.escape(explanation)}</span>" if explanation else ""
-    keys = "" if isinstance(chart, Field) else legend(chart)
-    return (
-        f"<figure><figcaption><strong>{html.escape(chart.title)}</strong>{more}</figcaption>{svg(chart)}{keys}</figure>"
-    )
+    return table(head, body, caption)
 
 
 def _references(facts: RunFacts) -> dict[str, float]:
@@ -365,13 +299,9 @@ def _interval(values: Mapping[str, Any], name: str, bounds: str, shown: Any = nu
     return f"[{shown(low)}, {shown(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
 
 
-def _percent(value: Any) -> str:
-    return f"{100 * number_of(value):.3g} %"
-
-
 def _cell(name: str, value: Any) -> str:
     if value is None:
         return "n/a"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    return _percent(value) if name == "success_rate" else number_text(number_of(value))
+    return percent(value) if name == "success_rate" else number_text(number_of(value))

@@ -1,0 +1,113 @@
+"""Initial states from observations: of models, environments and wrappers (issue 15, robot logs)."""
+
+from __future__ import annotations
+
+import math
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from metaroll import (
+    ActDelayWrapper,
+    GaussianObsNoiseWrapper,
+    ObsNormWrapper,
+    ObsPartialWrapper,
+    PendulumEnv,
+    QCartPoleStabEnv,
+    QQubeStabEnv,
+)
+from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.sims.cart_pole import CartPoleModel
+from metaroll.envs.sims.catalog import SIMS
+from metaroll.envs.sims.model import SimModel
+from metaroll.errors import ShapeError
+
+
+def states_of(env, count=200):
+    """States within the bounds of ``env``, where these are finite ``(count, S)``."""
+    low, high = (np.clip(side, -50.0, 50.0) for side in (env.state_space.low, env.state_space.high))
+    return np.random.default_rng(0).uniform(low, high, (count, len(low)))
+
+
+@pytest.mark.parametrize("entry", SIMS, ids=lambda entry: entry.short_name)
+def test_every_simulator_knows_the_state_of_its_observation(entry):
+    env = entry.env_type()
+    states = states_of(env)
+    found = env.state_from_observation(np.array([env.observe(state) for state in states]))
+    angles = [i for i, label in enumerate(env.model.state_labels) if label not in env.model.observation_labels]
+    turns = (found - states) / (2.0 * math.pi)
+    np.testing.assert_allclose(turns[:, angles], np.round(turns[:, angles]), atol=1e-9)
+    others = np.setdiff1d(np.arange(states.shape[1]), angles)
+    np.testing.assert_array_equal(found[:, others], states[:, others])
+    assert ((found >= env.state_space.low) & (found <= env.state_space.high)).all()  # a rollout can start there
+    start = found[0]
+    observation, _ = env.reset(seed=0, options={"init_state": start})
+    np.testing.assert_allclose(env.state_from_observation(observation), start, atol=1e-12)
+
+
+@pytest.mark.parametrize("env", [QCartPoleStabEnv(), QQubeStabEnv()])
+def test_upright_angles_do_not_jump_at_half_a_turn(env):
+    around = np.tile([0.0, math.pi, 0.0, 0.0], (5, 1))
+    around[:, 1] += np.linspace(-0.2, 0.2, 5)
+    found = env.state_from_observation(np.array([env.observe(state) for state in around]))
+    np.testing.assert_allclose(found, around, atol=1e-12)
+
+
+def test_tensors_keep_their_gradients():
+    state = torch.tensor([[0.1, 3.0, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
+    import array_api_compat.torch as xp
+
+    model = CartPoleModel(swing_up=False)
+    found = torch.stack(model.state_from_observation(model.observe(state.unbind(1), xp), xp), dim=1)
+    found.sum().backward()
+    np.testing.assert_allclose(state.grad.numpy(), 1.0, atol=1e-12)
+
+
+def test_wrappers_are_undone_as_far_as_that_can_be():
+    env = PendulumEnv()
+    state = np.array([2.0, -3.0])
+    seen = env.observe(state)
+    scaled = ObsNormWrapper(env, low={"theta_dot": -20.0}, high={"theta_dot": 10.0})
+    shown = scaled.observation(seen)
+    for wrapped in (scaled, ActDelayWrapper(scaled, 2), gymnasium.wrappers.TimeLimit(scaled, 5)):
+        np.testing.assert_allclose(state_from_observation(wrapped, shown), state, atol=1e-12)
+    noisy = GaussianObsNoiseWrapper(env, 0.01, [0.0, 0.0, 0.5])
+    np.testing.assert_allclose(noisy.state_from_observation(seen + np.array([0.0, 0.0, 0.5])), state, atol=1e-12)
+    many = np.stack([seen] * 6).reshape(2, 3, 3)
+    assert state_from_observation(env, many).shape == (2, 3, 2)
+    hidden = ObsPartialWrapper(env, idcs=["theta_dot"])
+    with pytest.raises(NotImplementedError, match=r"ObsPartialWrapper .* cannot be undone; give a function"):
+        state_from_observation(hidden, seen[:2])
+    by_hand = state_from_observation(hidden, seen[:2], lambda obs: [math.atan2(obs[0], obs[1]), 0.0])
+    np.testing.assert_allclose(by_hand, [2.0, 0.0])
+
+
+def test_environments_that_cannot_say_why():
+    with pytest.raises(NotImplementedError, match=r"CartPoleEnv does not tell .*InitStateWrapper"):
+        state_from_observation(gymnasium.make("CartPole-v1"), np.zeros(4))
+
+    class Blind(CartPoleModel):
+        state_from_observation = SimModel.state_from_observation
+
+    with pytest.raises(NotImplementedError, match=r"observation of the cart-pole .* does not determine its state"):
+        Blind().state_from_observation((0.0,) * 5, np)
+
+
+@pytest.mark.parametrize(
+    ("observation", "error", "message"),
+    [
+        ([0.0, 1.0], ShapeError, r"must have shape \(..., 3\)"),
+        ([np.nan, 1.0, 0.0], ValueError, "'sin_theta' is nan"),
+        ([90.0, 0.0, 0.0], ValueError, r"no state of the pendulum shows sin_theta = 90: .* shows 1; check units"),
+        ([0.0, 0.1, 0.0], ValueError, "no state of the pendulum shows cos_theta"),
+    ],
+)
+def test_observations_of_no_state_are_refused(observation, error, message):
+    with pytest.raises(error, match=message):
+        PendulumEnv().state_from_observation(observation)
+    with pytest.raises(ShapeError, match="states of one shape"):
+        state_from_observation(PendulumEnv(), np.ones((2, 3)), lambda obs: 1.0)
+    with pytest.raises(ValueError, match="must return finite states"):
+        state_from_observation(PendulumEnv(), np.ones(3), lambda obs: [np.nan, 1.0])
