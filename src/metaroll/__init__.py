@@ -71,6 +71,11 @@ _MODULES = {
     "envs.metaworld.benchmarks": ["make_metaworld_benchmark"],
     "envs.metaworld.goal_sampler": ["MetaWorldTaskSampler"],
     "envs.metaworld.library": ["MW_TASKS_PER_ENV"],
+    "envs.real.packets": ["Packet"],
+    "envs.real.real_env": ["RealEnv"],
+    "envs.real.simulated_device": ["PacketFaults", "SimulatedDevice"],
+    "envs.real.socket_env": ["SocketEnv"],
+    "envs.real.stopping": ["StopKey"],
     "envs.sims.batch": ["SimBatch"],
     "envs.sims.catalog": [
         "BallOnBeamEnv",
@@ -84,7 +89,7 @@ _MODULES = {
         "QQubeStabEnv",
         "QQubeSwingUpEnv",
     ],
-    "envs.sims.sim_env": ["RealEnv", "SimEnv"],
+    "envs.sims.sim_env": ["SimEnv"],
     "envs.sims.simulator": ["SimSlots"],
     "envs.sims.tasks": [
         "AbsErr",
@@ -165,7 +170,8 @@ _MODULES = {
     "diagnostics.report": ["TaskCheck", "TaskEnvReport"],
     "rollouts.garage.workers": ["DefaultWorker", "PEARLWorker", "Worker", "WorkerFactory"],
     "rollouts.garage.local_sampler": ["LocalSampler"],
-    "training.session.agent": ["AdaptedAgent", "Agent", "agent", "load"],
+    "training.session.adapting": ["AdaptedAgent"],
+    "training.session.agent": ["Agent", "agent", "load"],
     "training.session.comparison": ["Comparison", "compare"],
     "inference.abc": ["ABCSMC"],
     "inference.embeddings": [

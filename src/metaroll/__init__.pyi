@@ -24,6 +24,11 @@ from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
 from metaroll.envs.mujoco.definition import MujocoEnvDefinition
 from metaroll.envs.mujoco.threads import physics_threads
+from metaroll.envs.real.packets import Packet
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.real.simulated_device import PacketFaults, SimulatedDevice
+from metaroll.envs.real.socket_env import SocketEnv
+from metaroll.envs.real.stopping import StopKey
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
@@ -37,7 +42,7 @@ from metaroll.envs.sims.catalog import (
     QQubeStabEnv,
     QQubeSwingUpEnv,
 )
-from metaroll.envs.sims.sim_env import RealEnv, SimEnv
+from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import SimSlots
 from metaroll.envs.sims.tasks import (
     AbsErr,
@@ -184,7 +189,8 @@ from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.session.adapting import AdaptedAgent
+from metaroll.training.session.agent import Agent, agent, load
 from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
@@ -285,6 +291,8 @@ __all__ = [
     "OneMassOscillatorEnv",
     "OrnsteinUhlenbeckPolicy",
     "PEARLWorker",
+    "Packet",
+    "PacketFaults",
     "ParallelRolloutSampler",
     "ParameterExplorationSampler",
     "ParameterSample",
@@ -330,13 +338,16 @@ __all__ = [
     "SimEnv",
     "SimRolloutSamplerForSBI",
     "SimSlots",
+    "SimulatedDevice",
     "SlotsVectorEnv",
     "SnapshotConfig",
     "Snapshotter",
+    "SocketEnv",
     "SplitReport",
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopKey",
     "TRPOOuter",
     "TableDomainParam",
     "TanhGaussianMLPPolicy",

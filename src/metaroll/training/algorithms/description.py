@@ -81,6 +81,15 @@ class AlgorithmDescription(ABC):
         """Class of its evaluator."""
         return MetaEvaluator if self.adapts else PolicyEvaluator
 
+    def settled(self, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Values that follow from those of other options, unless they are ``given``; by default none.
+
+        Args:
+            values: A value for each option of a run.
+            given: Names of the options that somebody gave a value for.
+        """
+        return {}
+
     # -- how it is built -----------------------------------------------------------------------------------------------
 
     def sizes(self, env: str) -> Mapping[str, Any]:

@@ -159,7 +159,9 @@ class TrainingDisplay:
         if result is not None:
             self._evaluated_epoch = done
         updates = metrics.get("gradient_steps", self._updates_per_epoch)
-        before = (result.return_before if result else None) if self._adapts else metrics.get("return")
+        before = None if self._adapts else metrics.get("return")
+        if self._adapts and result is not None:  # in the episodes of the adapted policy, where that was measured
+            before = result.return_before if result.return_unadapted is None else result.return_unadapted
         interval = " [{}, {}]".format(*map(short, result.score_interval)) if result and result.score_interval else ""
         row = (
             str(done),
