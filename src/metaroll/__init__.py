@@ -174,6 +174,7 @@ _MODULES = {
     "training.session.agent": ["Agent", "agent", "load"],
     "training.session.comparison": ["Comparison", "compare"],
     "inference.abc": ["ABCSMC"],
+    "inference.checks": ["Verdict", "check_posterior"],
     "inference.embeddings": [
         "AllStepsEmbedding",
         "BayesSimEmbedding",
