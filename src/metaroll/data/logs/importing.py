@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
-from metaroll.data.logs.mapping import UNITS, LoggedColumn, LogMapping
+from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
 from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, make_grid, unwrapped
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
@@ -160,7 +160,7 @@ class _Reader:
             dt = mapping.sample_time
         grid = make_grid(times, dt, table, first, self._time)
 
-        def series(columns: Mapping[str, LoggedColumn]) -> np.ndarray:
+        def series(columns: Mapping[str, LogColumn]) -> np.ndarray:
             return np.stack([self._lines(one, first, end, times, grid) for one in columns.values()], axis=1)
 
         actions = [self._held(one, first, end, times, grid, i) for i, one in enumerate(self._actions.items())]
@@ -203,7 +203,7 @@ class _Reader:
         stamps = _converted(self._numbers[mapping.time.column][first:end], mapping.time)
         return checked_times(stamps, self._table, first, mapping.time.column, mapping.max_gap)
 
-    def _lines(self, column: LoggedColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
+    def _lines(self, column: LogColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
         values = _converted(self._numbers[column.column][first:end], column)
         if column.is_angle:
             values = unwrapped(values)
@@ -213,7 +213,7 @@ class _Reader:
 
     def _held(
         self,
-        labeled: tuple[str, LoggedColumn],
+        labeled: tuple[str, LogColumn],
         first: int,
         end: int,
         times: np.ndarray,
@@ -227,7 +227,7 @@ class _Reader:
             values = self._bounded(values, label, column, first, position)
         return held(np.append(values, values[-1]), times, grid)
 
-    def _bounded(self, values: np.ndarray, label: str, column: LoggedColumn, first: int, position: int) -> np.ndarray:
+    def _bounded(self, values: np.ndarray, label: str, column: LogColumn, first: int, position: int) -> np.ndarray:
         """Actions within their bounds."""
         low, high = _bounds(column, self._spec, position)
         tolerance = _BEYOND * (high - low) if np.isfinite(high - low) else 0.0
@@ -241,13 +241,13 @@ class _Reader:
         return np.clip(values, low, high)
 
 
-def _converted(numbers: np.ndarray, column: LoggedColumn) -> np.ndarray:
+def _converted(numbers: np.ndarray, column: LogColumn) -> np.ndarray:
     if column.scale == 1.0 and column.offset == 0.0 and UNITS[column.unit] == 1.0:
         return numbers
     return (numbers * column.scale + column.offset) * UNITS[column.unit]
 
 
-def _ordered(columns: Mapping[str, LoggedColumn], spec: EnvSpec | None, kind: str) -> dict[str, LoggedColumn]:
+def _ordered(columns: Mapping[str, LogColumn], spec: EnvSpec | None, kind: str) -> dict[str, LogColumn]:
     """``columns`` in the order of the labels of ``spec``, all of which they must have."""
     if spec is None:
         return dict(columns)
@@ -270,7 +270,7 @@ def _ordered(columns: Mapping[str, LoggedColumn], spec: EnvSpec | None, kind: st
     return {label: columns[label] for label in labels}
 
 
-def _bounds(column: LoggedColumn, spec: EnvSpec, position: int) -> tuple[float, float]:
+def _bounds(column: LogColumn, spec: EnvSpec, position: int) -> tuple[float, float]:
     if column.bounds is not None:
         return column.bounds
     space: Any = spec.action_space
@@ -279,7 +279,7 @@ def _bounds(column: LoggedColumn, spec: EnvSpec, position: int) -> tuple[float, 
     return float(space.low.flat[position]), float(space.high.flat[position])
 
 
-def _spec(observations: Mapping[str, LoggedColumn], actions: Mapping[str, LoggedColumn]) -> EnvSpec:
+def _spec(observations: Mapping[str, LogColumn], actions: Mapping[str, LogColumn]) -> EnvSpec:
     """What the columns alone say."""
     bounds = [(-np.inf, np.inf) if one.bounds is None else one.bounds for one in actions.values()]
     low, high = np.array(bounds).T
