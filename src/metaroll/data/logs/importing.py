@@ -13,7 +13,7 @@ from metaroll.data.logs.mapping import UNITS, LogColumn, LogMapping
 from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
 from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, make_grid, unwrapped
 from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
-from metaroll.data.logs.tables import LogTable, read_table
+from metaroll.data.logs.tables import LogTable, array_table, read_table
 from metaroll.data.recordings import load_rollout
 from metaroll.data.rollouts import TIME_STEP
 from metaroll.data.step_sequence import StepSequence
@@ -42,8 +42,9 @@ def load_log(
         path: A ``.csv``, ``.npz`` or ``.parquet`` file; the ``.jsonl`` file of a ``RealEnv``; a rollout that
             ``save_rollout`` wrote; or a data set of Minari, by its folder or as ``minari:ID`` (only what is on this
             machine: nothing is downloaded).
-        mapping: A ``LogMapping``, a dict of its entries, or its file (YAML or JSON). Logs of a ``RealEnv``, recordings
-            and data sets need none.
+        mapping: A ``LogMapping``, a dict of its entries, or its file (YAML or JSON). Recordings, data sets and logs of
+            a ``RealEnv`` need none. The columns of the latter two are ``observations[0]``, ..., ``actions[0]``, ...
+            (those that were applied), ``rewards`` and ``terminated``, of a ``RealEnv`` also ``time``.
         env_spec: That of the simulator (``env.env_spec``): its labels choose and order observations and actions, and
             actions must lie within its bounds.
         dt: Seconds per step (``env.dt``), unless the mapping says it.
@@ -66,15 +67,45 @@ def load_log(
         return [part for table in minari_tables(data_set) for part in _rollouts(table, found.with_dt(dt), env_spec)]
     path = Path(path).expanduser()
     if path.suffix.lower() == ROBOT_LOG_SUFFIX:
-        if found is not None:
-            raise LogError(f"{path.name} says itself what it holds; leave the mapping out")
-        return [read_robot_log(path)]
+        return _robot_rollouts(read_robot_log(path), found, env_spec, dt)
     if found is None:
         return [_recording(path)]
     try:
         return _rollouts(read_table(path), found.with_dt(dt), env_spec)
     except RecordingError as error:
         raise LogError(f"{path.name}: {error}") from error
+
+
+def _robot_rollouts(
+    logged: StepSequence, mapping: LogMapping | None, env_spec: EnvSpec | None, dt: float | None
+) -> list[StepSequence]:
+    """The rollout of a real environment, as it is, or resampled; observations that were lost are gaps then."""
+    info = logged.rollout_info
+    if mapping is None and dt in (None, info[TIME_STEP]):
+        return [logged]
+    if mapping is None:
+        spec: EnvSpec = info["env_spec"]
+        env_spec = spec if env_spec is None else env_spec
+        entries: dict[str, Any] = {}
+        for kind, labels, size in (
+            ("observations", spec.observation_labels, spec.obs_dim),
+            ("actions", spec.action_labels, spec.act_dim),
+        ):
+            entries[kind] = {label: f"{kind}[{i}]" for i, label in enumerate(labels or map(str, range(size)))}
+        gap = float(np.diff(logged.time).max() * (2 + logged.repeated.sum()))
+        entries |= {name: name for name in ("time", "rewards", "terminated")}
+        mapping = LogMapping.of({**entries, "max_gap": gap})
+    observations = np.array(logged.observations)
+    observations[1:][logged.repeated] = np.nan
+    end = int(np.flatnonzero(np.isfinite(observations[:, 0]))[-1])  # nothing is known of what follows
+    if not end:
+        raise LogError(f"{info['log']['file']}: no observation came after the first one")
+    steps = {"actions": logged.actions_applied, "rewards": logged.rewards, "terminated": logged.terminated}
+    columns = array_table(
+        {"time": logged.time[: end + 1], "observations": observations[: end + 1]}
+        | {name: values[:end] for name, values in steps.items()}
+    )
+    return _rollouts(LogTable(info["log"]["file"], columns), mapping.with_dt(dt), env_spec)
 
 
 def _mapping(given: Any) -> LogMapping:
