@@ -263,11 +263,7 @@ def infer(
             "progress": progress,
         }
         observed = sampler.target_features().numpy()
-        method: Any = (
-            BayesSim(**kept)
-            if options.method == "bayessim"
-            else NPDR(config=EstimatorConfig(method="npe" if options.method == "npdr" else options.method), **kept)
-        )
+        method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
         posterior = method.infer(
             lambda thetas: sampler(thetas).numpy(), observed, num_simulations=options.num_simulations
         )
@@ -310,6 +306,12 @@ def _starts(
         return given
     made = source.make()  # asked for every segment, before anything is simulated
     return lambda segment: state_from_observation(made, segment.observations[0])
+
+
+def _config(options: InferenceOptions) -> EstimatorConfig:
+    """Small flows: minutes on a laptop."""
+    method = "npe" if options.method == "npdr" else options.method
+    return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
 
 
 def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
@@ -367,10 +369,12 @@ def _traces(
         )
     ]
     with RolloutEngine(source, policy, on_invalid="drop", on_error="drop", record_extras=True) as engine:
-        found = {rollout.rollout_info["index"]: rollout for rollout in engine.run(plans)}
+        made = list(engine.run(plans))
+        lost = {entry.plan.index for entry in engine.dropped}
+    kept = (plan.index for plan in plans if plan.index not in lost)
     shape = (len(rollouts), len(sets), *np.asarray(rollouts[0].get_data_values(field_name)).shape)
     told = np.full((*shape[:2], len(rollouts[0]), shape[-1]), math.nan)
-    for index, rollout in found.items():
+    for index, rollout in zip(kept, made, strict=True):
         number, rest = divmod(index, len(sets) * len(segments))
         place, first = divmod(rest, len(segments))
         values = np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)]
