@@ -42,7 +42,7 @@ _MODULES = {
     "data.step_sequence": ["DictIndexProxy", "Step", "StepSequence"],
     "data.rollout_values": ["check_act_equal", "discounted_value", "discounted_values", "gae_returns"],
     "data.logs.importing": ["load_log"],
-    "data.logs.mapping": ["LogMapping", "LoggedColumn"],
+    "data.logs.mapping": ["LogColumn", "LogMapping"],
     "data.recordings": ["load_rollout", "load_rollouts", "save_rollout", "save_rollouts"],
     "data.paths": ["TimeStep", "TrajectoryBatch"],
     "data.replay": ["PathBuffer"],
