@@ -3,6 +3,7 @@
     python benchmarks/dice_variance.py
     python benchmarks/dice_variance.py --repeats 30 --tasks 20
     python benchmarks/dice_variance.py --quick
+    python benchmarks/dice_variance.py --check    # small meta-batches, appends nothing; status 1 if it fails
 
 At fixed parameters many meta-batches are drawn, and of each the second-order meta-gradient is computed both ways, from
 the same rollouts: inner steps along ``magic_box_objective`` or along ``ratio_objective``. Both get the same rewards to
@@ -37,6 +38,8 @@ from metaroll.types import EnvSpec, EnvUpdate
 NAME = "dice_variance"
 PACKAGES = ("metaroll", "numpy", "torch", "mujoco")
 PUBLISHED, DEMANDED = 2.0, 1.3
+CHECKED = {"tasks": 6, "rollouts": 10, "steps": 50, "repeats": 10}
+"""Sizes of ``--check``: about a minute."""
 
 
 def rewards_to_go(samples: Samples, discount: float, scale: float) -> Samples:
@@ -102,7 +105,7 @@ def relative_deviation(found: np.ndarray) -> float:
     return float(np.sqrt(found.var(axis=0, ddof=1).sum()) / np.linalg.norm(found.mean(axis=0)))
 
 
-def main() -> None:
+def main() -> int:
     about, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -116,7 +119,10 @@ def main() -> None:
     parser.add_argument("--discount", type=float, default=0.99)
     parser.add_argument("--scale", type=float, default=1.0, help="rewards are divided by this")
     parser.add_argument("--quick", action="store_true", help="a few small meta-batches, nothing appended")
+    parser.add_argument("--check", action="store_true", help="status 1 unless the interval lies above what is demanded")
     args = parser.parse_args()
+    if args.check:
+        vars(args).update(CHECKED)
     if args.quick:
         args.tasks, args.rollouts, args.steps, args.repeats = 3, 4, 20, 4
     torch.set_num_threads(1)
@@ -129,12 +135,12 @@ def main() -> None:
     low, high = np.quantile(ratios, [0.025, 0.975])
     report(
         NAME,
-        args.quick,
+        args.quick or args.check,
         peer="published",
         metric="relative_deviation_ratio",
         value=ratio,
         unit="DICE over ratios",
-        config={name: value for name, value in vars(args).items() if name != "quick"},
+        config={name: value for name, value in vars(args).items() if name not in ("quick", "check")},
         versions=versions(*PACKAGES),
         ci_low=float(low),
         ci_high=float(high),
@@ -143,7 +149,11 @@ def main() -> None:
         dice=relative_deviation(both[0]),
         ratios=relative_deviation(both[1]),
     )
+    if args.check and low <= DEMANDED:
+        print(f"the interval [{low:.2f}, {high:.2f}] does not lie above {DEMANDED}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

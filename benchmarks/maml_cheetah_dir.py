@@ -4,6 +4,7 @@
     python benchmarks/maml_cheetah_dir.py --cpu-minutes 240 --algorithm maml
     python benchmarks/maml_cheetah_dir.py --minutes 30       # by the clock, whatever else the machine does
     python benchmarks/maml_cheetah_dir.py --quick
+    python benchmarks/maml_cheetah_dir.py --check                    # 2 minutes; status 1 if a direction gains nothing
 
 Published for MAML with a trust region (Finn et al. 2017, arXiv:1703.03400, table 5; 200 steps, 160 million of them in
 training): -50.69 before adaptation, and 293.19, 313.48 and 315.65 after one to three gradient steps.
@@ -87,7 +88,7 @@ class Budget:
             raise TimeoutError
 
 
-def main() -> None:
+def main() -> int:
     about, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -100,7 +101,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="one tiny iteration, nothing appended")
+    parser.add_argument("--check", action="store_true", help="two minutes, nothing appended; status 1 if it fails")
     args = parser.parse_args()
+    if args.check:
+        args.minutes = 2.0
     if args.minutes is None and args.cpu_minutes is None:
         args.cpu_minutes = CPU_MINUTES
     setting = {**SETTINGS, **(QUICK if args.quick else {})}
@@ -131,7 +135,7 @@ def main() -> None:
     minutes = {"minutes": args.minutes, "cpu_minutes": args.cpu_minutes}
     report(
         NAME,
-        args.quick,
+        args.quick or args.check,
         peer="published",
         metric="return_after_1",
         value=float(returns[:, 1].mean()),
@@ -147,6 +151,10 @@ def main() -> None:
         seconds=round(seconds, 1),
         cpu_seconds=round(cpu_used, 1),
     )
+    if args.check and not (returns[:, 1:] > returns[:, :1]).all():
+        print(f"a direction gains nothing by a gradient step: {returns.round(2).tolist()}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
@@ -154,4 +162,4 @@ if __name__ == "__main__":
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
     torch.set_num_threads(1)
-    main()
+    sys.exit(main())

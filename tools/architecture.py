@@ -94,6 +94,7 @@ CONCRETE_PARENTS = {
     "DefaultWorker": "documented: garage's PEARLWorker is a DefaultWorker that also fills a context",
     "MLP": "a documented network; Q functions and encoders save their parameters under the same names",
     "RobotEnv": "made from the user's own robot files, and the base of Gymnasium's robots",
+    "RealRolloutSamplerForSBI": "documented: recordings come through the sampler of real rollouts",
     "SampleProcessor": "documented: ProMP's other processors are sample processors",
     "DiceSampleProcessor": "ProMP's: the DICE processor of many tasks is one",
     "SimEnv": "documented: made from a model and a task; the systems of the catalog only bind theirs",

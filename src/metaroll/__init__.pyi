@@ -1,6 +1,8 @@
 """The public names of metaroll, and where they are defined; written by tools/stubs.py."""
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
+from metaroll.data.logs.importing import load_log
+from metaroll.data.logs.mapping import LogMapping, LoggedColumn
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer
@@ -22,6 +24,11 @@ from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
 from metaroll.envs.mujoco.definition import MujocoEnvDefinition
 from metaroll.envs.mujoco.threads import physics_threads
+from metaroll.envs.real.packets import Packet
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.real.simulated_device import PacketFaults, SimulatedDevice
+from metaroll.envs.real.socket_env import SocketEnv
+from metaroll.envs.real.stopping import StopKey
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
@@ -35,7 +42,7 @@ from metaroll.envs.sims.catalog import (
     QQubeStabEnv,
     QQubeSwingUpEnv,
 )
-from metaroll.envs.sims.sim_env import RealEnv, SimEnv
+from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import SimSlots
 from metaroll.envs.sims.tasks import (
     AbsErr,
@@ -86,6 +93,19 @@ from metaroll.functional.sequences import (
     sequence_rec_sqrt,
     sequence_sqrt,
 )
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+    RNNEmbedding,
+)
+from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -125,12 +145,19 @@ from metaroll.rollouts.samplers.evaluation import (
 from metaroll.rollouts.samplers.executors import MetaIterativeEnvExecutor, MetaParallelEnvExecutor
 from metaroll.rollouts.samplers.meta_sampler import MetaSampler, Sampler
 from metaroll.rollouts.samplers.parallel import ParallelRolloutSampler
+from metaroll.rollouts.samplers.param_sets import check_domain_params
 from metaroll.rollouts.samplers.parameter_exploration import (
     ParameterExplorationSampler,
     ParameterSample,
     ParameterSamplingResult,
 )
 from metaroll.rollouts.samplers.sampler import SamplerBase
+from metaroll.rollouts.samplers.sbi import (
+    RealRolloutSamplerForSBI,
+    RecRolloutSamplerForSBI,
+    RolloutSamplerForSBI,
+    SimRolloutSamplerForSBI,
+)
 from metaroll.rollouts.single.interactive import after_rollout_query
 from metaroll.rollouts.single.replay import assert_worker_invariant, replay
 from metaroll.rollouts.single.rollout import rollout
@@ -144,12 +171,14 @@ from metaroll.tasks.distributions import (
     LogUniformDomainParam,
     MultivariateNormalDomainParam,
     NormalDomainParam,
+    TableDomainParam,
     UniformDomainParam,
 )
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange
 from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
@@ -172,6 +201,7 @@ __version__: str
 __all__ = [
     "MAML",
     "MW_TASKS_PER_ENV",
+    "NPDR",
     "PEARL",
     "PPO",
     "RL2",
@@ -180,8 +210,11 @@ __all__ = [
     "ActNormWrapper",
     "AdaptedAgent",
     "Agent",
+    "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSim",
+    "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
     "CartPoleController",
@@ -193,6 +226,7 @@ __all__ = [
     "ContextConditionedPolicy",
     "DICEOuter",
     "DefaultWorker",
+    "DeltaStepsEmbedding",
     "DesStateTask",
     "DiceMetaSampleProcessor",
     "DiceSampleProcessor",
@@ -206,11 +240,14 @@ __all__ = [
     "DomainRandomizer",
     "DownsamplingWrapper",
     "DummyPolicy",
+    "DynamicTimeWarpingEmbedding",
     "EMAMLOuter",
     "EPOpt",
+    "Embedding",
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
+    "EstimatorConfig",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
     "FinalRewTask",
@@ -226,11 +263,14 @@ __all__ = [
     "InOutSpec",
     "InitStateWrapper",
     "LastActionPolicy",
+    "LastStepEmbedding",
     "LinearFeatureBaseline",
     "LinearTimeBaseline",
     "LocalRunner",
     "LocalSampler",
+    "LogMapping",
     "LogUniformDomainParam",
+    "LoggedColumn",
     "MLPBaseline",
     "MLPEncoder",
     "MetaDomainRandWrapper",
@@ -251,6 +291,8 @@ __all__ = [
     "OneMassOscillatorEnv",
     "OrnsteinUhlenbeckPolicy",
     "PEARLWorker",
+    "Packet",
+    "PacketFaults",
     "ParallelRolloutSampler",
     "ParameterExplorationSampler",
     "ParameterSample",
@@ -260,6 +302,9 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "Posterior",
+    "PosteriorTaskSampler",
+    "Prior",
     "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
@@ -270,13 +315,17 @@ __all__ = [
     "QuadrErr",
     "QubeController",
     "RLAlgorithm",
+    "RNNEmbedding",
     "RadiallySymmDesStateTask",
     "RandomizationRange",
     "RealEnv",
+    "RealRolloutSamplerForSBI",
+    "RecRolloutSamplerForSBI",
     "RenderMode",
     "RobustnessMap",
     "RolloutEngine",
     "RolloutPlan",
+    "RolloutSamplerForSBI",
     "SampleProcessor",
     "Sampler",
     "SamplerBase",
@@ -287,15 +336,20 @@ __all__ = [
     "SetTaskUpdate",
     "SimBatch",
     "SimEnv",
+    "SimRolloutSamplerForSBI",
     "SimSlots",
+    "SimulatedDevice",
     "SlotsVectorEnv",
     "SnapshotConfig",
     "Snapshotter",
+    "SocketEnv",
     "SplitReport",
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopKey",
     "TRPOOuter",
+    "TableDomainParam",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -320,10 +374,12 @@ __all__ = [
     "agent",
     "all_envs",
     "as_policy",
+    "as_prior",
     "assert_worker_invariant",
     "bootstrap_ci",
     "cat_to_format",
     "check_act_equal",
+    "check_domain_params",
     "check_slots",
     "check_split",
     "check_task_env",
@@ -352,6 +408,7 @@ __all__ = [
     "interval_of_iqm",
     "isolated_rng",
     "load",
+    "load_log",
     "load_rollout",
     "load_rollouts",
     "make_metaworld_benchmark",

@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
 
 __all__ = [
     "ClusterError",
     "DataError",
+    "DeviceError",
     "InvalidValueError",
+    "LogError",
     "MetarollError",
     "MissingPackageError",
     "NotPicklableError",
     "NotSetupError",
+    "PosteriorError",
     "RecordingError",
     "ReplayError",
     "RolloutError",
@@ -85,6 +88,28 @@ class RecordingError(MetarollError, ValueError):
     """A rollout cannot be written, or a file is damaged or holds no recorded rollout."""
 
 
+class LogError(MetarollError, ValueError):
+    """A log of a robot cannot become rollouts; names file, row and column."""
+
+
+class DeviceError(MetarollError, RuntimeError):
+    """A real device cannot be used any further; it has been stopped.
+
+    Attributes:
+        rollout: The steps of the episode before the error, a ``StepSequence``; ``None`` where there is none.
+        log: The file in which they are, or ``None``.
+    """
+
+    def __init__(self, message: str, rollout: Any = None, log: Any = None) -> None:
+        super().__init__(message)
+        self.rollout = rollout
+        self.log = log
+
+
+class PosteriorError(MetarollError, ValueError):
+    """A posterior folder is damaged, of other parameters, or none."""
+
+
 class RunExistsError(MetarollError, FileExistsError):
     """A run folder exists already."""
 
@@ -124,6 +149,7 @@ class RolloutError(MetarollError, RuntimeError):
         reduced: Of ``RolloutEngine.run_reduced``, the rows ``(n, ...)`` that had been made before; else ``None``.
         kept: Places of their plans, ``(n,)``, in order; else ``None``.
         suspects: The plans of which one has failed, where it is not known which.
+        others: Further plans that have failed at the same time, and messages.
         loop: The step loop in which it failed, in its own process.
     """
 
@@ -137,6 +163,7 @@ class RolloutError(MetarollError, RuntimeError):
         self.reduced: Any = None
         self.kept: Any = None
         self.suspects: list[Any] = []
+        self.others: list[tuple[Any, str]] = []
         self.loop: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -168,12 +195,14 @@ class SlotError(MetarollError, RuntimeError):
     Attributes:
         slot: Its number; ``None`` where that is not known.
         where: What failed, in words; empty: the environment.
+        others: Further slots that have failed at the same time, and how.
     """
 
-    def __init__(self, slot: int | None = None, where: str = "") -> None:
+    def __init__(self, slot: int | None = None, where: str = "", others: Mapping[int, Exception] | None = None) -> None:
         super().__init__(slot, where)
         self.slot = slot
         self.where = where
+        self.others = {} if others is None else dict(others)
 
     def __str__(self) -> str:
         place = "a slot" if self.slot is None else f"slot {self.slot}"

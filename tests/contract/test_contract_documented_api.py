@@ -35,6 +35,8 @@ WORKER_TESTS = "tests/unit/test_rollouts_workers.py"
 POOL_TESTS = "tests/unit/test_rollouts_run_collect.py"
 SAMPLER_TESTS = "tests/unit/test_rollouts_parallel_sampler.py"
 CVAR_TESTS = "tests/unit/test_rollouts_cvar_sampler.py"
+EMBEDDING_TESTS = "tests/unit/test_inference_embeddings.py"
+SBI_SAMPLER_TESTS = "tests/unit/test_rollouts_sbi_samplers.py"
 EXPLORATION_TESTS = "tests/unit/test_rollouts_parameter_exploration.py"
 EVALUATION_TESTS = "tests/unit/test_rollouts_parallel_evaluation.py"
 SEQUENCE_TESTS = "tests/unit/test_data_step_sequence.py"
@@ -209,6 +211,57 @@ BEHAVIOR_TESTS = {
     "sequence_rec_sqrt": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
     "sequence_sqrt": f"{FUNCTIONAL_SEQUENCE_TESTS}::test_values",
     "rollout": "tests/unit/test_rollouts_episode.py::test_every_documented_parameter_and_field",
+    "AllStepsEmbedding": f"{EMBEDDING_TESTS}::test_features_are_those_of_a_loop_over_steps",
+    "AllStepsEmbedding.dim_output": f"{EMBEDDING_TESTS}::test_dim_output_is_the_number_of_features",
+    "AllStepsEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "AllStepsEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "AllStepsEmbedding.summary_statistic": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "BayesSimEmbedding": f"{EMBEDDING_TESTS}::test_features_are_those_of_a_loop_over_steps",
+    "BayesSimEmbedding.dim_output": f"{EMBEDDING_TESTS}::test_dim_output_is_the_number_of_features",
+    "BayesSimEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "BayesSimEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "BayesSimEmbedding.summary_statistic": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "DeltaStepsEmbedding": f"{EMBEDDING_TESTS}::test_features_are_those_of_a_loop_over_steps",
+    "DeltaStepsEmbedding.dim_output": f"{EMBEDDING_TESTS}::test_dim_output_is_the_number_of_features",
+    "DeltaStepsEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "DeltaStepsEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "DeltaStepsEmbedding.summary_statistic": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "DynamicTimeWarpingEmbedding": f"{EMBEDDING_TESTS}::test_warped_distances_are_those_of_dtw_python",
+    "DynamicTimeWarpingEmbedding.dim_output": f"{EMBEDDING_TESTS}::test_dim_output_is_the_number_of_features",
+    "DynamicTimeWarpingEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "DynamicTimeWarpingEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "DynamicTimeWarpingEmbedding.summary_statistic": (
+        f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row"
+    ),
+    "Embedding": f"{EMBEDDING_TESTS}::test_an_embedding_of_ones_own",
+    "Embedding.device": f"{EMBEDDING_TESTS}::test_everything_stays_on_the_device",
+    "Embedding.dim_output": f"{EMBEDDING_TESTS}::test_an_embedding_of_ones_own",
+    "Embedding.forward": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "Embedding.forward_one_batch": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "Embedding.pack": f"{EMBEDDING_TESTS}::test_pack_and_unpack",
+    "Embedding.summary_statistic": f"{EMBEDDING_TESTS}::test_an_embedding_of_ones_own",
+    "Embedding.unpack": f"{EMBEDDING_TESTS}::test_pack_and_unpack",
+    "LastStepEmbedding": f"{EMBEDDING_TESTS}::test_features_are_those_of_a_loop_over_steps",
+    "LastStepEmbedding.dim_output": f"{EMBEDDING_TESTS}::test_dim_output_is_the_number_of_features",
+    "LastStepEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "LastStepEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "LastStepEmbedding.summary_statistic": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "RNNEmbedding": f"{EMBEDDING_TESTS}::test_recurrent_features_are_those_of_torch_s_network",
+    "RNNEmbedding.dim_output": f"{EMBEDDING_TESTS}::test_dim_output_is_the_number_of_features",
+    "RNNEmbedding.init_param": f"{EMBEDDING_TESTS}::test_init_param_draws_or_sets_all_weights",
+    "RNNEmbedding.name": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "RNNEmbedding.requires_target_domain_data": f"{EMBEDDING_TESTS}::test_names_and_needs",
+    "RNNEmbedding.summary_statistic": f"{EMBEDDING_TESTS}::test_one_call_for_all_equals_calls_row_by_row",
+    "RealRolloutSamplerForSBI": f"{SBI_SAMPLER_TESTS}::test_real_rollouts_have_the_form_of_simulations",
+    "RecRolloutSamplerForSBI": f"{SBI_SAMPLER_TESTS}::test_recorded_rollouts_come_in_turns",
+    "RecRolloutSamplerForSBI.num_rollouts": f"{SBI_SAMPLER_TESTS}::test_recorded_rollouts_come_in_turns",
+    "RecRolloutSamplerForSBI.ring_idx": f"{SBI_SAMPLER_TESTS}::test_recorded_rollouts_come_in_turns",
+    "RolloutSamplerForSBI": f"{SBI_SAMPLER_TESTS}::test_bad_options",
+    "RolloutSamplerForSBI.get_dim_data": f"{SBI_SAMPLER_TESTS}::test_observations_instead_of_states",
+    "SimRolloutSamplerForSBI": (
+        f"{SBI_SAMPLER_TESTS}::test_segments_are_simulated_from_recorded_states_and_features_are_of_whole_rollouts"
+    ),
+    "check_domain_params": f"{SBI_SAMPLER_TESTS}::test_check_domain_params",
 }
 """Every documented member of the finished seeds -> the test of its behavior, which names its section of the specs."""
 

@@ -11,8 +11,23 @@ import pytest
 from metaroll.functional import kernels, returns
 from metaroll.functional.advantages import gae
 from metaroll.functional.philox import integers32, normals, stream_keys
+from metaroll.functional.regression import state_features
 from metaroll.functional.returns import discounted_reverse_cumsum, discounted_reverse_cumsum_ragged, reverse_scan
+from metaroll.functional.series.dtw import dtw_distances
+from metaroll.functional.series.step_patterns import Move, StepPattern, rabiner_juang
 
+SKIPS = StepPattern(
+    "skips",
+    (
+        Move(0, 1, ((0, 0, 1.0),)),
+        Move(0, 2, ((0, 1, 0.5), (0, 0, 0.5))),
+        Move(1, 1, ()),
+        Move(2, 0, ((1, 0, 1.5), (0, 0, 1.0))),
+        Move(1, 0, ((0, 0, 2.0),)),
+    ),
+    "N",
+)
+"""Several moves along a row, and one that costs nothing."""
 SPECIAL = np.array([-0.0, 0.0, np.inf, -np.inf, np.nan, 1e308, -1e308])
 
 
@@ -117,6 +132,42 @@ def test_numba_gives_the_random_numbers_of_numpy(numba_loops, monkeypatch) -> No
     monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
     for one, other in zip(ours, results(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["symmetric2", "asymmetric", "symmetricP05", rabiner_juang(1, "a"), SKIPS],
+    ids=["symmetric2", "asymmetric", "symmetricP05", "type 1a", "skips"],
+)
+@pytest.mark.parametrize("dims", [1, 2, 5])
+def test_numba_warps_like_numpy(pattern, dims: int, numba_loops, monkeypatch) -> None:
+    rng = np.random.default_rng(dims)
+    x, y = rng.normal(size=(7, 30, dims)), rng.normal(size=(7, 25, dims))  # 7 = four side by side, and three
+    x[3, 4] = np.nan
+    ours = dtw_distances(x, y, pattern)
+    monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
+    np.testing.assert_array_equal(dtw_distances(x, y, pattern), ours)
+    assert np.isnan(ours[3]) and np.isfinite(np.delete(ours, 3)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_numba_gives_the_features_of_numpy(numba_loops, monkeypatch, dtype) -> None:
+    rng = np.random.default_rng(0)
+    observations = (rng.normal(size=(50, 3)) * 8).astype(dtype)
+    if dtype is not np.int64:
+        observations[:6, 1] = [-0.0, 0.0, np.inf, -np.inf, np.nan, 1e38]
+    observations.flags.writeable = False
+
+    def results() -> list[np.ndarray]:
+        table = np.zeros((60, 12))
+        state_features(observations, np.arange(50) % 11, table[5:55, 1:11])  # what lies around stays
+        return [table, state_features(observations, np.arange(50) / 4), state_features(observations[:0], [])]
+
+    with np.errstate(over="ignore"):
+        ours = results()
+        monkeypatch.setattr(kernels, "_LOOPS", numba_loops)
+        for one, other in zip(ours, results(), strict=True):
+            np.testing.assert_array_equal(bits(one), bits(other))
 
 
 def test_numba_waits_until_it_pays(monkeypatch) -> None:

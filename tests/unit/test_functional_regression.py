@@ -8,7 +8,7 @@ import pytest
 from metaroll.errors import ShapeError
 from metaroll.functional.regression import (
     explained_variance,
-    gram_of_blocks,
+    grams_of_blocks,
     ridge,
     solve_ridge,
     state_features,
@@ -58,11 +58,15 @@ def test_ridge_refuses_what_it_cannot_fit() -> None:
         ridge([[1.0]], [1.0], -1.0)
 
 
-@pytest.mark.parametrize("width", [1, 2, 8, 9, 45])
-def test_gram_of_blocks(width: int) -> None:
-    blocks = np.random.default_rng(0).normal(size=(3, 7, width))
-    rows = blocks.reshape(21, width)
-    np.testing.assert_allclose(gram_of_blocks(blocks), rows.T @ rows, rtol=1e-12, atol=1e-12)
+@pytest.mark.parametrize(("width", "at_once"), [(1, 1), (2, 1), (8, 1), (9, 2**20), (45, 2**20), (45, 1)])
+def test_grams_of_blocks(monkeypatch: pytest.MonkeyPatch, width: int, at_once: int) -> None:
+    monkeypatch.setattr("metaroll.functional.regression._PRODUCTS_AT_A_TIME", at_once)  # 16 blocks at least
+    blocks = np.random.default_rng(0).normal(size=(40, 7, width))
+    firsts = np.array([0, 3, 4, 16, 17])  # tables end where a batch of blocks does, and go on in the next ones
+    found = grams_of_blocks(blocks, firsts)
+    for gram, table in zip(found, np.split(blocks, firsts[1:]), strict=True):
+        rows = table.reshape(-1, width)
+        np.testing.assert_allclose(gram, rows.T @ rows, rtol=1e-12, atol=1e-12)
 
 
 def test_features_by_hand() -> None:

@@ -250,7 +250,8 @@ def test_results_do_not_depend_on_the_number_of_threads(name, monkeypatch):
         for threads in (1, 2):
             torch.set_num_threads(threads)
             for rows in (1, 100, 10**9):
-                monkeypatch.setattr(task_module, "_ROWS_AT_ONCE", rows)
+                monkeypatch.setattr(task_module, "_FEW_ROWS", rows)
+                monkeypatch.setattr(task_module, "_MANY_ROWS", rows)
                 found[threads, rows] = BatchedTasks(problem, outer, steps).gradient(meta, state)[0]
                 assert torch.get_num_threads() == threads
     finally:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
+from metaroll.data.paths import to_path
+from metaroll.data.rollouts import RolloutColumns, Rollouts
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.regression import explained_variance, ridge, state_features, time_features
 from metaroll.processing.baselines import (
@@ -85,6 +88,59 @@ def test_many_tasks_at_once_are_fits_of_each_alone(kind: type[TaskBaseline]) -> 
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     # afterwards it is the baseline of the last task
     np.testing.assert_allclose(baseline.predict(groups[-1][0]), alone.predict(groups[-1][0]), rtol=1e-4, atol=1e-4)
+
+
+def rollouts_of_tasks(seed: int = 0) -> list[Rollouts]:
+    """Of 7 tasks, which share columns and hold the observation after each path."""
+    rng, paths = np.random.default_rng(seed), [3, 1, 5, 2, 1, 4, 2]
+    lengths = rng.integers(1, 40, sum(paths))
+    bounds = np.concatenate([[0], np.cumsum(lengths)])
+    fields = {
+        "observations": rng.normal(size=(bounds[-1] + len(lengths), 3)) * 6,  # some are clipped
+        "actions": rng.normal(size=(bounds[-1], 1)),
+        "rewards": rng.normal(size=bounds[-1]),
+    }
+    ends, known = np.zeros(bounds[-1], dtype=bool), np.ones(len(lengths), dtype=bool)
+    rollouts = Rollouts([RolloutColumns(fields, ends, ends, bounds, known, [{}] * len(lengths))])
+    edges = np.concatenate([[0], np.cumsum(paths)]).tolist()
+    return [rollouts[a:b] for a, b in pairwise(edges)]
+
+
+@pytest.mark.parametrize("kind", [LinearFeatureBaseline, LinearTimeBaseline])
+def test_no_bit_depends_on_threads_or_on_tasks_beside(
+    kind: type[TaskBaseline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = rollouts_of_tasks()
+    columns = PathColumns.of(groups)
+    found = []
+    for threads, at_once in [(1, 600_000), (1, 1), (3, 2000), (2, 1)]:
+        monkeypatch.setattr("metaroll.processing.baselines._WORTH_THREADS", 0)
+        monkeypatch.setattr("metaroll.processing.baselines._NUMBERS_AT_ONCE", at_once)
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        baseline = kind()
+        values, last_values = baseline.fit_tasks(columns, columns.rewards, finals=True)
+        found.append((values, last_values, baseline.get_param_values()))
+    for other in found[1:]:
+        for mine, theirs in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    values, last_values, _ = found[0]
+    for m, group in enumerate(groups):  # what a task's own paths give
+        alone = kind()
+        alone.fit([to_path(rollout) for rollout in group], target_key="rewards")
+        for rollout, row, last in zip(
+            group, columns.by_path(values, m), np.split(last_values, columns.tasks[1:-1])[m], strict=True
+        ):
+            path = to_path(rollout)
+            longer = {**path, "observations": np.asarray(rollout.observations)}
+            np.testing.assert_allclose(row, alone.predict(path), rtol=1e-8, atol=1e-8)
+            np.testing.assert_allclose(last, alone.predict(longer)[-1], rtol=1e-8, atol=1e-8)
+
+
+def test_a_task_that_cannot_be_fitted_is_named() -> None:
+    groups = [with_targets([4, 4]) for _ in range(3)]
+    groups[1][0]["observations"][2] = np.nan
+    with pytest.raises(ValueError, match=r"task 1: .*finite"):
+        fit_to_tasks(LinearFeatureBaseline(), PathColumns.of(groups), np.zeros(24))
 
 
 @pytest.mark.parametrize("kind", [*FITTED, ZeroBaseline])

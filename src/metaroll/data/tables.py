@@ -15,6 +15,7 @@ __all__ = [
     "ParquetReader",
     "make_frame",
     "make_table",
+    "read_columns",
     "write_table",
 ]
 
@@ -173,3 +174,18 @@ def _column_values(pa: Any, cells: Any, column: Column, budget: Budget) -> np.nd
             values += [blank if i is None else known[i] for i in chunk.indices.to_pylist()]
         return np.array(values, dtype=dtype)
     return cells.fill_null(pa.scalar(blank, cells.type)).to_numpy().astype(dtype)
+
+
+def read_columns(file: BinaryIO) -> dict[str, np.ndarray]:
+    """The columns ``(rows,)`` of any parquet file; NaN, NaT or ``None`` where values are missing.
+
+    Raises:
+        RecordingError: It is damaged.
+    """
+    pa = _import_arrow()
+    try:
+        with pa.parquet.ParquetFile(file) as parquet:
+            table = parquet.read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise RecordingError(f"it is no .parquet file, or is damaged ({error})") from error
+    return {name: table.column(i).to_numpy() for i, name in enumerate(table.column_names)}

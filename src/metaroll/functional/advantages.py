@@ -99,7 +99,8 @@ def shaped_advantages(
     """
     valid = advantages.astype(np.float64) if mask is None else advantages[mask].astype(np.float64)
     if normalize:
-        valid = (valid - valid.mean()) / (valid.std() + 1e-8)
+        valid -= valid.sum() / valid.size
+        valid /= np.sqrt(np.square(valid).sum() / valid.size) + 1e-8
     if positive:
         valid = (valid - valid.min()) + 1e-8
     if mask is None:

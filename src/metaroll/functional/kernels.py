@@ -104,6 +104,26 @@ def _td_errors(
         delta_n[last] = r_n[last] + discount * following - v_n[last]
 
 
+def _state_features(
+    obs: np.ndarray, steps: np.ndarray, low: float, high: float, unit: float, flat: np.ndarray, stride: int
+) -> None:
+    """``functional.regression.state_features``: row ``i`` begins at ``flat[i * stride]``."""
+    width = obs.shape[1]
+    for i in range(len(obs)):
+        x, row = obs[i], flat[i * stride : i * stride + 2 * width + 4]
+        clipped, squares, time = row[:width], row[width : 2 * width], row[2 * width :]
+        for j in range(width):
+            inside = low if x[j] < low else x[j]  # in two steps, which become vectors; NaN stays NaN
+            inside = high if inside > high else inside
+            clipped[j] = inside
+            squares[j] = inside * inside
+        tau = steps[i] / unit
+        time[0] = tau
+        time[1] = tau * tau
+        time[2] = tau * tau * tau
+        time[3] = 1.0
+
+
 def _philox(even: np.ndarray, odd: np.ndarray, keys: np.ndarray, out: np.ndarray) -> None:
     """``functional.philox._rounds``: words 0 to 3 of blocks ``(B, n)`` go to ``out (4, B, n)``."""
     m0, m1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -118,11 +138,124 @@ def _philox(even: np.ndarray, odd: np.ndarray, keys: np.ndarray, out: np.ndarray
             out[0, b, i], out[1, b, i], out[2, b, i], out[3, b, i] = c0, c1, c2, c3
 
 
+def _dtw(
+    x: np.ndarray,
+    y: np.ndarray,
+    moves: np.ndarray,
+    terms: np.ndarray,
+    weights: np.ndarray,
+    num_forward: int,
+    buffers: np.ndarray,
+    last: np.ndarray,
+) -> None:
+    """Last rows ``(P, m)`` of the least costs of warping paths of P pairs of series.
+
+    Row by row, for as many pairs side by side as there are buffers. Moves forward in the first series only read rows
+    before, so each is one loop over a row (which becomes one of vectors). Moves along a row have to wait for one
+    another; those of four pairs go side by side.
+
+    Args:
+        x: First series, ``(P, n, D)``.
+        y: Second series, ``(P, D, m)``.
+        moves: Rows back, columns back, and first of its terms, of each move and of one more (terms only), ``(K+1, 3)``;
+            the ``num_forward`` ones that go back at least a row come first.
+        terms: Rows back and columns back of each term.
+        weights: Weight of each term.
+        num_forward: How many moves go back at least a row.
+        buffers: Memory for the last rows of least costs, of distances, and of the costs of moves,
+            ``(side by side, 3, rows, m)``.
+        last: Filled with the result.
+    """
+    pairs, n, dims = x.shape
+    m = y.shape[2]
+    side, kept, num_moves = buffers.shape[0], buffers.shape[2], len(moves) - 1
+    for begin in range(0, pairs, side):
+        width = min(side, pairs - begin)
+        for i in range(n):
+            now = i % kept
+            for p in range(width):
+                total, cost, extra = buffers[p, 0], buffers[p, 1], buffers[p, 2]
+                c, g, xi, yp = cost[now], total[now], x[begin + p, i], y[begin + p]
+                if dims == 1:
+                    x0, y0 = xi[0], yp[0]
+                    for j in range(m):
+                        c[j] = abs(x0 - y0[j])
+                else:
+                    for j in range(m):
+                        c[j] = 0.0
+                    for f in range(0, dims - 1, 2):  # two at once: half as often through the memory of a row
+                        x0, y0, x1, y1 = xi[f], yp[f], xi[f + 1], yp[f + 1]
+                        for j in range(m):
+                            a, b = x0 - y0[j], x1 - y1[j]
+                            c[j] = c[j] + a * a + b * b
+                    if dims % 2:
+                        x0, y0 = xi[dims - 1], yp[dims - 1]
+                        for j in range(m):
+                            a = x0 - y0[j]
+                            c[j] += a * a
+                    for j in range(m):
+                        c[j] = np.sqrt(c[j])
+                for j in range(m):
+                    g[j] = np.inf
+                if i == 0:
+                    g[0] = c[0]
+                for k in range(num_moves):
+                    back, left, first = moves[k, 0], moves[k, 1], moves[k, 2]
+                    num = moves[k + 1, 2] - first
+                    if back > i or left >= m:
+                        continue
+                    source, target = total[(i - back) % kept], g[left:]
+                    if k < num_forward and num == 1:  # most moves: no costs of moves in between
+                        w, d = weights[first], cost[(i - terms[first, 0]) % kept][left - terms[first, 1] :]
+                        for j in range(m - left):
+                            v = source[j] + w * d[j]
+                            target[j] = v if v < target[j] else target[j]
+                        continue
+                    e = extra[max(k - num_forward, 0)]
+                    for j in range(m - left):
+                        e[j] = 0.0
+                    for t in range(first, first + num):
+                        w, d = weights[t], cost[(i - terms[t, 0]) % kept][left - terms[t, 1] :]
+                        for j in range(m - left):
+                            e[j] += w * d[j]
+                    if k < num_forward:
+                        for j in range(m - left):
+                            v = source[j] + e[j]
+                            target[j] = v if v < target[j] else target[j]
+            if num_moves - num_forward == 1 and moves[num_forward, 1] == 1 and width == 4:
+                g0, g1, g2, g3 = buffers[0, 0, now], buffers[1, 0, now], buffers[2, 0, now], buffers[3, 0, now]
+                e0, e1, e2, e3 = buffers[0, 2, 0], buffers[1, 2, 0], buffers[2, 2, 0], buffers[3, 2, 0]
+                v0, v1, v2, v3 = g0[0], g1[0], g2[0], g3[0]
+                for j in range(1, m):
+                    v0, v1 = min(v0 + e0[j - 1], g0[j]), min(v1 + e1[j - 1], g1[j])
+                    v2, v3 = min(v2 + e2[j - 1], g2[j]), min(v3 + e3[j - 1], g3[j])
+                    g0[j], g1[j], g2[j], g3[j] = v0, v1, v2, v3
+            else:
+                for p in range(width):
+                    g = buffers[p, 0, now]
+                    for j in range(1, m):
+                        for k in range(num_forward, num_moves):
+                            left = moves[k, 1]
+                            if left <= j:
+                                g[j] = min(g[j - left] + buffers[p, 2, k - num_forward, j - left], g[j])
+        for p in range(width):
+            last[begin + p] = buffers[p, 0, (n - 1) % kept]
+
+
 _SOURCES: dict[str, tuple[Callable[..., None], str]] = {
     "reverse_scan": (_reverse_scan, "void(float64[::1], float64, int64[::1])"),
     "td_errors": (
         _td_errors,
         "void(float64[::1], float64[::1], boolean[::1], float64[::1], int64[::1], float64, float64[::1])",
     ),
+    "state_features": (
+        _state_features,
+        "void(float64[:, ::1], int64[::1], float64, float64, float64, float64[::1], int64)",
+    ),
     "philox": (_philox, "void(uint64[:, :, ::1], uint64[:, :, ::1], uint64[:, :, :, ::1], uint32[:, :, ::1])"),
+    "dtw": (
+        _dtw,
+        "void(float64[:, :, ::1], float64[:, :, ::1], int64[:, ::1], int64[:, ::1], float64[::1], int64, "
+        "float64[:, :, :, ::1], float64[:, ::1])",
+    ),
 }

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from metaroll.checks import check_number
 from metaroll.errors import ShapeError
 from metaroll.functional.arrays import to_numpy
+from metaroll.functional.kernels import compiled
 
-__all__ = ["explained_variance", "gram_of_blocks", "ridge", "solve_ridge", "state_features", "time_features"]
+__all__ = ["explained_variance", "grams_of_blocks", "ridge", "solve_ridge", "state_features", "time_features"]
 
 _TRIES = 5
 """Times that a coefficient is raised tenfold where a system cannot be solved."""
+_PRODUCTS_AT_A_TIME = 2**20
+"""Numbers in the products of blocks that are there at once."""
 _CLIP = 10.0
 _TIME_UNIT = 100.0
 
@@ -92,16 +97,33 @@ def _by_cholesky(system: np.ndarray, moments: np.ndarray) -> np.ndarray | None:
     return found if not failed and np.isfinite(found).all() else None
 
 
-def gram_of_blocks(blocks: np.ndarray) -> np.ndarray:
-    """``F^T F`` of rows ``F`` in blocks ``(n, rows, F)``, shape ``(F, F)``; a quarter of it is mirrored."""
+def grams_of_blocks(blocks: np.ndarray, firsts: np.ndarray) -> np.ndarray:
+    """``F^T F`` of the rows ``F`` of M tables that are cut into blocks; a third of each is mirrored.
+
+    Args:
+        blocks: Those of all tables, ``(n, rows, F)``.
+        firsts: The first block of each table, from 0 on, ``(M,)``.
+
+    Returns:
+        Shape ``(M, F, F)``.
+    """
     width = blocks.shape[-1]
-    cut = min(8 * -(-width // 16), width)  # a multiple of the widest vector
-    left, right = blocks[..., :cut], blocks[..., cut:]
-    gram = np.empty((width, width))
-    gram[:cut] = np.matmul(left.transpose(0, 2, 1), blocks).sum(axis=0)
-    gram[cut:, cut:] = np.matmul(right.transpose(0, 2, 1), right).sum(axis=0)
-    gram[cut:, :cut] = gram[:cut, cut:].T
-    return gram
+    cuts = list(pairwise([*range(0, width, 8 * -(-width // 24)), width]))  # multiples of the widest vector
+    grams = np.zeros((len(firsts), width, width))
+    at_a_time = max(16, _PRODUCTS_AT_A_TIME // width**2)
+    for begin in range(0, len(blocks), at_a_time):
+        some = blocks[begin : begin + at_a_time]
+        these = slice(
+            int(np.searchsorted(firsts, begin, side="right")) - 1,  # it may have begun before
+            int(np.searchsorted(firsts, begin + len(some))),
+        )
+        inner = np.maximum(firsts[these] - begin, 0)
+        for a, b in cuts:
+            products = np.matmul(some[..., a:].transpose(0, 2, 1), some[..., a:b])
+            grams[these, a:, a:b] += np.add.reduceat(products, inner, axis=0)
+    for a, b in cuts:
+        grams[:, a:b, b:] = grams[:, b:, a:b].transpose(0, 2, 1)
+    return grams
 
 
 def time_features(steps: Any, out: np.ndarray | None = None) -> np.ndarray:
@@ -136,6 +158,17 @@ def state_features(observations: np.ndarray, steps: Any, out: np.ndarray | None 
     """
     count, width = observations.shape
     features = np.empty((count, 2 * width + 4)) if out is None else out
+    steps, loop = np.asarray(steps), compiled("state_features", features.size)
+    if loop is not None and steps.dtype.kind in "iu" and features.strides[1] == features.itemsize:
+        stride = features.strides[0] // features.itemsize
+        # Contiguous from the first number to the last, as the loop wants it; the gaps between rows stay as they are.
+        flat = as_strided(features, (max(0, (count - 1) * stride + features.shape[1]),), (features.itemsize,))
+        loop(
+            np.require(observations, np.float64, ["C", "W"]),
+            np.require(steps, np.int64, ["C", "W"]),
+            *(-_CLIP, _CLIP, _TIME_UNIT, flat, stride),
+        )
+        return features
     clipped = np.clip(observations, -_CLIP, _CLIP, dtype=np.float64)  # contiguous, which is faster to square
     features[:, :width] = clipped
     np.multiply(clipped, clipped, out=features[:, width : 2 * width])
@@ -157,11 +190,17 @@ def explained_variance(predicted: Any, targets: Any) -> float:
         ShapeError: Shapes differ, or there are no numbers.
     """
     guess, truth = (
-        to_numpy(name, x).astype(np.float64) for name, x in (("predicted", predicted), ("targets", targets))
+        to_numpy(name, x).astype(np.float64, copy=False) for name, x in (("predicted", predicted), ("targets", targets))
     )
     if guess.shape != truth.shape or truth.ndim != 1 or not truth.size:
         raise ShapeError(f"predicted and targets must have one shape (T,), got {guess.shape} and {truth.shape}")
-    spread, left = float(np.var(truth)), float(np.var(truth - guess))
+    spread, left = _variance(truth), _variance(truth - guess)
     if spread == 0.0:
         return float(left == 0.0)
     return 1.0 - left / spread
+
+
+def _variance(x: np.ndarray) -> float:
+    """``np.var(x)``, in half its time."""
+    deviations = x - x.sum() / len(x)
+    return float(np.square(deviations, out=deviations).sum() / len(x))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, final
@@ -14,7 +14,7 @@ import torch
 from metaroll.checks import check_number, check_whole, described
 from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.errors import DataError, ShapeError
-from metaroll.functional.regression import gram_of_blocks, solve_ridge, state_features, time_features
+from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
 from metaroll.processing.path_columns import PathColumns, PathGroup
 from metaroll.seeding import torch_generator
 from metaroll.types import Baseline
@@ -31,8 +31,8 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
-_BLOCKS_AT_A_TIME = 16
-"""Blocks whose features fit into a processor's own cache."""
+_NUMBERS_AT_ONCE = 750_000
+"""Numbers of a table of features that stays in the processor's cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
 
@@ -158,14 +158,16 @@ class _LinearBaseline(TaskBaseline, ABC):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """M ridge regressions; see the base class. Several threads take turns where there is much to do."""
         fits = _TaskFits(self, columns, np.asarray(targets, dtype=np.float64), finals)
-        tasks, size = columns.num_tasks, len(targets) * self.num_features(columns)
-        threads = min(torch.get_num_threads(), tasks) if size > _WORTH_THREADS else 1
-        shares = [range(k, tasks, threads) for k in range(threads)]
+        size = len(targets) * self.num_features(columns)
+        threads = min(torch.get_num_threads(), columns.num_tasks) if size > _WORTH_THREADS else 1
+        shares = fits.shares(threads)
         if threads == 1:
             fits.run(shares[0])
         else:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(fits.run, shares))
+            with ThreadPoolExecutor(threads - 1) as pool:
+                others = pool.map(fits.run, shares[1:])
+                fits.run(shares[0])
+                list(others)
         self._weights = fits.weights[-1]
         return fits.values, fits.last_values
 
@@ -205,65 +207,93 @@ class _TaskFits:
         finals: Predict the values of the last observations, too.
 
     Attributes:
-        weights: ``(F,)`` of each task.
-        values: ``(T,)``.
+        weights: ``(M, F)``.
         last_values: ``(N,)``, or ``None``.
     """
 
     def __init__(self, baseline: _LinearBaseline, columns: PathColumns, targets: np.ndarray, finals: bool) -> None:
-        self.weights: list[np.ndarray] = [np.zeros(0)] * columns.num_tasks
-        self.values = np.empty(len(targets))
+        self.weights = np.zeros((columns.num_tasks, baseline.num_features(columns)))
         self.last_values = np.empty(len(columns.lengths)) if finals else None
-        self._baseline, self._columns, self._targets = baseline, columns, targets
-        self._width = baseline.num_features(columns)
-        self._block = max(8, _BLOCK_PRODUCTS // (self._width + 1) ** 2)
-
-    def run(self, tasks: Iterable[int]) -> None:
-        """Fit to these tasks."""
-        columns = self._columns
-        paths, steps = np.diff(columns.tasks), np.diff(columns.task_bounds)
-        most = int((steps + paths).max())
-        # One table for all tasks stays in the processor's cache; the features of all would be read from memory.
-        table = np.empty((-(-most // self._block) * self._block, self._width + 1))
-        for m in tasks:
-            try:
-                self._fit(m, table)
-            except ValueError as error:
-                raise ValueError(f"the baseline cannot be fitted to task {m}: {error}") from error
-
-    def _fit(self, m: int, table: np.ndarray) -> None:
-        columns = self._columns
-        rows, after = columns.task_rows(m)
-        own = slice(int(columns.tasks[m]), int(columns.tasks[m + 1]))
-        lengths = columns.lengths[own] + (1 if len(after) else 0)
-        count = int(lengths.sum())
-        steps = slice(int(columns.task_bounds[m]), int(columns.task_bounds[m + 1]))
-        times = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        stays = np.ones(count, dtype=bool)
-        stays[after] = False
-        table = table[: -(-count // self._block) * self._block]
-        table[:count, -1][stays] = self._targets[steps]
-        finals = np.empty((len(after), self._width))
+        self._baseline, self._columns = baseline, columns
+        width = self.weights.shape[1] + 1
         # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
-        blocks = table.reshape(-1, self._block, self._width + 1)
-        system = np.zeros((self._width + 1, self._width + 1))
-        for first in range(0, len(blocks), _BLOCKS_AT_A_TIME):
-            hot = blocks[first : first + _BLOCKS_AT_A_TIME]
-            a, b = first * self._block, min((first + len(hot)) * self._block, count)
+        self._block = max(8, _BLOCK_PRODUCTS // width**2)
+        lengths = columns.lengths + (1 if columns.has_finals else 0)
+        self._edges = np.concatenate([[0], np.cumsum(lengths)])[columns.tasks]  # rows of tasks
+        self._blocks = -(-np.diff(self._edges) // self._block)
+        self._at_once = max(int(self._blocks.max()), _NUMBERS_AT_ONCE // (self._block * width))
+        # All that moves single numbers about is done here at once: it lets no other thread run.
+        begins = np.cumsum(lengths) - lengths
+        self._times = np.arange(self._edges[-1]) - np.repeat(begins, lengths)
+        self._is_step = np.ones(len(self._times), dtype=bool)
+        if columns.has_finals:
+            self._is_step[begins + columns.lengths] = False
+        self._targets = np.zeros(len(self._times))
+        self._targets[self._is_step] = targets
+        self._found = np.empty(len(self._times))
+
+    @property
+    def values(self) -> np.ndarray:
+        """What is predicted, ``(T,)``."""
+        return self._found[self._is_step]
+
+    def shares(self, count: int) -> list[slice]:
+        """Consecutive tasks for each of ``count`` threads, with about as many rows."""
+        cuts = np.searchsorted(self._edges, self._edges[-1] * np.arange(1, count) / count)
+        return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(self._blocks)])]
+
+    def run(self, tasks: slice) -> None:
+        """Fit to these tasks, each by itself, some at once: threads would wait for each other at many small calls."""
+        table = np.empty((self._at_once, self._block, self.weights.shape[1] + 1))
+        first, used = tasks.start, 0
+        for m in range(tasks.start, tasks.stop):
+            if used + self._blocks[m] > self._at_once:
+                self._fit(slice(first, m), table[:used])
+                first, used = m, 0
+            used += int(self._blocks[m])
+        if used:
+            self._fit(slice(first, tasks.stop), table[:used])
+
+    def _fit(self, tasks: slice, blocks: np.ndarray) -> None:
+        columns, sizes = self._columns, self._blocks[tasks]
+        firsts = np.cumsum(sizes) - sizes
+        table = blocks.reshape(-1, blocks.shape[-1])
+        rows, after = columns.task_rows(tasks)
+        edges = self._edges[tasks.start : tasks.stop + 1]
+        moved = firsts * self._block - edges[:-1]  # from rows to those of the table
+        parts = [
+            (slice(a, b), slice(a + by, b + by))
+            for (a, b), by in zip(pairwise(edges.tolist()), moved.tolist(), strict=True)
+        ]
+        for own, place in parts:
+            a, b = own.start - int(edges[0]), own.stop - int(edges[0])
             part = map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows)
-            self._baseline.features(part, times[a:b], table[a:b, :-1])
-            here = slice(*np.searchsorted(after, (a, b)).tolist())
-            finals[here] = table[after[here], :-1]
-            table[after[here]] = 0.0  # what is no step counts for nothing
-            table[b : a + hot.shape[0] * self._block] = 0.0
-            system += gram_of_blocks(hot)
-        weights = self.weights[m] = solve_ridge(system[:-1, :-1], system[:-1, -1], self._baseline.reg_coeff)
-        self.values[steps] = np.matmul(blocks, np.append(weights, 0.0)[:, None]).reshape(-1)[:count][stays]
+            self._baseline.features(part, self._times[own], table[place, :-1])
+            table[place, -1] = self._targets[own]
+            table[place.stop : -(-place.stop // self._block) * self._block] = 0.0
+        paths = slice(int(columns.tasks[tasks.start]), int(columns.tasks[tasks.stop]))
+        owners = np.repeat(np.arange(len(sizes)), np.diff(columns.tasks[tasks.start : tasks.stop + 1]))
+        finals = None
+        if len(after):
+            after = after + edges[0] + moved[owners]
+            finals = table[after, :-1]
+            table[after] = 0.0  # what is no step counts for nothing
+        systems = grams_of_blocks(blocks, firsts)
+        try:
+            weights = solve_ridge(systems[:, :-1, :-1], systems[:, :-1, -1], self._baseline.reg_coeff)
+        except ValueError as error:
+            bad = int(np.argmin(np.isfinite(systems).all(axis=(1, 2))))
+            raise ValueError(f"the baseline cannot be fitted to task {tasks.start + bad}: {error}") from error
+        self.weights[tasks] = weights
+        of_blocks = np.repeat(np.pad(weights, ((0, 0), (0, 1))), sizes, axis=0)  # nothing for targets
+        found = np.matmul(blocks, of_blocks[..., None]).reshape(-1)
+        for own, place in parts:
+            self._found[own] = found[place]
         if self.last_values is not None:
-            if not len(after):
-                lasts = map_leaves(lambda leaf, _: leaf[own], columns.last_observations)
-                finals = self._baseline.features(lasts, columns.lengths[own])
-            self.last_values[own] = finals @ weights
+            if finals is None:
+                lasts = map_leaves(lambda leaf, _: leaf[paths], columns.last_observations)
+                finals = self._baseline.features(lasts, columns.lengths[paths])
+            self.last_values[paths] = (finals * weights[owners]).sum(axis=1)
 
 
 @final

@@ -24,6 +24,7 @@ __all__ = [
     "first_invalid",
     "invalid_value",
     "replay_line",
+    "what_failed",
     "without_advice",
 ]
 
@@ -36,6 +37,8 @@ _DROP = "\nEngines made with on_error='drop' leave such rollouts out."
 
 _DROP_INVALID = ". Engines and samplers made with on_invalid='drop' leave such rollouts out."
 """What helps where rollouts with NaN or Inf are not."""
+
+_RUN = "\nRun it again here: "
 
 _OBJECTS = "env: the environment, policy: what acted (of an agent: agent.policy)"
 """What the names stand for in lines that run a rollout again."""
@@ -51,8 +54,8 @@ class DroppedRollout:
     Attributes:
         plan: Its plan.
         step: Where it ended (-1: while resetting).
-        what: ``observation``, ``reward`` or ``action`` that was NaN or Inf (``on_invalid="drop"``), or ``error``
-            (``on_error="drop"``).
+        what: ``observation`` (``state`` where nobody looks at observations), ``reward`` or ``action`` that was NaN or
+            Inf (``on_invalid="drop"``), or ``error`` (``on_error="drop"``).
         message: What the environment or the policy said that raised.
     """
 
@@ -112,9 +115,9 @@ def failure_in_slots(
     It names the plan of the slot that the exception names, or those of all; one that names its plan already passes
     unchanged.
     """
-    slot = None
+    slot, others = None, {}
     if isinstance(error, SlotError):
-        slot, where, error = error.slot, error.where or where, error.__cause__ or error
+        slot, where, others, error = error.slot, error.where or where, error.others, error.__cause__ or error
     slots = np.flatnonzero(active).tolist() if slot is None else [slot]
     plans = [plan for s in slots if (plan := slot_plans[s]) is not None]
     step = -1 if resetting or not slots else int(lengths[slots[0]])
@@ -133,6 +136,10 @@ def failure_in_slots(
     message += _again(plans[0])
     failed = RolloutError(message, plans[0], step, text)
     failed.suspects = list(plans)
+    for number, cause in others.items():
+        if (plan := slot_plans[number]) is not None:
+            said = f"{where} failed {_place(step)} {describe_plan(plan)}: {type(cause).__name__}: {cause}"
+            failed.others.append((plan, said + _again(plan)))
     return failed
 
 
@@ -146,6 +153,11 @@ def without_advice(error: RolloutError, *, engines: bool = False) -> RolloutErro
     text = str(error).replace(_DROP, "")
     error.args = (text.replace(_DROP_INVALID, "") if engines else text, *error.args[1:])
     return error
+
+
+def what_failed(entry: DroppedRollout) -> str:
+    """What happened to a rollout, for those who have not made its plan, and so cannot run it again."""
+    return entry.message.partition(_RUN)[0] or f"{entry.what} was not finite at step {entry.step}"
 
 
 def finite_rows(values: np.ndarray) -> np.ndarray:
@@ -193,4 +205,4 @@ def _place(step: int) -> str:
 
 def _again(plan: RolloutPlan) -> str:
     """How to run a rollout again, for those who know it as one."""
-    return f"\nRun it again here: {replay_line(plan)}" if can_run_again(plan) else ""
+    return f"{_RUN}{replay_line(plan)}" if can_run_again(plan) else ""

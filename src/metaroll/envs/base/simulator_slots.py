@@ -105,10 +105,10 @@ class SimulatorRows:
         self._all_begun = not self._waiting.any()
         self._noise.begin(rows, keys)
 
-    def step(self, actions: Any, active: np.ndarray | None = None) -> tuple[NextState, Any]:
+    def step(self, actions: Any, active: np.ndarray | None = None, *, shows: bool = True) -> tuple[NextState, Any]:
         """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending.
 
-        Observations are those of all rows after it.
+        Observations are those of all rows after it, unless nobody looks at them (``shows``).
         """
         if not self._all_begun:
             self._check_begun(active)
@@ -125,7 +125,7 @@ class SimulatorRows:
                 found = self._masked(simulator.step(self.state, actions, self.constants, noise, np), active)
                 self.ages += active
             self.state = found.state
-            observations = simulator.observe(found.state, self.constants, np)
+            observations = simulator.observe(found.state, self.constants, np) if shows else None
         terminated = np.zeros(num_rows, dtype=bool) if found.terminated is None else found.terminated
         truncated = found.truncated
         if truncated is None and simulator.time_limit is not None:
@@ -355,7 +355,8 @@ class SimulatorSlots(Slots):
         """
         active = np.asarray(active, dtype=bool)
         some = None if np.count_nonzero(active) == len(active) else active  # a third of the time of all()
-        found, observations = self.rows.step(self._checked_actions(actions, some), some)
+        shows = self.shows or not self.info.steps_past_end
+        found, observations = self.rows.step(self._checked_actions(actions, some), some, shows=shows)
         states = self.states() if self.record_states else None
         return SlotStep(observations, found.rewards, found.terminated, found.truncated, found.infos, states)
 
@@ -399,12 +400,17 @@ class SimulatorSlots(Slots):
     def _checked_tasks(self, table: PlanTable, rows: np.ndarray) -> list[Any]:
         """Checked tasks of the table's updates; of those that no plan has (any more), the simulator's own."""
         tasks: list[Any] = [None] * len(table.updates)
+        wrong: dict[int, Exception] = {}
         for number in np.unique(table.update_of).tolist():
             try:
                 tasks[number] = self.simulator.check_update(table.updates[number])
             except Exception as error:
-                slot = int(rows[np.flatnonzero(table.update_of == number)[0]])
-                raise SlotError(slot) from error
+                wrong[number] = error
+        if wrong:  # all at once: of parameters that are drawn, thousands may be
+            mine = np.flatnonzero(np.isin(table.update_of, list(wrong)))
+            causes = {int(rows[row]): wrong[int(table.update_of[row])] for row in mine.tolist()}
+            slot, cause = next(iter(causes.items()))
+            raise SlotError(slot, others={other: why for other, why in causes.items() if other != slot}) from cause
         known = tasks[int(table.update_of[0])]
         used = set(np.unique(table.update_of).tolist())
         return [task if number in used else known for number, task in enumerate(tasks)]

@@ -254,8 +254,12 @@ def _without_failed(
 ) -> list[np.ndarray]:
     """Which plans are run next after ``error``; those that have failed are dropped."""
     suspects = {id(plan) for plan in error.suspects or [error.plan]}
+    others = {id(plan): message for plan, message in error.others}
+    known = suspects | others.keys()
     done = set() if loop is None else {*loop.positions, *(position for position, _ in loop.dropped_positions)}
-    rest = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in suspects]
+    rest = [i for i in range(len(plans)) if i not in done and id(plans[i]) not in known]
+    told = [(i, others.get(id(plans[i]))) for i in range(len(plans)) if others]
+    dropped.extend((int(places[i]), DroppedRollout(plans[i], error.step, "error", said)) for i, said in told if said)
     failed = [i for i in range(len(plans)) if id(plans[i]) in suspects]
     if not failed:
         raise error

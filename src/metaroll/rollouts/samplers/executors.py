@@ -23,7 +23,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sampler import LAST_SEED, Closable, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.tasks.task_sampler import draw_tasks
+from metaroll.tasks.task_sampler import TaskSampler, draw_tasks
 from metaroll.tasks.updates import SetTaskUpdate, layer_with
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
 
@@ -59,16 +59,21 @@ class TaskSource(Closable):
         self.spec = EnvSpec.from_env(self._example)
         self._seed, self._draws = seed, 0
 
-    def sample(self, count: int) -> list[Any]:
-        """``count`` tasks from ``sample_tasks`` of the environment, others at each call.
+    def sample(self, count: int, task_sampler: TaskSampler | None = None) -> list[Any]:
+        """``count`` tasks from ``task_sampler``; ``None``: ``sample_tasks`` of the environment, others at each call.
 
         Raises:
-            TypeError: It has no such method.
-            ValueError: It returns another number of tasks.
+            TypeError: The environment has no such method.
+            ValueError: There are not so many tasks.
         """
-        generator = np.random.default_rng(derive_seed("meta tasks", self._seed, self._draws))
-        self._draws += 1
-        return draw_tasks(self._example, count, generator)
+        try:
+            if task_sampler is not None:
+                return task_sampler.sample(count)
+            generator = np.random.default_rng(derive_seed("meta tasks", self._seed, self._draws))
+            self._draws += 1
+            return draw_tasks(self._example, count, generator)
+        except ValueError as error:
+            raise ValueError(f"meta_batch_size={count} tasks cannot be drawn: {error}") from error
 
     def updates(self, tasks: Any, count: int) -> list[EnvUpdate]:
         """The changes to an environment that set ``tasks``, of which there must be ``count``.

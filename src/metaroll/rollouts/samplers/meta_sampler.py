@@ -168,8 +168,7 @@ class MetaSampler(Sampler):
             ValueError: There are fewer tasks than M.
         """
         count = self.meta_batch_size
-        drawn = self._tasks.sample(count) if self._task_sampler is None else self._task_sampler.sample(count)
-        updates = self._tasks.updates(drawn, count)
+        updates = self._tasks.updates(self._tasks.sample(count, self._task_sampler), count)
         self._updates, self.tasks = [*updates], [update.task for update in updates]
         if self.vec_env is not None:
             self.vec_env.set_tasks(updates)

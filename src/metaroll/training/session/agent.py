@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from metaroll.checks import check_path, check_whole, described
 from metaroll.data.atomic_files import temporary_path
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import is_given, name_given
 from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError
@@ -48,6 +49,7 @@ def agent(
     *,
     seed: int = 0,
     run_dir: str | Path | None = None,
+    tasks: str | Path | None = None,
     **options: Any,
 ) -> Agent:
     """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
@@ -59,6 +61,8 @@ def agent(
         seed: Seed of everything.
         run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number behind it
             where there is one already.
+        tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
+            parameters that it has drawn.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
 
     Raises:
@@ -75,7 +79,9 @@ def agent(
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
         run_folder.refuse_existing(run_dir)
-    return Agent._made(algo, name_given(env), given, run_dir)
+    name = name_given(env)
+    name = name if tasks is None else posterior_name(name, check_path("tasks", tasks))
+    return Agent._made(algo, name, given, run_dir)
 
 
 def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent:

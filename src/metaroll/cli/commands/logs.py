@@ -1,0 +1,113 @@
+"""The command ``import-log``: logs of a robot become a folder of rollouts, checked and resampled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from metaroll.cli.options import Output, Switch, parse_command, unset
+from metaroll.errors import UsageError, blame_input
+from metaroll.training.display.consoles import escape
+
+if TYPE_CHECKING:
+    from metaroll.data.step_sequence import StepSequence
+
+__all__ = ["import_log"]
+
+_MOST_FILES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ImportArguments:
+    mapping: Annotated[str | None, unset("FILE", "the log says itself what it holds")] = None
+    """YAML or JSON file: which columns are observations, actions and time, and their units."""
+    out: str = "rollouts"
+    """Folder of the rollouts."""
+    env: Annotated[str | None, unset("ENV", "labels and time step of the mapping")] = None
+    """Simulator whose labels, bounds of actions and time step the rollouts get, qcp-su say."""
+    dt: Annotated[float | None, unset("FLOAT", "that of the mapping, else of --env, else of the log")] = None
+    """Seconds per step."""
+    overwrite: Switch = False
+    """Replace the rollouts that the folder holds."""
+    output: Output = field(default_factory=Output)
+
+
+def import_log(arguments: Sequence[str]) -> None:
+    """Write the rollouts of logs into a folder."""
+    about = (
+        "LOG is a .csv, .npz or .parquet file, the .jsonl file of a RealEnv, the folder of a data set of Minari, or "
+        "minari:ID (on this machine). docs/robot_logs.md shows a mapping file."
+    )
+    usage, missing = "metaroll import-log LOG ... --mapping FILE --out FOLDER [options]", "the log is missing"
+    names, given = parse_command(_ImportArguments, arguments, usage, about, missing, _MOST_FILES)
+    from metaroll.checks import check_number
+    from metaroll.data.logs.importing import load_log
+    from metaroll.data.logs.mapping import LogMapping
+    from metaroll.data.recordings import save_rollouts
+    from metaroll.training.display.results import print_json
+
+    with blame_input():
+        dt = None if given.dt is None else check_number("--dt", given.dt, 0.0, above_low=True)
+        spec, own_dt = (None, None) if given.env is None else _simulator(given.env)
+        mapping = None if given.mapping is None else LogMapping.load(given.mapping)
+        if mapping is not None:
+            mapping = mapping.with_dt(own_dt) if dt is None else replace(mapping, dt=dt)
+        rollouts = [
+            rollout
+            for name in names
+            for rollout in load_log(name, mapping, env_spec=spec, dt=own_dt if dt is None else dt)
+        ]
+        paths = save_rollouts(rollouts, Path(given.out).expanduser(), overwrite=given.overwrite)
+    facts = [_facts(path, rollout) for path, rollout in zip(paths, rollouts, strict=True)]
+    console = given.output.console()
+    for fact in facts:
+        seconds = "" if fact["dt"] is None else f", {fact['steps'] * fact['dt']:.6g} s in steps of {fact['dt']:g} s"
+        console.print(escape(f"{fact['file']}  {fact['steps']} steps{seconds}, from {fact['log']}"), soft_wrap=True)
+    ranges = _ranges(rollouts)
+    for label, (low, high) in ranges.items():
+        console.print(escape(f"  {label:28} {low:12.5g} to {high:.5g}"), soft_wrap=True)
+    if given.output.json:
+        print_json({"folder": str(Path(given.out).expanduser()), "rollouts": facts, "ranges": ranges})
+
+
+def _simulator(name: str) -> tuple[Any, float | None]:
+    """Spec and time step of an environment."""
+    from metaroll.envs.base.env_state import time_step_of
+    from metaroll.envs.lookup.source import EnvSource
+    from metaroll.types import EnvSpec
+
+    try:
+        env = EnvSource.of(name).make()
+    except TypeError as error:
+        raise UsageError(f"--env must name an environment, got {name!r}: {error}") from error
+    try:
+        return EnvSpec.from_env(env), time_step_of(env)
+    finally:
+        env.close()
+
+
+def _facts(path: Path, rollout: StepSequence) -> dict[str, Any]:
+    info = rollout.rollout_info or {}
+    log = info.get("log", {})
+    parts = [str(log.get("file", "a recording"))] + [f"{key} {log[key]}" for key in ("episode", "end") if key in log]
+    return {"file": str(path), "steps": len(rollout), "dt": info.get("dt"), "log": ", ".join(parts)}
+
+
+def _ranges(rollouts: Sequence[StepSequence]) -> dict[str, tuple[float, float]]:
+    """Lowest and highest value of each observation and action that has a label: a wrong unit shows here."""
+    found: dict[str, tuple[float, float]] = {}
+    for rollout in rollouts:
+        spec = (rollout.rollout_info or {}).get("env_spec")
+        if spec is None:
+            continue
+        labeled = {
+            "observation": (spec.observation_labels, rollout.observations),
+            "action": (spec.action_labels, rollout.actions),
+        }
+        for kind, (labels, values) in labeled.items():
+            for i, label in enumerate(labels or ()):
+                low, high = found.get(f"{kind} {label}", (float("inf"), -float("inf")))
+                found[f"{kind} {label}"] = (min(low, float(values[:, i].min())), max(high, float(values[:, i].max())))
+    return found

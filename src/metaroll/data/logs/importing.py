@@ -1,0 +1,297 @@
+"""Logs as rollouts: what a mapping says of the columns of a file, checked, resampled, and packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from metaroll.data.logs.mapping import UNITS, LoggedColumn, LogMapping
+from metaroll.data.logs.minari_sets import find_minari, minari_rollouts, minari_tables
+from metaroll.data.logs.resampling import Grid, checked_times, filled, held, lines, make_grid, unwrapped
+from metaroll.data.logs.robot_log import ROBOT_LOG_SUFFIX, read_robot_log
+from metaroll.data.logs.tables import LogTable, read_table
+from metaroll.data.recordings import load_rollout
+from metaroll.data.rollouts import TIME_STEP
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import LogError, RecordingError
+from metaroll.types import EnvSpec
+
+__all__ = ["load_log"]
+
+_BEYOND = 1e-6
+"""Share of their range by which actions may lie outside of their bounds: rounding in the log."""
+
+_FUNCTIONS = {"sin": np.sin, "cos": np.cos}
+
+
+def load_log(
+    path: str | Path, mapping: Any = None, *, env_spec: EnvSpec | None = None, dt: float | None = None
+) -> list[StepSequence]:
+    """The rollouts of a log, which ``save_rollouts`` can write into a folder for all that reads recordings.
+
+    The row at time ``t`` holds what was observed at ``t``, and the action that acted from ``t`` until the next row. N
+    rows are N - 1 steps; the action of the last row is not used, and may be missing. At other times than those of rows
+    observations are interpolated by lines, and actions and rewards are those of the row before (zero-order hold).
+    Logs have no ending of their own: the last step is truncated, unless the mapping has ``terminated``.
+
+    Args:
+        path: A ``.csv``, ``.npz`` or ``.parquet`` file; the ``.jsonl`` file of a ``RealEnv``; a rollout that
+            ``save_rollout`` wrote; or a data set of Minari, by its folder or as ``minari:ID`` (only what is on this
+            machine: nothing is downloaded).
+        mapping: A ``LogMapping``, a dict of its entries, or its file (YAML or JSON). Logs of a ``RealEnv``, recordings
+            and data sets need none.
+        env_spec: That of the simulator (``env.env_spec``): its labels choose and order observations and actions, and
+            actions must lie within its bounds.
+        dt: Seconds per step (``env.dt``), unless the mapping says it.
+
+    Returns:
+        Rollouts with observations ``(T+1, O)``, actions ``(T, A)``, ``time (T+1,)`` in s from the first row, rewards
+        and, where they are mapped, states ``(T+1, S)``. ``rollout_info`` holds ``env_spec``, ``dt`` and ``log`` (file,
+        episode, first and last row, counted from 1).
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ImportError: A package for this kind of file is missing; names the extra.
+        LogError: The log or the mapping cannot be used; names file, row and column.
+    """
+    found = None if mapping is None else _mapping(mapping)
+    data_set = find_minari(path)
+    if data_set is not None:
+        if found is None:
+            return minari_rollouts(data_set, env_spec, dt)
+        return [part for table in minari_tables(data_set) for part in _rollouts(table, found.with_dt(dt), env_spec)]
+    path = Path(path).expanduser()
+    if path.suffix.lower() == ROBOT_LOG_SUFFIX:
+        if found is not None:
+            raise LogError(f"{path.name} says itself what it holds; leave the mapping out")
+        return [read_robot_log(path)]
+    if found is None:
+        return [_recording(path)]
+    try:
+        return _rollouts(read_table(path), found.with_dt(dt), env_spec)
+    except RecordingError as error:
+        raise LogError(f"{path.name}: {error}") from error
+
+
+def _mapping(given: Any) -> LogMapping:
+    if isinstance(given, str | Path):
+        return LogMapping.load(given)
+    try:
+        return LogMapping.of(given)
+    except (TypeError, ValueError) as error:
+        raise LogError(f"mapping: {error}") from error
+
+
+def _recording(path: Path) -> StepSequence:
+    try:
+        return load_rollout(path)
+    except ValueError as error:
+        raise LogError(
+            f"{path.name} needs a mapping that says which of its columns are observations, actions and time: {error}"
+        ) from error
+
+
+def _rollouts(table: LogTable, mapping: LogMapping, env_spec: EnvSpec | None) -> list[StepSequence]:
+    """The rollouts of a table, one for each value of the episode column."""
+    reader = _Reader(table, mapping, env_spec)
+    return [reader.rollout(int(first), int(end)) for first, end in reader.episodes()]
+
+
+class _Reader:
+    """Makes rollouts of the rows of a table.
+
+    Args:
+        table: The columns.
+        mapping: What they are.
+        env_spec: See ``load_log``.
+    """
+
+    def __init__(self, table: LogTable, mapping: LogMapping, env_spec: EnvSpec | None) -> None:
+        self._table, self._mapping = table, mapping
+        self._observations = _ordered(mapping.observations, env_spec, "observation")
+        self._actions = _ordered(mapping.actions, env_spec, "action")
+        self._states = _ordered(mapping.states, env_spec, "state") if mapping.states else {}
+        self._spec = env_spec or _spec(self._observations, self._actions)
+        self._time = "row" if mapping.time is None else mapping.time.column
+        names = {column.column: entry for entry, column in mapping.columns.items()}
+        names |= {name: "episode" for name in [mapping.episode] if name is not None}
+        # What belongs to steps may have one row less: no step follows the last row.
+        last = {column.column for column in (*mapping.actions.values(), mapping.rewards) if column is not None}
+        last |= {name for name in [mapping.terminated] if name is not None}
+        lengths = {name: len(table.column(name, what)) for name, what in names.items()}
+        longest = max(lengths.values())
+        full = {name: what for name, what in names.items() if name not in last or lengths[name] != longest - 1}
+        self._num_rows = table.rows(full)
+        numbers = {column.column: f"{entry}" for entry, column in mapping.columns.items()}
+        self._numbers = {name: self._column(name, what) for name, what in numbers.items()}
+        self._ended = None if mapping.terminated is None else self._column(mapping.terminated, "terminated")
+
+    def _column(self, name: str, what: str) -> np.ndarray:
+        numbers = self._table.numbers(name, what)
+        return np.append(numbers, np.nan) if len(numbers) == self._num_rows - 1 else numbers
+
+    def episodes(self) -> np.ndarray:
+        """First row and end of each rollout, ``(R, 2)``."""
+        name = self._mapping.episode
+        if name is None:
+            return np.array([[0, self._num_rows]])
+        ids = np.asarray(self._table.column(name, "episode"))
+        starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1])
+        known: dict[Any, int] = {}
+        for start in starts.tolist():
+            if ids[start] in known:
+                raise LogError(
+                    f"{self._table.place(start, name)}: rollout {ids[start]} goes on after another one had begun, it "
+                    f"started in row {known[ids[start]] + 1}; sort the rows by {name!r}"
+                )
+            known[ids[start]] = start
+        return np.stack([starts, np.append(starts[1:], self._num_rows)], axis=1)
+
+    def rollout(self, first: int, end: int) -> StepSequence:
+        """The rollout of rows ``first`` to ``end - 1``."""
+        mapping, table = self._mapping, self._table
+        ended = self._has_ended(first, end)
+        times, dt = self._times(first, end), mapping.dt
+        if dt is None and mapping.sample_time is not None:
+            dt = mapping.sample_time
+        grid = make_grid(times, dt, table, first, self._time)
+
+        def series(columns: Mapping[str, LoggedColumn]) -> np.ndarray:
+            return np.stack([self._lines(one, first, end, times, grid) for one in columns.values()], axis=1)
+
+        actions = [self._held(one, first, end, times, grid, i) for i, one in enumerate(self._actions.items())]
+        rewards = np.zeros(len(grid.times) - 1)
+        if mapping.rewards is not None:
+            rewards = self._held(("rewards", mapping.rewards), first, end, times, grid)
+        terminated = np.zeros(len(rewards), dtype=bool)
+        terminated[-1] = ended
+        log: dict[str, Any] = {"file": table.source, "rows": [first + 1, end]}
+        if mapping.episode is not None:
+            log["episode"] = str(self._table.column(mapping.episode, "episode")[first])
+        fields: dict[str, Any] = {"states": series(self._states)} if self._states else {}
+        return StepSequence(
+            observations=series(self._observations),
+            actions=_packed(np.stack(actions, axis=1), self._spec),
+            rewards=rewards,
+            terminated=terminated,
+            truncated=np.append(np.zeros(len(rewards) - 1, dtype=bool), ~terminated[-1]),
+            time=grid.times,
+            rollout_info={"env_spec": self._spec, TIME_STEP: grid.dt, "log": log},
+            **fields,
+        )
+
+    def _has_ended(self, first: int, end: int) -> bool:
+        """Whether the last step of a rollout has ended it."""
+        if self._ended is None:
+            return False
+        marked = np.flatnonzero(np.nan_to_num(self._ended[first:end]) != 0)
+        if marked.size and marked[0] < end - first - 2:
+            raise LogError(
+                f"{self._table.place(first + int(marked[0]), str(self._mapping.terminated))}: the rollout has ended, "
+                "but rows follow; name the column that tells rollouts apart (episode)"
+            )
+        return marked.size > 0
+
+    def _times(self, first: int, end: int) -> np.ndarray:
+        mapping = self._mapping
+        if mapping.time is None:
+            return np.arange(end - first) * (mapping.sample_time or 1.0)
+        stamps = _converted(self._numbers[mapping.time.column][first:end], mapping.time)
+        return checked_times(stamps, self._table, first, mapping.time.column, mapping.max_gap)
+
+    def _lines(self, column: LoggedColumn, first: int, end: int, times: np.ndarray, grid: Grid) -> np.ndarray:
+        values = _converted(self._numbers[column.column][first:end], column)
+        if column.is_angle:
+            values = unwrapped(values)
+        gap = self._mapping.max_gap
+        found = lines(filled(values, times, gap, False, self._table, first, column.column), times, grid)
+        return found if column.function is None else _FUNCTIONS[column.function](found)
+
+    def _held(
+        self,
+        labeled: tuple[str, LoggedColumn],
+        first: int,
+        end: int,
+        times: np.ndarray,
+        grid: Grid,
+        position: int | None = None,
+    ) -> np.ndarray:
+        label, column = labeled
+        values = _converted(self._numbers[column.column][first : end - 1], column)
+        values = filled(values, times[:-1], self._mapping.max_gap, True, self._table, first, column.column)
+        if position is not None:
+            values = self._bounded(values, label, column, first, position)
+        return held(np.append(values, values[-1]), times, grid)
+
+    def _bounded(self, values: np.ndarray, label: str, column: LoggedColumn, first: int, position: int) -> np.ndarray:
+        """Actions within their bounds."""
+        low, high = _bounds(column, self._spec, position)
+        tolerance = _BEYOND * (high - low) if np.isfinite(high - low) else 0.0
+        wrong = np.flatnonzero((values < low - tolerance) | (values > high + tolerance))
+        if wrong.size and self._mapping.outside == "error":
+            raise LogError(
+                f"{self._table.place(first + int(wrong[0]), column.column)}: the action {label!r} is "
+                f"{values[wrong[0]]:.6g}, outside of [{low:g}, {high:g}] ({wrong.size} rows are); check its unit and "
+                "scale, or set outside: clip"
+            )
+        return np.clip(values, low, high)
+
+
+def _converted(numbers: np.ndarray, column: LoggedColumn) -> np.ndarray:
+    if column.scale == 1.0 and column.offset == 0.0 and UNITS[column.unit] == 1.0:
+        return numbers
+    return (numbers * column.scale + column.offset) * UNITS[column.unit]
+
+
+def _ordered(columns: Mapping[str, LoggedColumn], spec: EnvSpec | None, kind: str) -> dict[str, LoggedColumn]:
+    """``columns`` in the order of the labels of ``spec``, all of which they must have."""
+    if spec is None:
+        return dict(columns)
+    labels = {"observation": spec.observation_labels, "action": spec.action_labels, "state": spec.state_labels}[kind]
+    if labels is None:
+        size = {"observation": spec.obs_dim, "action": spec.act_dim}.get(kind, len(columns))
+        discrete = kind == "action" and not isinstance(spec.action_space, Box)
+        if len(columns) != (1 if discrete else size):
+            raise LogError(f"{kind}s of the mapping must be {size}, as the environment has, got {len(columns)}")
+        return dict(columns)
+    lacking = [label for label in labels if label not in columns]
+    if lacking:
+        raise LogError(
+            f"{kind}s of the mapping must have the labels of the environment ({', '.join(labels)}); "
+            f"{lacking[0]!r} is missing"
+        )
+    foreign = [label for label in columns if label not in labels]
+    if foreign:
+        raise LogError(f"the environment has no {kind} {foreign[0]!r}, only {', '.join(labels)}; take it away")
+    return {label: columns[label] for label in labels}
+
+
+def _bounds(column: LoggedColumn, spec: EnvSpec, position: int) -> tuple[float, float]:
+    if column.bounds is not None:
+        return column.bounds
+    space: Any = spec.action_space
+    if not isinstance(space, Box):
+        return float(space.start), float(space.start + space.n - 1)
+    return float(space.low.flat[position]), float(space.high.flat[position])
+
+
+def _spec(observations: Mapping[str, LoggedColumn], actions: Mapping[str, LoggedColumn]) -> EnvSpec:
+    """What the columns alone say."""
+    bounds = [(-np.inf, np.inf) if one.bounds is None else one.bounds for one in actions.values()]
+    low, high = np.array(bounds).T
+    return EnvSpec(
+        Box(-np.inf, np.inf, (len(observations),), np.float64),
+        Box(low, high, dtype=np.float64),
+        observation_labels=tuple(observations),
+        action_labels=tuple(actions),
+    )
+
+
+def _packed(actions: np.ndarray, spec: EnvSpec) -> np.ndarray:
+    """Actions ``(T, A)``, or choices counted from 0, ``(T,)``."""
+    space: Any = spec.action_space
+    return actions if isinstance(space, Box) else np.rint(actions[:, 0]).astype(np.int64) - int(space.start)

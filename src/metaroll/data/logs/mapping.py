@@ -1,0 +1,239 @@
+"""Which columns of a log are observations, actions and time, and in which units: a mapping file, read and checked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from metaroll.checks import check_number
+from metaroll.errors import LogError, unknown_name
+
+__all__ = ["UNITS", "LogMapping", "LoggedColumn"]
+
+_RAD_PER_DEG = math.pi / 180.0
+UNITS = {
+    "": 1.0,
+    "1": 1.0,
+    "%": 0.01,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+    "min": 60.0,
+    "rad": 1.0,
+    "deg": _RAD_PER_DEG,
+    "rev": 2.0 * math.pi,
+    "rad/s": 1.0,
+    "deg/s": _RAD_PER_DEG,
+    "rpm": 2.0 * math.pi / 60.0,
+    "m": 1.0,
+    "cm": 1e-2,
+    "mm": 1e-3,
+    "m/s": 1.0,
+    "cm/s": 1e-2,
+    "mm/s": 1e-3,
+    "kg": 1.0,
+    "g": 1e-3,
+    "N": 1.0,
+    "mN": 1e-3,
+    "N m": 1.0,
+    "mN m": 1e-3,
+    "N mm": 1e-3,
+    "V": 1.0,
+    "mV": 1e-3,
+    "A": 1.0,
+    "mA": 1e-3,
+}
+"""Unit -> what one of it is in the units of the simulators."""
+
+_COLUMNS = ("observations", "actions", "states")
+
+
+@dataclass(frozen=True)
+class LoggedColumn:
+    """Where a number of every step stands: ``(raw * scale + offset)``, in ``unit``.
+
+    Attributes:
+        column: Its name in the log.
+        unit: One of ``UNITS``; it becomes rad, m, s, kg, N or V.
+        scale: Factor of what is written (2 pi / 2048 for an encoder's counts).
+        offset: Added after ``scale``, in ``unit``.
+        unwrap: The column is an angle that jumps by full turns: the jumps are taken out.
+        function: ``"sin"`` or ``"cos"`` of it, for observations that show an angle so; such an angle is unwrapped.
+        bounds: Lowest and highest value (of actions), in the units of the simulator.
+    """
+
+    column: str
+    unit: str = ""
+    scale: float = 1.0
+    offset: float = 0.0
+    unwrap: bool = False
+    function: Literal["sin", "cos"] | None = None
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def is_angle(self) -> bool:
+        """Whether jumps by full turns are taken out."""
+        return self.unwrap or self.function is not None
+
+
+@dataclass(frozen=True)
+class LogMapping:
+    """How a log becomes rollouts.
+
+    Attributes:
+        observations: Label -> its column, in the order of the observation's entries.
+        actions: Label -> its column.
+        states: Likewise, where the log holds whole states.
+        rewards: Column of rewards; ``None``: they are 0.
+        time: Column of time stamps; ``None``: rows are ``sample_time`` apart.
+        sample_time: Seconds between rows.
+        episode: Column whose value is another one in every rollout; ``None``: the log is one rollout.
+        terminated: Column that is true (not 0) in the row in which a rollout has ended by itself.
+        dt: Seconds per step of the rollouts; ``None``: as the log is.
+        max_gap: Longest stretch without values, in s, that is filled: observations by lines, actions by those before.
+        outside: What happens to actions outside of their bounds.
+    """
+
+    observations: Mapping[str, LoggedColumn]
+    actions: Mapping[str, LoggedColumn]
+    states: Mapping[str, LoggedColumn] = field(default_factory=dict)
+    rewards: LoggedColumn | None = None
+    time: LoggedColumn | None = None
+    sample_time: float | None = None
+    episode: str | None = None
+    terminated: str | None = None
+    dt: float | None = None
+    max_gap: float = 0.0
+    outside: Literal["error", "clip"] = "error"
+
+    @classmethod
+    def load(cls, path: str | Path) -> LogMapping:
+        """The mapping of a YAML or JSON file.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            LogError: It is none; names the entry.
+        """
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            data = json.loads(text) if path.suffix.lower() == ".json" else yaml.safe_load(text)
+        except FileNotFoundError:
+            raise FileNotFoundError(f"there is no mapping file {path}") from None
+        except (yaml.YAMLError, ValueError) as error:
+            raise LogError(f"{path} is no YAML or JSON file: {' '.join(str(error).split())}") from error
+        try:
+            return cls.of(data)
+        except (TypeError, ValueError) as error:
+            raise LogError(f"{path}: {error}") from error
+
+    @classmethod
+    def of(cls, data: Any) -> LogMapping:
+        """The mapping of a dict as a mapping file holds it: a column is a name, or a dict (see ``LoggedColumn``).
+
+        Raises:
+            TypeError: An entry is of another type.
+            ValueError: An entry is unknown or missing, or has a value that it cannot have.
+        """
+        if isinstance(data, LogMapping):
+            return data
+        if not isinstance(data, Mapping):
+            raise TypeError(f"a mapping must be a dict with the entries observations and actions, got {data!r}")
+        known = [one.name for one in fields(cls)]
+        for name in data:
+            if name not in known:
+                raise unknown_name("entry of a mapping", str(name), known)
+        for name in ("observations", "actions"):
+            if not data.get(name):
+                raise ValueError(f"{name} must name at least one column, as in `{name}: {{label: column}}`")
+        values: dict[str, Any] = {name: _columns(name, data.get(name) or {}) for name in _COLUMNS}
+        for name in ("rewards", "time"):
+            values[name] = None if data.get(name) is None else _column(name, data[name])
+        for name in ("episode", "terminated"):
+            values[name] = None if data.get(name) is None else _text(name, data[name])
+        for name in ("sample_time", "dt"):
+            values[name] = None if data.get(name) is None else check_number(name, data[name], 0.0, above_low=True)
+        if (values["time"] is None) == (values["sample_time"] is None):
+            raise ValueError("either time (a column) or sample_time (seconds between rows) must be given, not both")
+        values["max_gap"] = check_number("max_gap", data.get("max_gap", 0.0), 0.0)
+        values["outside"] = _choice("outside", data.get("outside", "error"), ("error", "clip"))
+        return cls(**values)
+
+    def with_dt(self, dt: float | None) -> LogMapping:
+        """With ``dt`` where it is left open here."""
+        return self if dt is None or self.dt is not None else replace(self, dt=dt)
+
+    @property
+    def columns(self) -> dict[str, LoggedColumn]:
+        """Entry (``observations.theta``) -> column of numbers, all of them; time first."""
+        found = {} if self.time is None else {"time": self.time}
+        for kind, group in zip(_COLUMNS, (self.observations, self.actions, self.states), strict=True):
+            found |= {f"{kind}.{label}": column for label, column in group.items()}
+        return found if self.rewards is None else {**found, "rewards": self.rewards}
+
+
+def _columns(name: str, data: Any) -> dict[str, LoggedColumn]:
+    if isinstance(data, list):  # labels that are the names of the columns
+        data = {column: column for column in data}
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{name} must be a dict of labels and columns, or a list of columns, got {data!r}")
+    return {_text(f"a label of {name}", label): _column(f"{name}.{label}", one) for label, one in data.items()}
+
+
+def _column(name: str, data: Any) -> LoggedColumn:
+    if isinstance(data, str):
+        return LoggedColumn(data)
+    if not isinstance(data, Mapping):
+        raise TypeError(f"{name} must be the name of a column, or a dict with the entry column, got {data!r}")
+    known = [one.name for one in fields(LoggedColumn)]
+    for entry in data:
+        if entry not in known:
+            raise unknown_name(f"entry of {name}", str(entry), known)
+    if "column" not in data:
+        raise ValueError(f"{name} must name its column, got {dict(data)}")
+    values = {"column": _text(f"{name}.column", data["column"])}
+    unit = str(data.get("unit", ""))
+    if unit not in UNITS:
+        raise ValueError(f"{unknown_name(f'unit of {name}', unit, UNITS)}; any other is a scale")
+    if not isinstance(data.get("unwrap", False), bool):
+        raise TypeError(f"{name}.unwrap must be true or false, got {data['unwrap']!r}")
+    function = data.get("function")
+    return LoggedColumn(
+        **values,
+        unit=unit,
+        scale=check_number(f"{name}.scale", data.get("scale", 1.0), -math.inf),
+        offset=check_number(f"{name}.offset", data.get("offset", 0.0), -math.inf),
+        unwrap=data.get("unwrap", False),
+        function=None if function is None else _choice(f"{name}.function", function, ("sin", "cos")),
+        bounds=_bounds(f"{name}.bounds", data.get("bounds")),
+    )
+
+
+def _bounds(name: str, data: Any) -> tuple[float, float] | None:
+    if data is None:
+        return None
+    if not isinstance(data, list | tuple) or len(data) != 2:
+        raise TypeError(f"{name} must be [low, high], got {data!r}")
+    low, high = (check_number(name, value, -math.inf) for value in data)
+    if not low < high:
+        raise ValueError(f"{name} must be [low, high] with low < high, got {data!r}")
+    return low, high
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be text, got {value!r}")
+    return value
+
+
+def _choice(name: str, value: Any, choices: tuple[str, ...]) -> Any:
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(choices)}, got {value!r}")
+    return value

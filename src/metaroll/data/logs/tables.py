@@ -1,0 +1,173 @@
+"""What stands in a log, before anybody says what it means: named columns of npz, CSV and Parquet files."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from metaroll.data.columns import column_name
+from metaroll.data.tables import read_columns
+from metaroll.errors import LogError, unknown_name
+
+__all__ = ["LOG_SUFFIXES", "LogTable", "array_table", "read_table"]
+
+LOG_SUFFIXES = (".csv", ".npz", ".parquet")
+_MISSING = {"", "nan", "null", "none", "na", "n/a", "-"}
+_DELIMITERS = ",;\t"
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """Columns of a log.
+
+    Attributes:
+        source: What messages call it.
+        columns: Name -> entries ``(rows,)``: numbers, text, truth values or time stamps, NaN or empty where missing.
+        before_rows: Lines of the file before the first row; ``None``: it has no lines.
+    """
+
+    source: str
+    columns: Mapping[str, Any]
+    before_rows: int | None = None
+
+    def place(self, row: int, column: str) -> str:
+        """How messages name an entry; ``row`` counts from 0 here and from 1 there."""
+        line = "" if self.before_rows is None else f" (line {row + 1 + self.before_rows})"
+        return f"{self.source}: row {row + 1}{line}, column {column!r}"
+
+    def column(self, name: str, what: str) -> Sequence[Any]:
+        """The entries of a column, which is ``what``.
+
+        Raises:
+            LogError: There is none; names the nearest ones.
+        """
+        if name not in self.columns:
+            raise LogError(f"{self.source}: {what}: {unknown_name('column', name, self.columns)}")
+        return self.columns[name]
+
+    def numbers(self, name: str, what: str) -> np.ndarray:
+        """The entries of a column as numbers ``(rows,)``, NaN where they are missing; time stamps as seconds.
+
+        Raises:
+            LogError: One is no number; names row and column.
+        """
+        values = self.column(name, what)
+        array = values if isinstance(values, np.ndarray) else None
+        if array is not None and array.dtype.kind == "M":
+            seconds = (array - array[:1]) / np.timedelta64(1, "ns") * 1e-9
+            return seconds.astype(np.float64)
+        if array is not None and array.dtype.kind in "biuf":
+            return array.astype(np.float64)
+        try:
+            return np.array(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            return np.array([self._number(value, row, name) for row, value in enumerate(values)])
+
+    def _number(self, value: Any, row: int, column: str) -> float:
+        if value is None or (isinstance(value, str) and value.strip().lower() in _MISSING):
+            return np.nan
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            hint = "; write numbers with a point" if isinstance(value, str) and "," in value else ""
+            raise LogError(f"{self.place(row, column)}: {value!r} is no number{hint}") from None
+
+    def rows(self, names: Mapping[str, str]) -> int:
+        """Number of rows of the columns ``names`` (name -> what it is), which must be equally long.
+
+        Raises:
+            LogError: They are not, or there is no row.
+        """
+        lengths = {name: len(self.column(name, what)) for name, what in names.items()}
+        most, least = max(lengths, key=lengths.__getitem__), min(lengths, key=lengths.__getitem__)
+        if lengths[most] != lengths[least]:
+            raise LogError(
+                f"{self.source}: columns must be equally long, {most!r} has {lengths[most]} rows and {least!r} has "
+                f"{lengths[least]}; a last row without action is written as NaN"
+            )
+        if not lengths[most]:
+            raise LogError(f"{self.source} holds no rows")
+        return lengths[most]
+
+
+def read_table(path: Path) -> LogTable:
+    """The columns of a file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        LogError: It is damaged, or of another kind.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    readers = {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise LogError(
+            f"{path.name} must end in {', '.join(LOG_SUFFIXES)}, be a log of a RealEnv (.jsonl) or a data set of "
+            "Minari; save it as one of these"
+        )
+    return reader(path)
+
+
+def _read_csv(path: Path) -> LogTable:
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            lines = file.read().splitlines(keepends=True)
+    except UnicodeDecodeError as error:
+        raise LogError(f"{path.name} is no text in UTF-8: {error}") from error
+    comments = 0
+    while comments < len(lines) and (lines[comments].startswith("#") or not lines[comments].strip()):
+        comments += 1
+    if comments == len(lines):
+        raise LogError(f"{path.name} has no line with the names of its columns")
+    delimiter = max(_DELIMITERS, key=lines[comments].count)
+    try:
+        header, *rows = csv.reader(lines[comments:], delimiter=delimiter, skipinitialspace=True)
+    except csv.Error as error:
+        raise LogError(f"{path.name} is no .csv file: {error}") from error
+    while rows and not rows[-1]:
+        rows.pop()
+    names = [name.strip() for name in header]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise LogError(f"{path.name}: the column {twice!r} occurs twice; rename one")
+    for number, row in enumerate(rows):
+        if len(row) != len(names):
+            where = f"row {number + 1} (line {number + 2 + comments})"
+            ends = "; the log ends in the middle of a line: take it away" if number == len(rows) - 1 else ""
+            raise LogError(
+                f"{path.name}: {where} has {len(row)} cells, the first line names {len(names)} columns{ends}"
+            )
+    cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    return LogTable(path.name, dict(zip(names, cells, strict=True)), comments + 1)
+
+
+def _read_npz(path: Path) -> LogTable:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile, EOFError) as error:
+        hint = "; save arrays of numbers, not of objects" if "allow_pickle" in str(error) else ""
+        raise LogError(f"{path.name} is no .npz file of arrays, or is damaged: {error}{hint}") from error
+    return LogTable(path.name, array_table(arrays))
+
+
+def array_table(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Columns ``name``, or ``name[0]``, ``name[1]``, ... of arrays ``(rows, ...)``; single numbers are left out."""
+    columns: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        if array.ndim:
+            for index in np.ndindex(array.shape[1:]):
+                columns[column_name(name, index)] = array[(slice(None), *index)]
+    return columns
+
+
+def _read_parquet(path: Path) -> LogTable:
+    with open(path, "rb") as file:
+        return LogTable(path.name, read_columns(file))

@@ -1,0 +1,122 @@
+"""Sets of domain parameters as inference has them: rows of numbers, whose names stand elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from metaroll.checks import array_of, check_whole, described
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, ShapeError
+
+__all__ = ["FailedSimulation", "check_domain_params", "checked_names", "checked_values", "seed_of_values"]
+
+_RTOL = 1e-5
+"""How far a parameter may be from what was commanded: NumPy's doubles go through float32 in ``sbi``."""
+
+
+@dataclass(frozen=True)
+class FailedSimulation:
+    """A simulation that raised, or diverged; the features of its parameters are NaN.
+
+    Attributes:
+        domain_param: The parameters.
+        message: What happened.
+        row: Place of the parameters in the call.
+        rollout, segment: Which recorded rollout, and which of its segments, was simulated; -1: none was, since the
+            parameters themselves are wrong.
+        step: Where it ended (-1: while resetting).
+        call: Which call of the sampler it was, counted from 0.
+    """
+
+    domain_param: dict[str, float]
+    message: str
+    row: int
+    rollout: int
+    segment: int
+    step: int
+    call: int
+
+
+def checked_names(dp_mapping: Any) -> tuple[str, ...]:
+    """Names in the order of their numbers."""
+    if not isinstance(dp_mapping, Mapping):
+        raise TypeError(
+            f"dp_mapping must be a dict from numbers to names, {{0: 'mass'}} say, got {described(dp_mapping)}"
+        )
+    if not dp_mapping:
+        raise ValueError("dp_mapping must name at least one domain parameter, got none")
+    for number, name in dp_mapping.items():
+        check_whole("a number in dp_mapping", number, 0)
+        if not isinstance(name, str):
+            raise TypeError(f"dp_mapping must map to names, got {name!r} for {number}")
+    names = tuple(dp_mapping[number] for number in sorted(dp_mapping))
+    if len(set(names)) < len(names):
+        raise ValueError(f"dp_mapping must name each domain parameter once, got {', '.join(names)}")
+    return names
+
+
+def checked_values(dp_values: Any, names: Sequence[str]) -> np.ndarray:
+    """Given sets of parameters as float64 ``(B, d)``; ``(n,)`` are n sets where d is 1, else one set.
+
+    Raises:
+        ShapeError: There are more or fewer than d parameters.
+        TypeError: They are no numbers.
+    """
+    width = len(names)
+    given = dp_values.detach().cpu().numpy() if isinstance(dp_values, Tensor) else dp_values
+    values = array_of("dp_values", given, f"numbers (B, {width})").astype(np.float64)
+    if values.ndim < 2:
+        values = values.reshape(-1, 1) if width == 1 else values.reshape(1, -1)
+    if values.ndim != 2 or values.shape[1] != width:
+        raise ShapeError(f"dp_values must have shape (B, {width}) for {', '.join(names)}, got {np.shape(given)}")
+    return values
+
+
+def seed_of_values(seed: int, values: np.ndarray) -> int:
+    """A number of 64 bits that hangs on a seed and on parameters."""
+    digest = hashlib.blake2b(values.tobytes(), digest_size=8, key=seed.to_bytes(16, "little"))
+    return int.from_bytes(digest.digest(), "little")
+
+
+def check_domain_params(
+    rollouts: list[StepSequence] | StepSequence,
+    domain_param_value: Any,
+    domain_param_names: Iterable[str],
+) -> None:
+    """Whether rollouts ran with the domain parameters that were commanded, to a relative error of 1e-5.
+
+    Args:
+        rollouts: Simulated rollouts or segments, whose ``rollout_info`` has ``domain_param``.
+        domain_param_value: One set of parameters, ``(d,)``, or a number.
+        domain_param_names: Their d names.
+
+    Raises:
+        ValueError: A parameter has another value.
+        DataError: A rollout does not tell a parameter.
+        ShapeError: There are more or fewer names than values.
+    """
+    names = [domain_param_names] if isinstance(domain_param_names, str) else list(domain_param_names)
+    given = domain_param_value.detach().cpu().numpy() if isinstance(domain_param_value, Tensor) else domain_param_value
+    values = array_of("domain_param_value", given, f"{len(names)} numbers").astype(np.float64).reshape(-1)
+    if len(values) != len(names):
+        raise ShapeError(f"domain_param_value must have a value for each of {names}, got shape {np.shape(given)}")
+    for number, found in enumerate([rollouts] if isinstance(rollouts, StepSequence) else rollouts):
+        told = (found.rollout_info or {}).get("domain_param", {})
+        for name, value in zip(names, values.tolist(), strict=True):
+            if name not in told:
+                known = ", ".join(sorted(map(str, told))) or "none"
+                raise DataError(
+                    f"rollout_info['domain_param'] of rollout {number} must tell {name!r}, it tells {known}"
+                )
+            actual = float(np.asarray(told[name]).item())
+            if not abs(actual - value) <= _RTOL * abs(value):
+                raise ValueError(
+                    f"rollout {number} must run with {name} = {value!r}, as commanded, but ran with {actual!r}; the "
+                    "environment, or a wrapper, does not take it over"
+                )

@@ -1,0 +1,579 @@
+"""Simulators for simulation-based inference: from parameters to features of rollouts, and from robots to the same."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, final
+
+import numpy as np
+import torch
+from gymnasium.spaces import Discrete
+from torch import Tensor
+
+from metaroll.checks import check_path, check_whole, described
+from metaroll.data.recordings import load_rollout, recordings_in
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import state_from_observation
+from metaroll.envs.lookup.source import EnvSource, is_env_instance
+from metaroll.envs.wrappers.domain_rand import outermost_dr_wrapper
+from metaroll.errors import RecordingError
+from metaroll.policies.playback import PlaybackPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.engine.extras import module_mode
+from metaroll.rollouts.engine.reduction import Reduction
+from metaroll.rollouts.failures import DroppedRollout, what_failed
+from metaroll.rollouts.samplers.param_sets import (
+    FailedSimulation,
+    check_domain_params,
+    checked_names,
+    checked_values,
+    seed_of_values,
+)
+from metaroll.rollouts.samplers.sampler import LAST_SEED, SeedOption, chosen_seed
+from metaroll.rollouts.samplers.series_features import (
+    SeriesEmbedding,
+    SeriesFeatures,
+    applied_field,
+    check_embedding,
+    check_segments,
+    segment_lengths,
+    series_of,
+)
+from metaroll.rollouts.samplers.target_recordings import TargetRecordings, checked_recordings
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.rollouts.workers.pool import PoolTimeouts, SamplerPool
+from metaroll.seeding import derive_seed, fresh_seed
+from metaroll.tasks.domain_access import check_param_names
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.tasks.plan_table import PlanTable
+from metaroll.types import EnvSpec, flat_dim
+
+__all__ = [
+    "RealRolloutSamplerForSBI",
+    "RecRolloutSamplerForSBI",
+    "RolloutSamplerForSBI",
+    "SimRolloutSamplerForSBI",
+]
+
+
+class RolloutSamplerForSBI(ABC):
+    """Makes features of rollouts, so that an environment looks like a simulator of ``sbi``.
+
+    The features of all rollouts of a set of parameters stand one after the other; all rollouts must have equal length.
+
+    Args:
+        env: Environment: the real one, or a simulation.
+        policy: What acts.
+        embedding: Makes features of time series (``metaroll.inference``).
+        num_segments: Number of segments into which rollouts are cut, of equal length or one step less. The simulation
+            starts anew from the recorded state with every segment. Give this or ``len_segments``; 1 leaves rollouts
+            whole.
+        len_segments: Steps of each segment; the last one may have fewer.
+        stop_on_done: End rollouts at the environment's own ending (and fill them up); False ignores it, which is
+            dangerous on a real system.
+        features_of: ``"rollouts"``: segments are put together again, and each rollout has features. ``"segments"``:
+            each segment has features of its own, one after the other; segments then need one length.
+        series: ``"states"`` or ``"observations"``: what features are made of, beside actions. ``None``: states where
+            ``env_spec.state_space`` says what they are.
+        pad_mode: ``"zeros"`` or ``"last"``: what rollouts that ended early are filled up with.
+        seed: Seed of all randomness; ``None`` means fresh entropy. Default: the seed that was given to
+            ``metaroll.set_seed`` last.
+
+    Raises:
+        ValueError: Both or none of ``num_segments`` and ``len_segments`` are given, or an option has no such value.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        embedding: SeriesEmbedding,
+        num_segments: int | None = None,
+        len_segments: int | None = None,
+        stop_on_done: bool = True,
+        *,
+        features_of: Literal["rollouts", "segments"] = "rollouts",
+        series: Literal["states", "observations"] | None = None,
+        pad_mode: Literal["zeros", "last"] = "zeros",
+        seed: SeedOption = LAST_SEED,
+    ) -> None:
+        check_embedding(embedding)
+        check_segments(num_segments, len_segments)
+        if not isinstance(stop_on_done, bool):
+            raise TypeError(f"stop_on_done must be a bool, got {stop_on_done!r}")
+        for name, value, known in (
+            ("features_of", features_of, ("rollouts", "segments")),
+            ("series", series, ("states", "observations", None)),
+            ("pad_mode", pad_mode, ("zeros", "last")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {known}, got {value!r}")
+        self.env, self.policy, self.embedding = env, policy, embedding
+        self.num_segments, self.len_segments, self.stop_on_done = num_segments, len_segments, stop_on_done
+        self.features_of, self.series, self.pad_mode = features_of, series, pad_mode
+        seed = chosen_seed(seed)
+        self.seed = fresh_seed() if seed is None else seed
+        self._calls = 0
+
+    @staticmethod
+    def get_dim_data(spec: EnvSpec) -> int:
+        """Numbers per time step: those of a state (of an observation, where there are no states) and of an action."""
+        spec = EnvSpec.from_env(spec)
+        shown = spec.observation_space if spec.state_space is None else spec.state_space
+        return flat_dim(shown) + (1 if isinstance(spec.action_space, Discrete) else flat_dim(spec.action_space))
+
+    @abstractmethod
+    def __call__(self, dp_values: Any) -> Any:
+        """Features of rollouts."""
+
+    # -- for samplers ----------------------------------------------------------------------------------------------
+
+    def _state_field(self, spec: EnvSpec | None) -> str:
+        if self.series is not None:
+            return self.series
+        return "states" if spec is None or spec.state_space is not None else "observations"
+
+    def _cut(self, length: int) -> tuple[int, ...]:
+        """Steps of the segments of a rollout of ``length`` steps."""
+        return segment_lengths(length, self.num_segments, self.len_segments)
+
+    def _features(
+        self,
+        num_rollouts: int,
+        length: int,
+        fields: tuple[str, str],
+        *,
+        segments: tuple[int, ...] | None = None,
+        target: np.ndarray | None = None,
+    ) -> SeriesFeatures:
+        """What makes features of sets of ``num_rollouts`` rollouts of ``length`` steps, simulated in ``segments``."""
+        cut = self._cut(length)
+        pieces = len(cut) if self.features_of == "segments" else 1
+        if pieces > 1 and len(set(cut)) > 1:
+            raise ValueError(
+                f"features_of='segments' needs segments of one length, got lengths {sorted(set(cut))}; choose "
+                f"num_segments (or len_segments) that divides {length} steps"
+            )
+        return SeriesFeatures(
+            self.embedding,
+            num_rollouts,
+            segments or (length,),
+            *fields,
+            pieces=pieces,
+            pad_mode=self.pad_mode,
+            target=target,
+        )
+
+
+@final
+class SimRolloutSamplerForSBI(RolloutSamplerForSBI):
+    """From domain parameters to features: simulates each set of parameters, and never raises for a bad one.
+
+    With ``rollouts_real``, each of them is simulated segment by segment, each segment from its recorded state. Without,
+    there is one rollout per set, of as many steps as an episode has at most. All sets, rollouts and segments of a call
+    are one batch of plans for a ``RolloutEngine``: stepped together where the environment has a batched simulator, and
+    spread over ``num_workers``. Features are made where rollouts run, unit by unit, so that a call holds no more than
+    one unit of trajectories per worker.
+
+    A simulation that raises or diverges makes a row of NaN, which ``sbi`` leaves out; ``failed`` lists them, and there
+    is a warning where all of a call fail. The caller's environment is not changed. Rows depend on the seed, the number
+    of the call, the parameters and their place in the call alone, not on workers. It can be pickled: the copy simulates
+    in its own process, and goes on counting.
+
+    Args:
+        env: Simulation, as for ``RolloutEngine``, without wrappers that randomize it.
+        policy: What acts where recorded actions do not; starts anew with every segment.
+        dp_mapping: Which domain parameter each column is: number -> name; columns are in the order of the numbers.
+        embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``.
+        rollouts_real: Rollouts recorded in the target domain, of one length. Where they have no ``states``, and there
+            is no ``initial_state``, the environment must tell the state of an observation (``state_from_observation``).
+        use_rec_act: Play the recorded actions; False: let the policy act.
+        features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
+        initial_state: From a segment of a recorded rollout to the state ``(S,)`` in which its simulation starts;
+            ``None``: its first state.
+        clip_actions: Play recorded actions beyond the bounds of the environment, which clips them; else they are an
+            error.
+        num_workers, transport, address, timeouts, pool, slots_per_unit: As for ``RolloutEngine``.
+
+    Attributes:
+        failed: All simulations that have failed so far, a list of ``FailedSimulation``.
+
+    Raises:
+        TypeError: A wrapper of ``env`` randomizes it, or ``rollouts_real`` is no list of ``StepSequence``.
+        ShapeError: Rollouts have unequal lengths, or other widths than the environment.
+        DataError: There is no such domain parameter, or no field that is needed.
+        ValueError: A recorded action lies outside the bounds, or there is no limit for free rollouts.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        dp_mapping: Mapping[int, str],
+        embedding: SeriesEmbedding,
+        num_segments: int | None = None,
+        len_segments: int | None = None,
+        stop_on_done: bool = True,
+        rollouts_real: list[StepSequence] | None = None,
+        use_rec_act: bool = True,
+        *,
+        features_of: Literal["rollouts", "segments"] = "rollouts",
+        series: Literal["states", "observations"] | None = None,
+        pad_mode: Literal["zeros", "last"] = "zeros",
+        seed: SeedOption = LAST_SEED,
+        initial_state: Callable[[StepSequence], Any] | None = None,
+        clip_actions: bool = False,
+        num_workers: int = 1,
+        transport: str = "auto",
+        address: str | None = None,
+        timeouts: PoolTimeouts | None = None,
+        pool: SamplerPool | None = None,
+        slots_per_unit: int | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
+        super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
+        for name, value in (("use_rec_act", use_rec_act), ("clip_actions", clip_actions)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} must be a bool, got {value!r}")
+        self.use_rec_act, self.failed = use_rec_act, []
+        self._names = checked_names(dp_mapping)
+        self._source = EnvSource.of(env)
+        spec = self._checked_spec()
+        if rollouts_real is None:
+            self._target = None
+            length = _finite_limit(spec, "free rollouts", "; or give rollouts_real")
+            action_field = "actions" if isinstance(spec.action_space, Discrete) else "actions_applied"
+            self._reduce = self._features(1, length, (self._state_field(spec), action_field))
+            self._acting = policy
+        else:
+            self._target = target = TargetRecordings.of(
+                rollouts_real, spec, self._state_field(spec), self._cut, initial_state, self._observed_state
+            )
+            num_rollouts, length, _ = target.series.shape
+            self._reduce = self._features(
+                num_rollouts,
+                length,
+                target.fields,
+                segments=target.segments,
+                target=target.series.astype(np.float32) if embedding.requires_target_domain_data else None,
+            )
+            if use_rec_act and not clip_actions:
+                target.check_actions(spec)
+            self._acting = PlaybackPolicy(spec, target.actions) if use_rec_act else policy
+        self._engine_options: dict[str, Any] = {"pool": pool, "slots_per_unit": slots_per_unit}
+        if pool is None:
+            parallel = {"num_workers": num_workers, "transport": transport, "address": address, "timeouts": timeouts}
+            self._engine_options |= parallel
+        self._engine: RolloutEngine | None = None
+        self._reached = False
+
+    def __call__(self, dp_values: Any) -> Tensor:
+        """Features of simulations.
+
+        Args:
+            dp_values: Sets of domain parameters, ``(B, d)``, or one ``(d,)`` (``(n,)`` are n sets where d is 1), as a
+                tensor or an array.
+
+        Returns:
+            Float32 on the CPU, ``(B, R * F)`` for R recorded rollouts, ``(B, F)`` without any; NaN in rows of
+            simulations that failed.
+
+        Raises:
+            ShapeError: There are more or fewer than d parameters.
+            TypeError: They are no numbers.
+            ValueError: The environment does not take over the parameters.
+        """
+        values = checked_values(dp_values, self._names)
+        call, self._calls = self._calls, self._calls + 1
+        updates = [self._update(row, number, call) for number, row in enumerate(values.tolist())]
+        rows = np.array([number for number, update in enumerate(updates) if update is not None], dtype=np.int64)
+        features = np.full((len(values), self._reduce.dim_output), np.nan, dtype=np.float32)
+        if rows.size:
+            with module_mode(self.policy, True):
+                engine = self._opened()
+                plans = self._plans([update for update in updates if update is not None], values, rows, call)
+                self._check_reach(engine, plans, values[rows[0]])
+                fields = (self._reduce.state_field, self._reduce.action_field)
+                found = engine.run_reduced(plans, Reduction(self._reduce, fields, len(plans) // len(rows)))
+            if found.ndim == 2:  # else all have failed
+                features[rows] = found
+            self._note_failed(engine.dropped, rows, values, call)
+            engine.dropped.clear()
+        failed = [entry for entry in self.failed if entry.call == call]
+        if failed and len({entry.row for entry in failed}) == len(values):
+            warnings.warn(f"all {len(values)} simulations failed, the first: {failed[0].message}", stacklevel=2)
+        return torch.from_numpy(features)
+
+    def target_features(self) -> Tensor:
+        """Features of the recorded rollouts themselves, float32 ``(1, R * F)``: what simulations are compared with.
+
+        Raises:
+            ValueError: There are no ``rollouts_real``.
+        """
+        if self._target is None:
+            raise ValueError("target_features needs rollouts_real, got none; RealRolloutSamplerForSBI makes a rollout")
+        return torch.from_numpy(self._reduce.of_series(self._target.series.astype(np.float32)[None]))
+
+    def close(self) -> None:
+        """End the workers; the next call starts others."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy in a worker of joblib simulates there, instead of starting workers of its own.
+        options = {"pool": None, "slots_per_unit": self._engine_options["slots_per_unit"]}
+        return {**self.__dict__, "_engine": None, "_engine_options": options}
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _checked_spec(self) -> EnvSpec:
+        """Spaces of the environment, which must not be randomized and must have the parameters."""
+        instance = self._source.make()
+        try:
+            if outermost_dr_wrapper(instance) is not None:
+                raise TypeError(
+                    f"env must not be randomized, since its parameters are set here, got {instance}; pass "
+                    "remove_all_dr_wrappers(env)"
+                )
+            check_param_names(instance, self._names)
+            return EnvSpec.from_env(instance)
+        finally:
+            self._source.close(instance)
+
+    def _observed_state(self, observation: np.ndarray) -> np.ndarray:
+        """The state in which the simulation shows an observation, where it says so."""
+        instance = self._source.make()
+        try:
+            return state_from_observation(instance, observation)
+        finally:
+            self._source.close(instance)
+
+    def _update(self, row: list[float], number: int, call: int) -> DomainParamUpdate | None:
+        """The update that sets a row; ``None``, and a note, where it cannot."""
+        params = dict(zip(self._names, row, strict=True))
+        try:
+            return DomainParamUpdate(params)
+        except ValueError as error:
+            self.failed.append(FailedSimulation(params, str(error), number, -1, -1, -1, call))
+            return None
+
+    def _plans(self, updates: list[DomainParamUpdate], values: np.ndarray, rows: np.ndarray, call: int) -> PlanTable:
+        """For each set of parameters in ``rows`` all rollouts, and of each all segments."""
+        num_sets, lengths = len(rows), np.tile(self._reduce.segments, self._reduce.num_rollouts)
+        each = len(lengths)
+        seeds = np.empty((num_sets, each, 3), dtype=np.uint64)
+        # The values are part of it, so that copies of a sampler that count alike draw different numbers.
+        seeds[:, :, 0] = [[seed_of_values(self.seed, values[row])] for row in rows.tolist()]
+        seeds[:, :, 1] = call
+        seeds[:, :, 2] = rows[:, None] * each + np.arange(each)
+        target = self._target
+        return PlanTable.of_columns(
+            seeds.reshape(-1, 3),
+            updates=updates,
+            update_of=np.repeat(np.arange(num_sets), each),
+            max_steps=np.tile(lengths, num_sets),
+            contexts=target.contexts * num_sets if target is not None and self.use_rec_act else None,
+            init_states=None if target is None else target.initial_states * num_sets,
+            eval=True,
+            stop_on_done=self.stop_on_done,
+        )
+
+    def _opened(self) -> RolloutEngine:
+        if self._engine is None:
+            self._engine = RolloutEngine(
+                self._source,
+                self._acting,
+                on_invalid="drop",
+                on_error="drop",
+                record_extras=True,
+                **self._engine_options,
+            )
+        return self._engine
+
+    def _check_reach(self, engine: RolloutEngine, plans: PlanTable, values: np.ndarray) -> None:
+        """Once: whether the environment takes over what it is told, as far as it says so."""
+        if self._reached:
+            return
+        rollouts = engine.run([plans[0].with_(max_steps=1)])
+        engine.dropped.clear()
+        if len(rollouts) and "domain_param" in rollouts[0].rollout_info:
+            check_domain_params(rollouts[0], values, self._names)
+        self._reached = bool(len(rollouts))
+
+    def _note_failed(self, dropped: list[DroppedRollout], rows: np.ndarray, values: np.ndarray, call: int) -> None:
+        segments = len(self._reduce.segments)
+        each = self._reduce.num_rollouts * segments
+        for entry in dropped:
+            place, part = divmod(entry.plan.index, each)
+            row = int(rows[place])
+            params = dict(zip(self._names, values[row].tolist(), strict=True))
+            where = divmod(part, segments)
+            self.failed.append(FailedSimulation(params, what_failed(entry), row, *where, entry.step, call))
+
+
+class RealRolloutSamplerForSBI(RolloutSamplerForSBI):
+    """From the target domain to features: one rollout per call, in the form in which simulations come.
+
+    Args:
+        env: The real environment, used itself; or a simulation that stands for it, whose wrappers may randomize it.
+        policy: What acts, without its noise.
+        embedding, num_segments, len_segments, stop_on_done: See ``RolloutSamplerForSBI``; segments matter for
+            ``features_of="segments"`` alone.
+        features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
+        accept: Called with each rollout; where it returns False, another one is made in its place (somebody touched the
+            robot, say).
+
+    Raises:
+        ValueError: There is no limit of steps.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        embedding: SeriesEmbedding,
+        num_segments: int | None = None,
+        len_segments: int | None = None,
+        stop_on_done: bool = True,
+        *,
+        features_of: Literal["rollouts", "segments"] = "rollouts",
+        series: Literal["states", "observations"] | None = None,
+        pad_mode: Literal["zeros", "last"] = "zeros",
+        seed: SeedOption = LAST_SEED,
+        accept: Callable[[StepSequence], bool] | None = None,
+    ) -> None:
+        options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
+        super().__init__(env, policy, embedding, num_segments, len_segments, stop_on_done, **options)
+        if accept is not None and not callable(accept):
+            raise TypeError(f"accept must be a function of a rollout, got {described(accept)}")
+        self._accept = accept
+        if env is not None:  # else rollouts are there already
+            self._spec: EnvSpec | None = EnvSource.of(env).spec if not is_env_instance(env) else EnvSpec.from_env(env)
+            self._length = _finite_limit(self._spec, "rollouts")
+
+    def __call__(self, dp_values: Any = None) -> tuple[Tensor, StepSequence]:
+        """Features of the next rollout, float32 ``(1, F)``, and the rollout, with tensors, filled up to full length.
+
+        Args:
+            dp_values: Without meaning: nobody can choose the parameters of the real world.
+        """
+        found, name = self._next_rollout()
+        fields = (self._state_field_of(found), applied_field([found]))
+        features = self._features(1, len(found), fields)
+        series = series_of(found, *fields, name)
+        rows = features.of_series(series.astype(np.float32)[None, None])
+        found.torch()
+        return torch.from_numpy(rows), found
+
+    def _state_field_of(self, found: StepSequence) -> str:
+        return self._state_field(self._spec)
+
+    def _next_rollout(self) -> tuple[StepSequence, str]:
+        """A rollout of one's own, and what errors call it."""
+        randomized = is_env_instance(self.env) and outermost_dr_wrapper(self.env) is not None
+        while True:
+            number, self._calls = self._calls, self._calls + 1
+            found = rollout(
+                self.env,
+                self.policy,
+                eval=not randomized,  # evaluations are not randomized
+                deterministic=True,
+                max_steps=self._length,
+                no_close=True,
+                stop_on_done=self.stop_on_done,
+                seed=self.seed,
+                sub_seed=number,
+            )
+            StepSequence.pad(found, self._length, mode="edge" if self.pad_mode == "last" else "constant")
+            if self._accept is None or self._accept(found):
+                return found, f"rollout {number}"
+
+
+@final
+class RecRolloutSamplerForSBI(RealRolloutSamplerForSBI):
+    """Recorded rollouts, one per call, as if they were made just now; after the last one comes the first again.
+
+    Args:
+        rollouts_dir: Folder with recordings (``save_rollouts``), of which those count whose names begin with
+            ``rollout``, sorted by name.
+        embedding, num_segments, len_segments: See ``RealRolloutSamplerForSBI``.
+        rand_init_rollout: Begin with a random one, instead of the first.
+        features_of, series, pad_mode, seed: See ``RolloutSamplerForSBI``.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
+        RecordingError: It holds no recording, or one that cannot be loaded.
+        ShapeError: Recordings have unequal lengths.
+    """
+
+    def __init__(
+        self,
+        rollouts_dir: str | Path,
+        embedding: SeriesEmbedding,
+        num_segments: int | None = None,
+        len_segments: int | None = None,
+        rand_init_rollout: bool = True,
+        *,
+        features_of: Literal["rollouts", "segments"] = "rollouts",
+        series: Literal["states", "observations"] | None = None,
+        pad_mode: Literal["zeros", "last"] = "zeros",
+        seed: SeedOption = LAST_SEED,
+    ) -> None:
+        options: dict[str, Any] = {"features_of": features_of, "series": series, "pad_mode": pad_mode, "seed": seed}
+        super().__init__(None, None, embedding, num_segments, len_segments, **options)
+        if not isinstance(rand_init_rollout, bool):
+            raise TypeError(f"rand_init_rollout must be a bool, got {rand_init_rollout!r}")
+        folder = check_path("rollouts_dir", rollouts_dir)
+        if not folder.is_dir():
+            raise FileNotFoundError(f"rollouts_dir must be a folder with recorded rollouts, there is none at {folder}")
+        paths = [path for path in recordings_in(folder) if path.name.startswith("rollout")]
+        if not paths:
+            raise RecordingError(f"rollouts_dir must hold files that begin with 'rollout', there are none in {folder}")
+        self.rollouts_dir, self._paths = folder, paths
+        self._rollouts = checked_recordings([load_rollout(path) for path in paths], [path.name for path in paths])
+        first = np.random.default_rng(derive_seed("first recorded rollout", self.seed)).integers(len(paths))
+        self._ring_idx = int(first) if rand_init_rollout else 0
+
+    @property
+    def num_rollouts(self) -> int:
+        """Number of recorded rollouts."""
+        return len(self._rollouts)
+
+    @property
+    def ring_idx(self) -> int:
+        """Index of the rollout that comes next; may be set."""
+        return self._ring_idx
+
+    @ring_idx.setter
+    def ring_idx(self, idx: int) -> None:
+        self._ring_idx = check_whole("ring_idx", idx, 0, self.num_rollouts - 1)
+
+    def _state_field_of(self, found: StepSequence) -> str:
+        return self.series or ("states" if "states" in found.data_names else "observations")
+
+    def _next_rollout(self) -> tuple[StepSequence, str]:
+        number = self._ring_idx
+        self._ring_idx = (number + 1) % self.num_rollouts
+        return copy.deepcopy(self._rollouts[number]), self._paths[number].name
+
+
+def _finite_limit(spec: EnvSpec, what: str, hint: str = "") -> int:
+    if spec.max_episode_length is None:
+        raise ValueError(
+            f"env must have a limit of steps for {what} (env.max_steps, or Gymnasium's TimeLimit), got none{hint}"
+        )
+    return int(spec.max_episode_length)

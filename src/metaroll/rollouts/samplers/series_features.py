@@ -1,0 +1,231 @@
+"""Features of rollouts for simulation-based inference: time series, filled up to one length, through an embedding.
+
+A time series of one rollout has a row per step: the state before the step (or what was observed of it) and the action
+that was applied. Rollouts that end early are filled up, so that all series have T rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from metaroll.checks import check_whole
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, ShapeError
+from metaroll.rollouts.engine.unit_work import one_torch_thread
+
+__all__ = [
+    "SeriesEmbedding",
+    "SeriesFeatures",
+    "applied_field",
+    "check_embedding",
+    "check_segments",
+    "segment_lengths",
+    "series_of",
+]
+
+_STEPS_AT_A_TIME = 1 << 16
+"""Steps that an embedding is called with, about: more would leave the processor's cache."""
+
+
+@runtime_checkable
+class SeriesEmbedding(Protocol):
+    """What makes features of time series: the embeddings of ``metaroll.inference``, or one's own."""
+
+    @property
+    def dim_output(self) -> int:
+        """Features F of one rollout."""
+        ...
+
+    @property
+    def requires_target_domain_data(self) -> bool:
+        """Whether each row also holds what was recorded in the target domain, beside what was simulated."""
+        ...
+
+    def pack(self, data: Tensor) -> Tensor:
+        """``data (B, R, T, D)`` as ``(B, R, T * D)``."""
+        ...
+
+    def __call__(self, data: Tensor) -> Tensor:
+        """Features ``(B, R * F)`` of packed series of B sets of R rollouts."""
+        ...
+
+
+def check_embedding(embedding: Any) -> None:
+    """``TypeError`` unless ``embedding`` offers what is needed here."""
+    if not isinstance(embedding, SeriesEmbedding):
+        raise TypeError(
+            "embedding must be an Embedding (BayesSimEmbedding(spec, dim_data), say): a callable with pack(data), "
+            f"dim_output and requires_target_domain_data, got {type(embedding).__name__}"
+        )
+
+
+def segment_lengths(length: int, num_segments: int | None, len_segments: int | None) -> tuple[int, ...]:
+    """Steps of the segments into which ``length`` steps are cut.
+
+    ``num_segments`` of them, whose lengths differ by one step at most, or some of ``len_segments`` steps (the last one
+    may have fewer).
+
+    Raises:
+        ValueError: There are fewer steps than segments.
+    """
+    if num_segments is None:
+        size = min(len_segments or length, length)
+        return (size,) * (length // size) + ((length % size,) if length % size else ())
+    if num_segments > length:
+        raise ValueError(f"num_segments must be at most the number of steps, {length}, got {num_segments}")
+    return tuple(length // num_segments + (i < length % num_segments) for i in range(num_segments))
+
+
+def applied_field(rollouts: Sequence[StepSequence]) -> str:
+    """Which actions to use: those that were applied, where all rollouts tell them; choices as they were made."""
+    choices = any(not _is_floating(r.actions) for r in rollouts)
+    told = all("actions_applied" in r.data_names for r in rollouts)
+    return "actions_applied" if told and not choices else "actions"
+
+
+def series_of(rollout: StepSequence, state_field: str, action_field: str, name: str) -> np.ndarray:
+    """The time series of one rollout, float64 ``(T, D)``.
+
+    Raises:
+        DataError: It has no such field.
+        ShapeError: A field has no flat entries.
+        ValueError: It has NaN or Inf.
+    """
+    columns = []
+    for field in (state_field, action_field):
+        if field not in rollout.data_names:
+            raise DataError(f"{name} must have a field {field!r}, it has {', '.join(rollout.data_names)}")
+        values = rollout.get_data_values(field, truncate_last=True)
+        values = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+        values = values[: len(rollout)].astype(np.float64)
+        if values.ndim > 2:
+            raise ShapeError(f"{field} of {name} must have flat entries (T, n), got shape {values.shape}")
+        if not np.isfinite(values).all():
+            step = int(np.flatnonzero(~np.isfinite(values.reshape(len(values), -1)).all(axis=1))[0])
+            raise ValueError(f"{field} of {name} must be finite, got {values[step]} at step {step}")
+        columns.append(values.reshape(len(values), -1))
+    return np.concatenate(columns, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesFeatures:
+    """The features of simulated rollouts: a function of columns and bounds for ``RolloutEngine.run_reduced``.
+
+    The embedding is always called with equally many sets, the last ones repeated where there are fewer, so that the
+    bits of a row do not depend on which others are computed with it.
+
+    Attributes:
+        embedding: Makes features of series.
+        num_rollouts: R.
+        segments: Steps of the segments of each rollout, G numbers; T is their sum.
+        state_field, action_field: What the rows of a series hold.
+        pieces: How many series of equal length each rollout is cut into for the embedding.
+        pad_mode: ``"zeros"`` or ``"last"``: what fills up rollouts that have ended early.
+        target: What was recorded in the target domain, float32 ``(R, T, D)``; ``None``: series are their own target.
+    """
+
+    embedding: Any
+    num_rollouts: int
+    segments: tuple[int, ...]
+    state_field: str
+    action_field: str
+    pieces: int = 1
+    pad_mode: str = "zeros"
+    target: np.ndarray | None = None
+
+    @property
+    def dim_output(self) -> int:
+        """Features of a set of R rollouts."""
+        return int(self.embedding.dim_output) * self.num_rollouts * self.pieces
+
+    def __call__(self, columns: dict[str, Any], bounds: np.ndarray) -> np.ndarray:
+        """Features, float32 ``(B, dim_output)``, of B R G simulated segments: by set, rollout and segment."""
+        for field in (self.state_field, self.action_field):
+            if not isinstance(columns.get(field), np.ndarray):
+                hint = "; observations are always there: series='observations'" if field == "states" else ""
+                raise DataError(f"simulated rollouts have no field {field!r} of flat entries{hint}")
+        lengths = np.tile(self.segments, (len(bounds) - 1) // len(self.segments))
+        whole = bool((np.diff(bounds) == lengths).all())
+        series = self._whole(columns) if whole else self._filled_up(columns, bounds, lengths)
+        return self.of_series(series)
+
+    def of_series(self, series: np.ndarray) -> np.ndarray:
+        """Features, float32 ``(B, dim_output)``, of series float32 ``(B, R, T, D)``."""
+        num_sets, num_steps = len(series), self.num_rollouts * sum(self.segments)
+        width = max(1, -(-_STEPS_AT_A_TIME // num_steps))
+        target = None if self.target is None else np.broadcast_to(self.target, (width, *self.target.shape))
+        parts = []
+        for begin in range(0, num_sets, width):
+            part = series[begin : begin + width]
+            if len(part) < width:
+                part = np.concatenate([part, np.broadcast_to(part[:1], (width - len(part), *part.shape[1:]))])
+            if self.embedding.requires_target_domain_data:
+                part = np.concatenate([part, part if target is None else target], axis=3)
+            parts.append(self._embedded(part))
+        return np.concatenate([np.zeros((0, self.dim_output), dtype=np.float32), *parts])[:num_sets]
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _whole(self, columns: dict[str, Any]) -> np.ndarray:
+        """Series of rollouts that have gone on to the end."""
+        total, count = sum(self.segments), len(self.segments)
+        states, actions = columns[self.state_field], columns[self.action_field]
+        states = states.reshape(-1, total + count, states.shape[-1] if states.ndim > 1 else 1)
+        actions = actions.reshape(-1, total, actions.shape[-1] if actions.ndim > 1 else 1)
+        size = states.shape[2]
+        series = np.empty((len(states), total, size + actions.shape[2]), dtype=np.float32)
+        begin = 0
+        for number, length in enumerate(self.segments):  # each has an entry more, after its last step
+            source = begin + number
+            series[:, begin : begin + length, :size] = states[:, source : source + length]
+            begin += length
+        series[:, :, size:] = actions
+        return series.reshape(-1, self.num_rollouts, total, series.shape[2])
+
+    def _filled_up(self, columns: dict[str, Any], bounds: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Series of rollouts of which some have ended before."""
+        found = np.diff(bounds)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        rollout = np.repeat(np.arange(len(lengths)), lengths)
+        step = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
+        parts = []
+        for field, final in ((self.state_field, 1), (self.action_field, 0)):
+            source = bounds[rollout] + final * rollout + np.minimum(step, found[rollout] - 1 + final)
+            values = columns[field][source].reshape(len(source), -1).astype(np.float32)
+            if self.pad_mode == "zeros":
+                values[step >= found[rollout] + final] = 0.0
+            parts.append(values)
+        series = np.concatenate(parts, axis=1)
+        return series.reshape(-1, self.num_rollouts, sum(self.segments), series.shape[1])
+
+    def _embedded(self, series: np.ndarray) -> np.ndarray:
+        """Features of as many sets as the embedding is called with."""
+        num_sets, num_series = len(series), self.num_rollouts * self.pieces
+        data = torch.from_numpy(np.ascontiguousarray(series)).reshape(num_sets, num_series, -1, series.shape[3])
+        with torch.no_grad(), one_torch_thread(True):
+            found = self.embedding(self.embedding.pack(data))
+        expected = (num_sets, self.dim_output)
+        if not isinstance(found, Tensor) or tuple(found.shape) != expected:
+            shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ShapeError(f"embedding must return features (B, R * dim_output), here {expected}, got {shape}")
+        return found.detach().cpu().to(torch.float32).numpy()
+
+
+def _is_floating(values: Any) -> bool:
+    return values.is_floating_point() if isinstance(values, Tensor) else np.asarray(values).dtype.kind == "f"
+
+
+def check_segments(num_segments: int | None, len_segments: int | None) -> None:
+    """``ValueError`` unless exactly one of the two is given."""
+    if (num_segments is None) == (len_segments is None):
+        both = "neither" if num_segments is None else f"num_segments={num_segments} and len_segments={len_segments}"
+        raise ValueError(f"give either num_segments or len_segments, got {both}; num_segments=1 leaves rollouts whole")
+    for name, value in (("num_segments", num_segments), ("len_segments", len_segments)):
+        if value is not None:
+            check_whole(name, value)

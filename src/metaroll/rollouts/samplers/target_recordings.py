@@ -1,0 +1,161 @@
+"""Recordings of the target domain, checked and cut into the segments that simulations follow."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from metaroll.checks import array_of, described
+from metaroll.data.step_sequence import StepSequence
+from metaroll.errors import DataError, ShapeError
+from metaroll.rollouts.samplers.series_features import applied_field, series_of
+from metaroll.types import EnvSpec, flat_dim
+
+__all__ = ["TargetRecordings", "checked_recordings"]
+
+
+@dataclass(frozen=True, eq=False)
+class TargetRecordings:
+    """Recorded rollouts of one length that simulations follow, segment by segment.
+
+    Attributes:
+        series: Their time series, ``(R, T, D)``.
+        segments: Steps of the segments of each.
+        fields: What the rows of a series are made of: the field of states, and that of actions.
+        actions: Actions of each, ``(T, A)``, or ``(T,)`` of choices.
+        initial_states: State in which each segment of each rollout starts, R G of them.
+        contexts: What tells a ``PlaybackPolicy`` to play each segment.
+    """
+
+    series: np.ndarray
+    segments: tuple[int, ...]
+    fields: tuple[str, str]
+    actions: list[np.ndarray]
+    initial_states: list[np.ndarray]
+    contexts: list[dict[str, np.ndarray]]
+
+    @classmethod
+    def of(
+        cls,
+        rollouts: Any,
+        spec: EnvSpec,
+        state_field: str,
+        cut: Callable[[int], tuple[int, ...]],
+        initial_state: Callable[[StepSequence], Any] | None,
+        observed_state: Callable[[np.ndarray], np.ndarray],
+    ) -> TargetRecordings:
+        """From rollouts that were recorded.
+
+        Args:
+            rollouts: A list of ``StepSequence``; not changed.
+            spec: Of the simulation, which must show and accept what was recorded.
+            state_field: ``"states"`` or ``"observations"``.
+            cut: From a number of steps to the steps of the segments.
+            initial_state: From a segment to the state in which its simulation starts; ``None``: its first state.
+            observed_state: From an observation to the state in which it is shown, where states are not recorded.
+        """
+        listed = checked_recordings(rollouts)
+        names = [f"rollouts_real[{number}]" for number in range(len(listed))]
+        fields = (state_field, applied_field(listed))
+        series = [series_of(recorded, *fields, name) for recorded, name in zip(listed, names, strict=True)]
+        _check_widths(series, names, spec, fields)
+        segments = cut(len(listed[0]))
+        edges = list(itertools.pairwise(itertools.accumulate(segments, initial=0)))
+        states, contexts = [], []
+        for number, recorded in enumerate(listed):
+            for begin, end in edges:
+                states.append(_initial_state(recorded, begin, end, names[number], initial_state, observed_state))
+                contexts.append({"recording": np.array(number), "start": np.array(begin)})
+        actions = [_as_recorded(recorded, fields[1]) for recorded in listed]
+        return cls(np.stack(series), segments, fields, actions, states, contexts)
+
+    def check_actions(self, spec: EnvSpec) -> None:
+        """``ValueError`` where a recorded action lies outside the bounds of ``env``."""
+        space = spec.action_space
+        if not isinstance(space, Box):
+            return
+        low, high = (bound.reshape(-1).astype(np.float64) for bound in (space.low, space.high))
+        slack = 1e-6 * np.maximum(1.0, np.where(np.isfinite(high - low), high - low, 1.0))
+        for number, actions in enumerate(self.actions):
+            outside = (actions < low - slack) | (actions > high + slack)
+            if outside.any():
+                step = int(np.flatnonzero(outside.any(axis=1))[0])
+                raise ValueError(
+                    f"actions of rollouts_real[{number}] must lie within the bounds of env, {low} to {high}, got "
+                    f"{actions[step]} at step {step}; record what was applied (actions_applied), or pass "
+                    "clip_actions=True to play them clipped"
+                )
+
+
+def checked_recordings(rollouts: Any, names: Sequence[str] = ()) -> list[StepSequence]:
+    """Copies of recorded rollouts in NumPy, which must have one length."""
+    if isinstance(rollouts, StepSequence) or not isinstance(rollouts, Sequence):
+        raise TypeError(f"rollouts_real must be a list of StepSequences, got {described(rollouts)}")
+    if not rollouts:
+        raise ValueError("rollouts_real must hold at least one rollout, got none")
+    copies = []
+    for number, recorded in enumerate(rollouts):
+        if not isinstance(recorded, StepSequence):
+            raise TypeError(f"rollouts_real must hold StepSequences, got {described(recorded)} at position {number}")
+        if recorded.continuous and recorded.rollout_count != 1:
+            raise ShapeError(f"rollouts_real[{number}] must be one rollout, got {recorded.rollout_count} in one")
+        copies.append(copy.deepcopy(recorded))
+        copies[-1].numpy()
+    lengths = [len(recorded) for recorded in copies]
+    if len(set(lengths)) > 1:
+        shown = ", ".join(f"{n}: {length}" for n, length in zip(names or range(len(lengths)), lengths, strict=True))
+        raise ShapeError(
+            f"recorded rollouts must have one length, got steps {shown}; cut them (rollout[:{min(lengths)}]), or fill "
+            "them up (StepSequence.pad)"
+        )
+    return copies
+
+
+def _initial_state(
+    recorded: StepSequence,
+    begin: int,
+    end: int,
+    name: str,
+    initial_state: Callable[[StepSequence], Any] | None,
+    observed_state: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    if initial_state is not None:
+        found = array_of("what initial_state returns", initial_state(recorded[begin:end]), "a state (S,)")
+    elif "states" in recorded.data_names:
+        found = np.asarray(recorded.states)[begin]
+    else:
+        try:
+            found = observed_state(np.asarray(recorded.observations)[begin])
+        except NotImplementedError as error:
+            raise DataError(
+                f"{name} must have a field 'states', in which simulations start, or pass initial_state, a function "
+                f"from a segment to a state: {error}"
+            ) from error
+    if not np.isfinite(found).all():
+        raise ValueError(f"{name} must have finite states to start from, got {found} at step {begin}")
+    return np.array(found, dtype=np.float64)
+
+
+def _as_recorded(recorded: StepSequence, action_field: str) -> np.ndarray:
+    values = np.asarray(recorded.get_data_values(action_field))[: len(recorded)]
+    return values if values.dtype.kind in "iu" and values.ndim == 1 else values.reshape(len(values), -1)
+
+
+def _check_widths(series: Sequence[np.ndarray], names: Sequence[str], spec: EnvSpec, fields: tuple[str, str]) -> None:
+    """``ShapeError`` where rows are not as wide as those of simulations, as far as that is known."""
+    shown = spec.observation_space if fields[0] == "observations" else spec.state_space
+    wanted = {values.shape[1] for values in series[:1]}
+    if shown is not None:
+        wanted = {flat_dim(shown) + (1 if isinstance(spec.action_space, Discrete) else flat_dim(spec.action_space))}
+    for name, values in zip(names, series, strict=True):
+        if values.shape[1] not in wanted:
+            raise ShapeError(
+                f"{name} must have {', '.join(map(str, wanted))} numbers per step ({' and '.join(fields)}), got "
+                f"{values.shape[1]}"
+            )

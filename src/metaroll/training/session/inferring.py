@@ -1,0 +1,408 @@
+"""Inference from the command line: recorded rollouts in; a posterior, what it predicts, and a page about both out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from metaroll.checks import check_whole
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.base.env_state import state_from_observation, time_step_of
+from metaroll.envs.lookup.posteriors import POSTERIOR
+from metaroll.envs.lookup.randomization import default_randomizer
+from metaroll.envs.lookup.source import EnvSource
+from metaroll.errors import option_text
+from metaroll.inference.embeddings import (
+    AllStepsEmbedding,
+    BayesSimEmbedding,
+    DeltaStepsEmbedding,
+    DynamicTimeWarpingEmbedding,
+    Embedding,
+    LastStepEmbedding,
+)
+from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import NPDR, BayesSim, InferenceProgress
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
+from metaroll.policies.playback import IdlePolicy, PlaybackPolicy
+from metaroll.rollouts.engine.engine import RolloutEngine
+from metaroll.rollouts.samplers.sbi import RolloutSamplerForSBI, SimRolloutSamplerForSBI
+from metaroll.seeding import derive_seed
+from metaroll.tasks.domain_access import check_param_names, read_domain_params
+from metaroll.tasks.domain_params import DomainParamUpdate
+from metaroll.training.algorithms.building import parse_ranges
+from metaroll.training.store.files import write_json
+from metaroll.types import EnvSpec, RolloutPlan
+
+__all__ = ["FEATURES", "METHODS", "Inference", "InferenceOptions", "Traces", "infer", "usual_prior"]
+
+METHODS = ("npdr", "bayessim", "nle", "fmpe")
+FEATURES = ("bayessim", "all-steps", "delta-steps", "last-step", "dtw")
+FILE_NAME = "inference.json"
+_DRAWS_SHOWN = 100
+_IDENTIFIED = 0.5
+"""Share of the prior's deviation below which data counts as telling something of a parameter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InferenceOptions:
+    """How ``infer`` works.
+
+    Args:
+        method: npdr (flows), bayessim (a mixture of Gaussians), nle (the likelihood) or fmpe (flow matching).
+        features: What recorded and simulated rollouts are compared by: bayessim (sums of products of actions and
+            changes, their mean and variance), all-steps, delta-steps, last-step, or dtw (distances by dynamic time
+            warping).
+        every: Features see every so manieth step.
+        segment_length: Steps after which a simulation starts anew from the recorded state.
+        num_simulations: Sets of parameters that are simulated, in all rounds.
+        rounds: Rounds of simulation and learning; after the first one where the posterior lies.
+        hold_out: Rollouts that inference does not see, on which its predictions are judged.
+        seed: Seed of everything.
+        num_workers: Processes that simulate; results do not depend on it.
+    """
+
+    method: Literal["npdr", "bayessim", "nle", "fmpe"] = "npdr"
+    features: Literal["bayessim", "all-steps", "delta-steps", "last-step", "dtw"] = "bayessim"
+    every: int = 1
+    segment_length: int = 20
+    num_simulations: int = 2000
+    rounds: int = 2
+    hold_out: int = 1
+    seed: int = 0
+    num_workers: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low in (("every", 1), ("segment_length", 2), ("num_simulations", 50), ("rounds", 1)):
+            check_whole(name, getattr(self, name), low)
+        for name, low in (("hold_out", 0), ("seed", 0), ("num_workers", 1)):
+            check_whole(name, getattr(self, name), low)
+        for name, known in (("method", METHODS), ("features", FEATURES)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+
+
+class Traces(NamedTuple):
+    """A recorded rollout, and what simulations of its actions say, anew from its states with every segment.
+
+    Attributes:
+        labels: Of the S states (or observations).
+        dt: Time step in s; ``None`` where it is not known.
+        recorded: ``(T, S)``.
+        simulated: One simulation for each of n draws of the posterior, ``(n, T, S)``; NaN where it had ended.
+        nominal: With the parameters that the simulator had before, ``(T, S)``.
+        held_out: Whether inference did not see it.
+    """
+
+    labels: tuple[str, ...]
+    dt: float | None
+    recorded: np.ndarray
+    simulated: np.ndarray
+    nominal: np.ndarray
+    held_out: bool
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What ``infer`` has found.
+
+    Attributes:
+        env: Name of the simulator.
+        posterior: Over its parameters.
+        nominal: Name -> value before.
+        traces: Predictions, the held-out rollouts first.
+        failed: Simulations without result.
+        options: How it was made.
+        folder: Where all of it is.
+        checks: Verdicts of the checks, JSON types.
+    """
+
+    env: str
+    posterior: Posterior
+    nominal: Mapping[str, float]
+    traces: Sequence[Traces]
+    failed: int
+    options: InferenceOptions
+    folder: Path
+    checks: Mapping[str, Any] = field(default_factory=dict)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """For each parameter: prior, nominal value, posterior, and whether the data says something of it."""
+        prior, draws = self.posterior.prior, self.posterior.draws
+        low, high = np.quantile(draws, [0.05, 0.95], axis=0)
+        rows = []
+        for i, name in enumerate(self.posterior.names):
+            share = float(draws[:, i].std() / prior.std[i])
+            rows.append(
+                {
+                    "name": name,
+                    "prior_low": float(prior.low[i]),
+                    "prior_high": float(prior.high[i]),
+                    "nominal": float(self.nominal[name]),
+                    "mean": float(draws[:, i].mean()),
+                    "std": float(draws[:, i].std()),
+                    "low": float(low[i]),
+                    "high": float(high[i]),
+                    "share_of_prior_std": share,
+                    "identified": share < _IDENTIFIED,
+                }
+            )
+        return rows
+
+    def errors(self) -> dict[str, float]:
+        """Root mean squared error of predictions, in deviations of what was recorded: posterior mean and nominal."""
+        told = [trace for trace in self.traces if trace.held_out] or list(self.traces)
+        found: dict[str, list[float]] = {"posterior": [], "nominal": []}
+        for trace in told:
+            scale = trace.recorded.std(axis=0) + 1e-12
+            with np.errstate(invalid="ignore"):
+                mean = np.nanmean(trace.simulated, axis=0)
+            for name, guess in (("posterior", mean), ("nominal", trace.nominal)):
+                found[name].append(float(np.sqrt(np.nanmean(((guess - trace.recorded) / scale) ** 2))))
+        return {name: float(np.mean(values)) for name, values in found.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers, JSON types."""
+        return {
+            "env": self.env,
+            "options": asdict(self.options),
+            "parameters": self.rows(),
+            "prediction_errors": self.errors(),
+            "failed_simulations": self.failed,
+            "checks": dict(self.checks),
+        }
+
+
+def usual_prior(env: Any, params: Sequence[str] = ()) -> Prior:
+    """The prior of a simulator: ranges ``NAME=LOW:HIGH``, or half to one and a half times of what it usually varies.
+
+    Raises:
+        ValueError: The simulator has no usual ranges, or a text is none.
+        DataError: It lacks a parameter.
+    """
+    if params:
+        ranges: dict[str, tuple[float, float]] = parse_ranges(params)
+        source = EnvSource.of(env)
+        made = source.make()
+        try:
+            check_param_names(made, ranges)
+        finally:
+            source.close(made)
+        return as_prior(ranges)
+    try:
+        names = default_randomizer(env, generator=0).names
+    except ValueError as error:
+        how = option_text("param", ["NAME=LOW:HIGH"])
+        raise ValueError(f"{env} has no usual ranges of parameters: say which are unknown, {how}") from error
+    values = _nominal(EnvSource.of(env), names)
+    return as_prior({name: (0.5 * value, 1.5 * value) for name, value in values.items() if value > 0.0})
+
+
+def infer(
+    env: Any,
+    rollouts: Sequence[StepSequence],
+    prior: Any,
+    folder: str | Path,
+    options: InferenceOptions | None = None,
+    *,
+    name: str | None = None,
+    initial_state: Callable[[StepSequence], Any] | None = None,
+    progress: Callable[[InferenceProgress], None] | None = None,
+) -> Inference:
+    """The posterior of a simulator's parameters after recorded rollouts.
+
+    Rollouts of unequal length are cut to the shortest. Where they have no states, the simulator's own inverse of what
+    is observed says where segments start (``SimEnv.state_from_observation``).
+
+    Args:
+        env: Simulator, as for ``RolloutEngine``.
+        rollouts: Recorded ones.
+        prior: Any form that ``as_prior`` takes.
+        folder: Where the posterior (``posterior/``), all simulations and ``inference.json`` go; simulations that are
+            there are used again.
+        options: How.
+        name: What reports call the simulator.
+        initial_state: From a recorded segment to the state in which its simulation starts.
+        progress: Told of every batch of simulations and every training.
+
+    Raises:
+        ValueError: There are too few rollouts, or too few simulations worked.
+        DataError: A rollout lacks a field, or the simulator a parameter.
+    """
+    options = InferenceOptions() if options is None else options
+    folder, prior = Path(folder), as_prior(prior)
+    seen, held_out = _split(rollouts, options.hold_out)
+    source = EnvSource.of(env)
+    spec = source.spec
+    start = _starts(source, seen, initial_state)
+    embedding = _embedding(options, spec, len(seen[0]))
+    sampler = SimRolloutSamplerForSBI(
+        env,
+        IdlePolicy(spec),
+        dict(enumerate(prior.names)),
+        embedding,
+        len_segments=min(options.segment_length, len(seen[0])),
+        rollouts_real=list(seen),
+        seed=derive_seed("simulations", options.seed),
+        initial_state=start,
+        clip_actions=True,
+        num_workers=options.num_workers,
+    )
+    with sampler:
+        kept = {
+            "prior": prior,
+            "rounds": options.rounds,
+            "seed": options.seed,
+            "run_dir": folder,
+            "simulator": {"env": str(name or env), "features": options.features, "every": options.every},
+            "progress": progress,
+        }
+        observed = sampler.target_features().numpy()
+        method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
+        posterior = method.infer(
+            lambda thetas: sampler(thetas).numpy(), observed, num_simulations=options.num_simulations
+        )
+        failed = len(sampler.failed)
+    posterior.save(folder / POSTERIOR)
+    nominal = _nominal(source, prior.names)
+    traces = [
+        *_traces(source, held_out, posterior, nominal, options, start, held_out=True),
+        *_traces(source, seen[:1], posterior, nominal, options, start, held_out=False),
+    ]
+    found = Inference(str(name or env), posterior, nominal, traces, failed, options, folder)
+    write_json(folder / FILE_NAME, found.to_dict())
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- recordings
+def _split(rollouts: Sequence[StepSequence], hold_out: int) -> tuple[list[StepSequence], list[StepSequence]]:
+    """What inference sees, and the held-out rest, all of one length."""
+    listed = list(rollouts)
+    if not listed:
+        raise ValueError("rollouts must hold at least one recorded rollout, got none")
+    for number, rollout in enumerate(listed):
+        if not isinstance(rollout, StepSequence):
+            raise TypeError(f"rollouts must hold StepSequences, got {type(rollout).__name__} at position {number}")
+    if hold_out >= len(listed):
+        raise ValueError(
+            f"hold_out must leave a rollout to learn from, got {hold_out} of {len(listed)}: "
+            + option_text("hold_out", max(0, len(listed) - 1))
+        )
+    shortest = min(map(len, listed))
+    cut = [rollout if len(rollout) == shortest else rollout[:shortest] for rollout in listed]
+    return cut[: len(cut) - hold_out], cut[len(cut) - hold_out :]
+
+
+def _starts(
+    source: EnvSource, rollouts: Sequence[StepSequence], given: Callable[[StepSequence], Any] | None
+) -> Callable[[StepSequence], Any] | None:
+    """Where simulated segments start: the recorded states, else what ``given`` or the simulator says."""
+    if given is not None or "states" in rollouts[0].data_names:
+        return given
+    made = source.make()  # asked for every segment, before anything is simulated
+    return lambda segment: state_from_observation(made, segment.observations[0])
+
+
+def _config(options: InferenceOptions) -> EstimatorConfig:
+    """Small flows: minutes on a laptop."""
+    method = "npe" if options.method == "npdr" else options.method
+    return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
+
+
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
+    dim_data = RolloutSamplerForSBI.get_dim_data(spec)
+    every: dict[str, Any] = {"downsampling_factor": options.every}
+    if options.features == "all-steps":
+        return AllStepsEmbedding(spec, dim_data, length, **every)
+    if options.features == "delta-steps":
+        return DeltaStepsEmbedding(spec, dim_data, length, **every)
+    plain = {"bayessim": BayesSimEmbedding, "last-step": LastStepEmbedding, "dtw": DynamicTimeWarpingEmbedding}
+    return plain[options.features](spec, dim_data, **every)
+
+
+def _nominal(source: EnvSource, names: Sequence[str]) -> dict[str, float]:
+    made = source.make()
+    try:
+        return {name: float(value) for name, value in read_domain_params(made, list(names)).items()}
+    finally:
+        source.close(made)
+
+
+# ---------------------------------------------------------------------------------------------------------- predictions
+def _traces(
+    source: EnvSource,
+    rollouts: Sequence[StepSequence],
+    posterior: Posterior,
+    nominal: Mapping[str, float],
+    options: InferenceOptions,
+    start: Callable[[StepSequence], Any] | None,
+    held_out: bool,
+) -> list[Traces]:
+    """What draws of the posterior, and the nominal parameters, say of recorded rollouts."""
+    if not rollouts:
+        return []
+    spec = source.spec
+    step = len(posterior.draws) // _DRAWS_SHOWN or 1
+    sets = [dict(zip(posterior.names, row, strict=True)) for row in posterior.draws[::step][:_DRAWS_SHOWN].tolist()]
+    sets.append(dict(nominal))
+    field_name = "states" if "states" in rollouts[0].data_names else "observations"
+    played = "actions_applied" if "actions_applied" in rollouts[0].data_names else "actions"
+    policy = PlaybackPolicy(spec, [np.asarray(rollout.get_data_values(played)) for rollout in rollouts])
+    segments = range(0, len(rollouts[0]), options.segment_length)
+    plans = [
+        RolloutPlan(
+            index,
+            (derive_seed("predictions", options.seed), 0, index),
+            DomainParamUpdate(params),
+            eval=True,
+            init_state=_first_state(rollouts[number][first : first + options.segment_length], start),
+            max_steps=min(options.segment_length, len(rollouts[number]) - first),
+            context={"recording": np.array(number), "start": np.array(first)},
+        )
+        for index, (number, params, first) in enumerate(
+            (number, params, first) for number in range(len(rollouts)) for params in sets for first in segments
+        )
+    ]
+    with RolloutEngine(source, policy, on_invalid="drop", on_error="drop", record_extras=True) as engine:
+        made = list(engine.run(plans))
+        lost = {entry.plan.index for entry in engine.dropped}
+    kept = (plan.index for plan in plans if plan.index not in lost)
+    shape = (len(rollouts), len(sets), *np.asarray(rollouts[0].get_data_values(field_name)).shape)
+    told = np.full((*shape[:2], len(rollouts[0]), shape[-1]), math.nan)
+    for index, rollout in zip(kept, made, strict=True):
+        number, rest = divmod(index, len(sets) * len(segments))
+        place, first = divmod(rest, len(segments))
+        values = np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)]
+        told[number, place, segments[first] : segments[first] + len(values)] = values
+    labels, dt = _labels(source, field_name, shape[-1])
+    return [
+        Traces(
+            labels,
+            dt,
+            np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)],
+            told[number, :-1],
+            told[number, -1],
+            held_out,
+        )
+        for number, rollout in enumerate(rollouts)
+    ]
+
+
+def _first_state(segment: StepSequence, start: Callable[[StepSequence], Any] | None) -> np.ndarray:
+    return np.asarray(segment.states[0] if start is None else start(segment), dtype=np.float64)
+
+
+def _labels(source: EnvSource, field_name: str, count: int) -> tuple[tuple[str, ...], float | None]:
+    made = source.make()
+    try:
+        dt = time_step_of(made)
+    finally:
+        source.close(made)
+    spec = source.spec
+    names = spec.state_labels if field_name == "states" else spec.observation_labels
+    return names or tuple(f"{field_name[:-1]} {i}" for i in range(count)), dt
