@@ -101,18 +101,8 @@ class SampleProcessor:
         )
         columns = found.columns
         self._log(log, log_prefix, columns, found.returns[columns.bounds[:-1]], found.explained_variance)
-        samples = {
-            "observations": columns.observations,
-            "actions": columns.actions,
-            "rewards": columns.rewards,
-            "returns": found.returns,
-            "advantages": found.advantages,
-            "env_infos": columns.infos("env_infos"),
-            "agent_infos": columns.infos("agent_infos"),
-            **self._of_all_tasks(found),
-        }
-        parts = {name: found.by_task(column) for name, column in samples.items()}
-        return [{name: part[m] for name, part in parts.items()} for m in range(columns.num_tasks)]
+        own = {"returns": found.returns, "advantages": found.advantages}
+        return _by_task(found, {**_recorded(columns), **own, **self._of_all_tasks(found)})
 
     def _of_all_tasks(self, found: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
         """Further columns."""
@@ -254,20 +244,11 @@ class DiceSampleProcessor(SampleProcessor):
         columns = found.columns
         discounted = np.add.reduceat(self.discount**columns.times * columns.rewards, columns.bounds[:-1])
         self._log(log, log_prefix, columns, discounted, found.explained_variance)
-        ragged = {
-            "observations": columns.observations,
-            "actions": columns.actions,
-            "rewards": columns.rewards,
-            "env_infos": columns.infos("env_infos"),
-            "agent_infos": columns.infos("agent_infos"),
-        }
-        samples = {"mask": found.mask, **{name: found.pad(column) for name, column in ragged.items()}}
+        samples = {"mask": found.mask, **{name: found.pad(column) for name, column in _recorded(columns).items()}}
         samples["adjusted_rewards"] = found.adjusted_rewards
         if found.advantages is not None:
             samples["advantages"] = found.advantages
-        samples |= self._of_all_tasks(found)
-        parts = {name: found.by_task(rows) for name, rows in samples.items()}
-        return [{name: part[m] for name, part in parts.items()} for m in range(columns.num_tasks)]
+        return _by_task(found, samples | self._of_all_tasks(found))
 
 
 @final
@@ -322,6 +303,22 @@ def _check_baseline(name: str, baseline: Any) -> None:
                 f"{name} must have fit(paths, target_key=...) and predict(path), got {described(baseline)}; "
                 "ZeroBaseline() expects nothing"
             )
+
+
+def _recorded(columns: PathColumns) -> dict[str, Any]:
+    """What paths hold, one step after the other."""
+    return {
+        "observations": columns.observations,
+        "actions": columns.actions,
+        "rewards": columns.rewards,
+        "env_infos": columns.infos("env_infos"),
+        "agent_infos": columns.infos("agent_infos"),
+    }
+
+
+def _by_task(found: TaskAdvantages | DiceTasks, samples: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parts = {name: found.by_task(rows) for name, rows in samples.items()}
+    return [{name: part[m] for name, part in parts.items()} for m in range(found.columns.num_tasks)]
 
 
 def _one_group(paths: Any) -> Any:
