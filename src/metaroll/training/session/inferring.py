@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -240,7 +240,7 @@ def infer(
     source = EnvSource.of(env)
     spec = source.spec
     start = _starts(source, seen, initial_state)
-    embedding = _embedding(options, spec, len(seen[0]))
+    embedding = _embedding(options, spec, len(seen[0]), "states" in seen[0].data_names)
     sampler = SimRolloutSamplerForSBI(
         env,
         IdlePolicy(spec),
@@ -248,6 +248,7 @@ def infer(
         embedding,
         len_segments=min(options.segment_length, len(seen[0])),
         rollouts_real=list(seen),
+        series=None if "states" in seen[0].data_names else "observations",
         seed=derive_seed("simulations", options.seed),
         initial_state=start,
         clip_actions=True,
@@ -314,7 +315,9 @@ def _config(options: InferenceOptions) -> EstimatorConfig:
     return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
 
 
-def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states: bool) -> Embedding:
+    if not has_states:  # then observations take their place
+        spec = replace(spec, state_space=None, state_labels=None)
     dim_data = RolloutSamplerForSBI.get_dim_data(spec)
     every: dict[str, Any] = {"downsampling_factor": options.every}
     if options.features == "all-steps":
