@@ -2,7 +2,7 @@
 
 from metaroll.data.data_format import cat_to_format, new_tuple, stack_to_format, to_format
 from metaroll.data.logs.importing import load_log
-from metaroll.data.logs.mapping import LogMapping, LoggedColumn
+from metaroll.data.logs.mapping import LoggedColumn, LogMapping
 from metaroll.data.paths import TimeStep, TrajectoryBatch
 from metaroll.data.recordings import load_rollout, load_rollouts, save_rollout, save_rollouts
 from metaroll.data.replay import PathBuffer

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from metaroll.checks import check_number, check_whole
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError, unknown_name
+from metaroll.errors import DivergedError, unknown_name
 from metaroll.functional.gradients.meta_gradients import InnerObjective, Samples, mean_cosine
 from metaroll.learners.maml.outer import MetaProblem
 from metaroll.learners.maml.samples import Gathered, SampleSettings, gather
@@ -107,6 +107,7 @@ class Adapter:
     env_spec: EnvSpec
     settings: SampleSettings
     device: torch.device
+    inner_step_size: float
 
     def samples(self, groups: Sequence[Sequence[StepSequence]], parameters: Tensor) -> tuple[Gathered, Samples]:
         """What ``groups[m]``, rollouts of policies with ``parameters (P,)`` or ``(M, P)``, say of their tasks."""
@@ -124,7 +125,7 @@ class Adapter:
         """One inner step in each task; see ``inner_steps``.
 
         Raises:
-            InvalidValueError: It leads to policies that are not finite; those of ``tasks`` are named.
+            DivergedError: It leads to policies that are not finite; those of ``tasks`` are named.
         """
         taken = inner_steps(self.problem, meta, parameters, samples, scales)
         finite = (torch.isfinite(taken.parameters).all(dim=1) & torch.isfinite(taken.kl)).cpu().numpy()
@@ -132,9 +133,9 @@ class Adapter:
             return taken
         bad = np.flatnonzero(~finite)
         named = [f"{i} ({tasks[i]})" for i in bad[:3]]
-        raise InvalidValueError(
-            f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: "
-            f"{', '.join(named)}; lower inner_step_size, and resume from the last snapshot"
+        raise DivergedError.of(
+            f"an inner step diverges: policies are not finite in {len(bad)} of {len(finite)} tasks: {', '.join(named)}",
+            {"inner_step_size": self.inner_step_size},
         )
 
 
@@ -142,7 +143,7 @@ def collect(runner: Runner, tasks: list[EnvUpdate], adapter: Adapter, meta: Tens
     """Rollouts in ``tasks`` before every inner step from ``meta (Q,)``, and after the last.
 
     Raises:
-        InvalidValueError: See ``Adapter.inner_step``.
+        DivergedError: See ``Adapter.inner_step``.
     """
     parameters = adapter.problem.split(meta)[0]
     gathered: list[Gathered] = []

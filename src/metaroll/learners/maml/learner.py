@@ -16,7 +16,7 @@ from metaroll.checks import check_whole
 from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.rollouts import Rollouts
 from metaroll.data.step_sequence import StepSequence
-from metaroll.errors import InvalidValueError
+from metaroll.errors import DivergedError
 from metaroll.functional.distributions import ActionDistribution
 from metaroll.functional.running_moments import Moments, add_rows
 from metaroll.learners.base import MetaRLAlgorithm
@@ -185,7 +185,7 @@ class MAML(MetaRLAlgorithm):
             Average return after adaptation: of the last evaluation; of the last training rollouts where there was none.
 
         Raises:
-            InvalidValueError: Inner steps, or the update, lead to parameters that are not finite.
+            DivergedError: Inner steps, or the update, lead to parameters that are not finite.
         """
         average_return: float | None = None
         evaluated = False
@@ -207,7 +207,7 @@ class MAML(MetaRLAlgorithm):
         """Rollouts of one epoch: in each task before every inner step, and after the last.
 
         Raises:
-            InvalidValueError: Inner steps lead to parameters that are not finite; the tasks are named.
+            DivergedError: Inner steps lead to parameters that are not finite; the tasks are named.
         """
         tasks = self._tasks.draw(self._config.meta_batch_size)
         return collect(runner, tasks, self._adapter, self._meta_parameters(), self._config)
@@ -216,14 +216,14 @@ class MAML(MetaRLAlgorithm):
         """Improve the initial parameters with what ``collect`` returned; numbers for the log (``MetaSamples.metrics``).
 
         Raises:
-            InvalidValueError: Parameters are not finite any more; nothing was changed.
+            DivergedError: Parameters are not finite any more; nothing was changed.
         """
         tasks = BatchedTasks(self._problem, self._outer, found.steps)
         meta, state, numbers = self._outer.update(tasks, self._meta_parameters(), self._state)
         if not bool(torch.isfinite(meta).all()):
-            raise InvalidValueError(
-                f"meta-parameters are not finite any more after {self._num_epochs + 1} epochs ({numbers}); take a "
-                "smaller step (learning_rate, max_kl), and resume from the last snapshot"
+            raise DivergedError.of(
+                f"meta-parameters are not finite any more in epoch {self._num_epochs + 1} ({numbers})",
+                self._outer.step_limits,
             )
         self._state = state
         self._take(meta)
@@ -253,7 +253,7 @@ class MAML(MetaRLAlgorithm):
         """See ``MetaRLAlgorithm``: all tasks in one computation.
 
         Raises:
-            InvalidValueError: A step leads to parameters that are not finite.
+            DivergedError: A step leads to parameters that are not finite.
             TypeError: A policy is not one of this algorithm's.
         """
         for policy in policies:
@@ -317,7 +317,7 @@ class MAML(MetaRLAlgorithm):
             normalize_advantages=self._config.normalize_advantages,
             time_rewards="magic-box" in (self._config.inner, self._outer.inner),
         )
-        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device)
+        return Adapter(self._problem, self._policy, self.env_spec, settings, self._device, self._config.inner_step_size)
 
     def _meta_parameters(self) -> Tensor:
         flat = torch.from_numpy(self._policy.acting_parameters()).to(self._device)

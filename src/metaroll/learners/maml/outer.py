@@ -199,6 +199,11 @@ class OuterUpdate(ABC):
             state: What is remembered.
         """
 
+    @property
+    @abstractmethod
+    def step_limits(self) -> dict[str, float]:
+        """Settings that say how far an update goes, lower ones where updates diverge."""
+
     @abstractmethod
     def update(
         self, tasks: TaskLosses, meta_parameters: Tensor, state: OuterState
@@ -225,6 +230,10 @@ class AdamOuter(OuterUpdate, ABC):
         check_whole("num_outer_steps", self.num_outer_steps)
         if self.max_grad_norm is not None:
             check_number("max_grad_norm", self.max_grad_norm, 0.0, above_low=True)
+
+    @property
+    def step_limits(self) -> dict[str, float]:
+        return {"learning_rate": self.learning_rate}
 
     def step_along(
         self, meta_parameters: Tensor, gradient: Tensor, state: OuterState
@@ -401,6 +410,10 @@ class TRPOOuter(OuterUpdate):
     def losses(self, steps: Any, before: Any, after: Tensor, inner_kl: Tensor, state: OuterState) -> Tensor:
         last = steps[-1]
         return -averaged(ratio_objective(after, last.old_log_prob, last.advantages), last.weights)
+
+    @property
+    def step_limits(self) -> dict[str, float]:
+        return {"max_kl": self.max_kl}
 
     def direction(self, gradient: Tensor, product: Callable[[Tensor], Tensor]) -> Tensor:
         """The step ``(Q,)`` of the largest size that the quadratic model of the divergence allows."""
