@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import yaml
 
 import metaroll
 from metaroll.cli.main import main
@@ -120,3 +121,23 @@ def test_an_agent_adapts_to_one_s_own_environment(tmp_path):
             taken.append(float(action[0]))
         means[way] = np.mean(taken)
     assert means[-1.0] < -0.05 < 0.05 < means[1.0]
+
+
+def test_what_diverges_is_told_how_to_train_anew(tmp_path, capsys, monkeypatch):
+    """A run that is resumed would meet the same."""
+    monkeypatch.chdir(tmp_path)
+    own = ["train", "maml", "point-navigation", *FLAGS, "--inner-step-size", "1e30", "--epochs", "1", "--quiet"]
+    assert main([*own, "--out", "first"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "lower inner_step_size (now 1e+30), and train anew" in told
+    assert "metaroll resume" not in told
+    command = told.partition("say: metaroll ")[2].split()
+    assert command[-1] == "1e+29"
+    assert main([*command[:-1], "0.1", "--evaluate-every", "0", "--out", "second", "--quiet"]) == 0
+    settings = [settings_of(tmp_path / run / "config.yaml") for run in ("first", "second")]
+    changed = {name for name, value in settings[0].items() if settings[1][name] != value}
+    assert changed == {"inner_step_size", "evaluate_every"}
+
+
+def settings_of(path):
+    return yaml.safe_load(path.read_text())["algorithm"]

@@ -138,6 +138,9 @@ def _report(error: BaseException, wants_traceback: bool) -> int:
         errors.print(f"[bold red]error:[/] {escape(what)}", soft_wrap=True)
     for frame in (frame for frame in own if str(frame) not in what):  # errors of rollouts name them themselves
         errors.print(f"  in {escape(str(frame))}", soft_wrap=True)
+    anew = vars(error).get("anew_command")
+    if anew:
+        errors.print(f"what was saved is kept; train anew with a lower value, say: {escape(anew)}", soft_wrap=True)
     if resume:
         kept = "what was saved is kept; continue with" if learned else "no epoch was finished; try again with"
         errors.print(f"{kept}: {escape(resume)}", soft_wrap=True)
