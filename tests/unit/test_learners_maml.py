@@ -558,6 +558,9 @@ def test_bad_input():
     for options in ({"discount": 1.5}, {"gae_lambda": -0.1}, {"inner_step_size": 0.0}, {"meta_batch_size": 0}):
         with pytest.raises(ValueError, match=next(iter(options))):
             learner_of(**options)
+    parts = EnvSpec(gymnasium.spaces.Dict(a=SPEC.observation_space), SPEC.action_space, 12)
+    with pytest.raises(TypeError, match=r"arrays .*FlattenObservation"):  # its evaluation could not adapt
+        learner_of(spec=parts)
     with pytest.raises(TypeError, match="outer must be an OuterUpdate"):
         learner_of(outer=3)
     with pytest.raises(ValueError, match="log-likelihood"):

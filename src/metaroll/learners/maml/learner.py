@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
+import gymnasium
 import numpy as np
 import torch
 from torch import Tensor
@@ -75,6 +76,10 @@ class MAML(MetaRLAlgorithm):
         evaluate_every: Evaluate after every so many epochs; 0 means never.
         seed: Source of all randomness of training; ``None`` means fresh entropy. Recorded in ``seed``.
         device: Where gradients are computed; ``None`` means the CPU.
+
+    Raises:
+        TypeError: The policy has no densities, or observations are dicts or tuples.
+        ValueError: A value is out of range, or the policy does not fit ``env_spec``.
     """
 
     deterministic_exploration = False
@@ -107,6 +112,12 @@ class MAML(MetaRLAlgorithm):
         device: str | torch.device | None = None,
     ) -> None:
         self.env_spec = EnvSpec.from_env(env_spec)
+        space = self.env_spec.observation_space
+        if isinstance(space, gymnasium.spaces.Dict | gymnasium.spaces.Tuple):
+            raise TypeError(
+                f"MAML needs observations that are arrays (Box, Discrete, ...), got {space}: put the environment into "
+                "gymnasium.wrappers.FlattenObservation"
+            )
         self._outer: OuterUpdate = TRPOOuter() if outer is None else outer
         if not isinstance(self._outer, OuterUpdate):
             raise TypeError(f"outer must be an OuterUpdate, ProMPOuter() say, got {outer!r}")
