@@ -4,6 +4,7 @@
     python benchmarks/maml_point_mass.py --algorithm promp --seeds 0           # a part, appended to the results
     python benchmarks/maml_point_mass.py --algorithm trpo --epochs 40          # another budget
     python benchmarks/maml_point_mass.py --summary                             # over the lines that are there
+    python benchmarks/maml_point_mass.py --check                               # E-MAML, one seed; status 1 if it fails
 
 The task is that of Finn et al. 2017 (arXiv:1703.03400, table 4): goals in the unit square around the start, moves of at
 most 0.1 along each axis, minus the squared distance as reward, 100 steps or until 0.01 from the goal. Published
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from _reporting import read_results, report, versions
+from _reporting import newest_of, report, versions
 
 from metaroll.seeding import derive_seed
 from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
@@ -65,8 +66,13 @@ QUICK: dict[str, Any] = {"epochs": 2, "meta_batch_size": 4, "rollouts_per_task":
 EPISODES, QUICK_EPISODES = 20, 4
 
 
-def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool) -> None:
-    """Train once, and report the returns of the held-out tasks."""
+def config_of(name: str, seed: int, setting: Mapping[str, Any], episodes: int) -> dict[str, Any]:
+    """What the results say of a training."""
+    return {"name": name, "seed": seed, "episodes": episodes, **setting, "hidden_sizes": [64, 64]}
+
+
+def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool, unsaved: bool) -> bool:
+    """Train once, and report the returns of the held-out tasks; whether they are those that are demanded."""
     setting = {**SETTINGS[name], **(QUICK if quick else {}), **({} if epochs is None else {"epochs": epochs})}
     episodes = QUICK_EPISODES if quick else EPISODES
     options = {key: value for key, value in setting.items() if key != "algo"}
@@ -92,13 +98,13 @@ def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool)
     gains = per_task[:, 1] - per_task[:, 0]
     report(
         NAME,
-        quick,
+        unsaved,
         peer="published",
         metric="return_after_1",
         value=float(means[1]),
         unit=UNIT,
         ratio=PUBLISHED[1] / float(means[1]),
-        config={"name": name, "seed": seed, "episodes": episodes, **setting, "hidden_sizes": [64, 64]},
+        config=config_of(name, seed, setting, episodes),
         versions=versions(*PACKAGES),
         returns=[round(float(value), 3) for value in means],
         published=list(PUBLISHED),
@@ -111,17 +117,16 @@ def measure(name: str, seed: int, epochs: int | None, threads: int, quick: bool)
     )
     text = " / ".join(f"{value:.2f}" for value in means)
     print(f"{name} seed {seed}: {text} after 0 to {STEPS} steps, {seconds:.0f} s", file=sys.stderr, flush=True)
+    return bool((means[1:] >= DEMANDED[name]).all())
 
 
 def summarize(name: str) -> None:
-    """Means and ranges over the seeds in the results."""
-    lines: dict[int, Mapping[str, Any]] = {}
-    for line in read_results(NAME):
-        config = line["config"]
-        if line["metric"] == "return_after_1" and config["name"] == name:
-            lines[config["seed"]] = line
+    """Means and ranges over the seeds in the results, of the settings above alone."""
+    configs = {seed: config_of(name, seed, SETTINGS[name], EPISODES) for seed in SEEDS}
+    newest = {seed: newest_of(NAME, "return_after_1", config) for seed, config in configs.items()}
+    lines = {seed: line for seed, line in newest.items() if line is not None}
     if len(lines) < 2:
-        print(f"{name}: the results hold {len(lines)} seeds", file=sys.stderr)
+        print(f"{name}: the results hold {len(lines)} seeds with the present settings", file=sys.stderr)
         return
     returns = np.array([line["returns"] for line in lines.values()])
     report(
@@ -142,7 +147,7 @@ def summarize(name: str) -> None:
     )
 
 
-def main() -> None:
+def main() -> int:
     about, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
         description=about, epilog=more, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -153,18 +158,25 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="threads that gradients are computed on")
     parser.add_argument("--summary", action="store_true", help="train nothing: only the summary of the results")
     parser.add_argument("--quick", action="store_true", help="two small iterations of one seed, nothing appended")
+    parser.add_argument("--check", action="store_true", help="E-MAML, one seed, nothing appended; status 1 if it fails")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.check:
+        if measure("emaml", SEEDS[0], None, args.threads, False, True):
+            return 0
+        print(f"demanded after 1 to {STEPS} steps are {DEMANDED['emaml']}", file=sys.stderr)
+        return 1
     for name in args.algorithm:
         if args.summary:
             summarize(name)
             continue
         for seed in args.seeds[:1] if args.quick else args.seeds:
-            measure(name, seed, args.epochs, args.threads, args.quick)
+            measure(name, seed, args.epochs, args.threads, args.quick, args.quick)
+    return 0
 
 
 if __name__ == "__main__":
     # NumPy's matrix products read this when they are first loaded; many threads do not pay for small networks.
     if os.environ.get("OMP_NUM_THREADS") != "1":
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_NUM_THREADS": "1"})
-    main()
+    sys.exit(main())

@@ -24,6 +24,11 @@ from metaroll.envs.metaworld.goal_sampler import MetaWorldTaskSampler
 from metaroll.envs.metaworld.library import MW_TASKS_PER_ENV
 from metaroll.envs.mujoco.definition import MujocoEnvDefinition
 from metaroll.envs.mujoco.threads import physics_threads
+from metaroll.envs.real.packets import Packet
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.real.simulated_device import PacketFaults, SimulatedDevice
+from metaroll.envs.real.socket_env import SocketEnv
+from metaroll.envs.real.stopping import StopKey
 from metaroll.envs.sims.batch import SimBatch
 from metaroll.envs.sims.catalog import (
     BallOnBeamEnv,
@@ -37,7 +42,7 @@ from metaroll.envs.sims.catalog import (
     QQubeStabEnv,
     QQubeSwingUpEnv,
 )
-from metaroll.envs.sims.sim_env import RealEnv, SimEnv
+from metaroll.envs.sims.sim_env import SimEnv
 from metaroll.envs.sims.simulator import SimSlots
 from metaroll.envs.sims.tasks import (
     AbsErr,
@@ -97,6 +102,10 @@ from metaroll.inference.embeddings import (
     LastStepEmbedding,
     RNNEmbedding,
 )
+from metaroll.inference.estimators import EstimatorConfig
+from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.posterior import Posterior
+from metaroll.inference.priors import Prior, as_prior
 from metaroll.learners.base import MetaRLAlgorithm, RLAlgorithm
 from metaroll.learners.distillation import Distillation
 from metaroll.learners.epopt import EPOpt
@@ -162,12 +171,14 @@ from metaroll.tasks.distributions import (
     LogUniformDomainParam,
     MultivariateNormalDomainParam,
     NormalDomainParam,
+    TableDomainParam,
     UniformDomainParam,
 )
 from metaroll.tasks.domain_params import DomainParamUpdate
 from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomizationRange
 from metaroll.tasks.finite_samplers import ConstructEnvsSampler, EnvPoolSampler
 from metaroll.tasks.leak_guard import SplitReport, check_split
+from metaroll.tasks.posterior_sampler import PosteriorTaskSampler
 from metaroll.tasks.split_sampler import SplitTaskSampler
 from metaroll.tasks.task_sampler import FixedTaskSampler, SetTaskSampler, TaskSampler
 from metaroll.tasks.updates import ExistingEnvUpdate, NewEnvUpdate, SetTaskUpdate
@@ -178,7 +189,8 @@ from metaroll.training.figures.plots import plot_robustness
 from metaroll.training.figures.video import record_video, write_video
 from metaroll.training.report.report import write_report
 from metaroll.training.run.runner import LocalRunner
-from metaroll.training.session.agent import AdaptedAgent, Agent, agent, load
+from metaroll.training.session.adapting import AdaptedAgent
+from metaroll.training.session.agent import Agent, agent, load
 from metaroll.training.session.comparison import Comparison, compare
 from metaroll.training.store.loggers import TensorBoardLogger, WandbLogger
 from metaroll.training.store.snapshots import SnapshotConfig, Snapshotter
@@ -189,6 +201,7 @@ __version__: str
 __all__ = [
     "MAML",
     "MW_TASKS_PER_ENV",
+    "NPDR",
     "PEARL",
     "PPO",
     "RL2",
@@ -200,6 +213,7 @@ __all__ = [
     "AllStepsEmbedding",
     "BallBalancerController",
     "BallOnBeamEnv",
+    "BayesSim",
     "BayesSimEmbedding",
     "BernoulliDomainParam",
     "CVaRSampler",
@@ -233,6 +247,7 @@ __all__ = [
     "EnvPoolSampler",
     "EnvSpec",
     "EnvUpdate",
+    "EstimatorConfig",
     "ExistingEnvUpdate",
     "ExpQuadrErr",
     "FinalRewTask",
@@ -276,6 +291,8 @@ __all__ = [
     "OneMassOscillatorEnv",
     "OrnsteinUhlenbeckPolicy",
     "PEARLWorker",
+    "Packet",
+    "PacketFaults",
     "ParallelRolloutSampler",
     "ParameterExplorationSampler",
     "ParameterSample",
@@ -285,6 +302,9 @@ __all__ = [
     "PlaybackPolicy",
     "PolicyEvaluator",
     "PoolTimeouts",
+    "Posterior",
+    "PosteriorTaskSampler",
+    "Prior",
     "ProMPOuter",
     "QBallBalancerEnv",
     "QCartPoleStabEnv",
@@ -318,14 +338,18 @@ __all__ = [
     "SimEnv",
     "SimRolloutSamplerForSBI",
     "SimSlots",
+    "SimulatedDevice",
     "SlotsVectorEnv",
     "SnapshotConfig",
     "Snapshotter",
+    "SocketEnv",
     "SplitReport",
     "SplitTaskSampler",
     "Step",
     "StepSequence",
+    "StopKey",
     "TRPOOuter",
+    "TableDomainParam",
     "TanhGaussianMLPPolicy",
     "TaskCheck",
     "TaskEnvReport",
@@ -350,6 +374,7 @@ __all__ = [
     "agent",
     "all_envs",
     "as_policy",
+    "as_prior",
     "assert_worker_invariant",
     "bootstrap_ci",
     "cat_to_format",

@@ -21,6 +21,7 @@ __all__ = [
     "MissingPackageError",
     "NotPicklableError",
     "NotSetupError",
+    "PosteriorError",
     "RecordingError",
     "ReplayError",
     "RolloutError",
@@ -105,6 +106,10 @@ class DeviceError(MetarollError, RuntimeError):
         super().__init__(message)
         self.rollout = rollout
         self.log = log
+
+
+class PosteriorError(MetarollError, ValueError):
+    """A posterior folder is damaged, of other parameters, or none."""
 
 
 class RunExistsError(MetarollError, FileExistsError):

@@ -13,8 +13,12 @@ import yaml
 import metaroll
 from metaroll.cli.main import main
 from metaroll.learners.maml.outer import DICEOuter, EMAMLOuter, ProMPOuter, TRPOOuter, VPGDICEOuter, VPGOuter
+from metaroll.training.algorithms.building import BuildOptions
+from metaroll.training.algorithms.registry import get_algorithm
 from metaroll.training.session.experiments import build, resolve
-from metaroll.training.store.metrics_log import read_metrics
+from metaroll.training.session.run_reports import read_run
+from metaroll.training.store.files import write_json
+from metaroll.training.store.metrics_log import MetricsLog, read_metrics
 
 TINY: dict[str, Any] = {
     "meta_batch_size": 3,
@@ -65,6 +69,20 @@ def test_options_say_how_initial_parameters_improve(name, values, kind):
         assert option == "outer" or getattr(algo.outer, option) == value
     assert len(algo.train_tasks) == 6
     assert algo.max_path_length == 10
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"learning_rate": 0.01}, r"learning_rate is not for outer 'trpo', .* got 0.01: .*outer=.vpg"),
+        ({"outer": "emaml", "max_kl": 0.1}, r"max_kl is not for outer 'emaml', .* got 0.1: .*outer=.trpo"),
+    ],
+)
+def test_options_of_another_way_to_improve_are_refused(values, told):
+    with pytest.raises(ValueError, match=told):
+        build(resolve("maml", "point-navigation", [("the test", {**TINY, **values})]))
+    default = {"outer": "vpg", "max_kl": TRPOOuter().max_kl}  # as a configuration has it that was written out
+    build(resolve("maml", "point-navigation", [("the test", {**TINY, **default})]))
 
 
 def test_published_values_are_the_presets():
@@ -141,3 +159,22 @@ def test_what_diverges_is_told_how_to_train_anew(tmp_path, capsys, monkeypatch):
 
 def settings_of(path):
     return yaml.safe_load(path.read_text())["algorithm"]
+
+
+def test_fewer_tasks_than_an_epoch_draws_are_told():
+    known = resolve("maml", "point-navigation", [("the test", {**TINY, "meta_batch_size": 7})])
+    notes = get_algorithm("maml").notes(BuildOptions.of(known), 1)
+    assert notes == ["every epoch draws 7 tasks (meta_batch_size) of 6: some repeat; num_train_tasks=7 has as many"]
+    known = resolve("maml", "point-navigation", [("the test", TINY)])
+    assert get_algorithm("maml").notes(BuildOptions.of(known), 1) == []
+
+
+def test_returns_of_training_are_not_shown_as_an_evaluation(tmp_path):
+    """MAML logs the return after adaptation in training, too."""
+    log = MetricsLog(tmp_path)
+    log.append(0, 10, "train", {"return_after": -1.0})
+    log.flush()
+    (tmp_path / "config.yaml").write_text("metaroll_run: 1\n")
+    assert read_run(tmp_path).newest_return is None
+    write_json(tmp_path / "summary.json", {"epochs": 1, "env_steps": 10, "return_after": -7.0})
+    assert read_run(tmp_path).newest_return == -7.0

@@ -12,7 +12,8 @@ import torch
 from metaroll.policies.exploration import OrnsteinUhlenbeckPolicy
 from metaroll.policies.gaussian import CategoricalMLPPolicy, GaussianMLPPolicy, TanhGaussianMLPPolicy
 from metaroll.policies.gru import CategoricalGRUPolicy, GRUGaussianPolicy
-from metaroll.policies.normalized import NormalizedPolicy
+from metaroll.policies.last_action import LastActionPolicy
+from metaroll.policies.normalized import NormalizedPolicy, widened_spec
 from metaroll.seeding import torch_generator
 from metaroll.types import EnvSpec
 
@@ -139,6 +140,38 @@ def test_statistics_of_observations_count():
     moved["obs_mean"] = moved["obs_mean"] + 1.0
     first = policy.action_distribution(policy.parameter_layout().torch_views(flat_of(policy)), obs)
     assert not torch.equal(policy.action_distribution(moved, obs).log_prob(actions), first.log_prob(actions))
+
+
+@pytest.mark.parametrize(("spec", "kind"), [(CONTINUOUS, GRUGaussianPolicy), (DISCRETE, CategoricalGRUPolicy)])
+def test_of_a_policy_that_sees_its_last_action(spec, kind):
+    policy = LastActionPolicy(kind(widened_spec(spec, spec.act_dim), 6, generator=torch_generator(0)), spec)
+    obs, actions = batch(policy, 3)
+
+    def density(flat, obs, actions):
+        acts = policy.action_distribution(policy.parameter_layout().torch_views(flat), obs, actions)
+        return acts.log_prob(actions)
+
+    one = density(flat_of(policy), obs[0], actions[0])
+    torch.testing.assert_close(one, policy.evaluate_actions(obs[0], actions[0])[0], atol=1e-5, rtol=1e-5)
+    stack = stack_of(policy)
+    each = torch.stack([density(*task) for task in zip(stack, obs, actions, strict=True)])
+    torch.testing.assert_close(density(stack, obs, actions), each, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.func.vmap(density)(stack, obs, actions), each, atol=1e-5, rtol=1e-4)
+    moved = actions[0].flip(0)  # what was done before counts, what is done at the step and after it does not
+    first, second = (
+        policy.action_distribution(dict(policy.named_parameters()), obs[0], torch.cat([taken[:, :3], moved[:, 3:]], 1))
+        for taken in (actions[0], moved)
+    )
+    found = first.kl(second)
+    assert (found[:, 1:4] > 0).any(dim=0).all() and not found[:, 0].any()
+    later = policy.action_distribution(
+        dict(policy.named_parameters()), obs[0], torch.cat([actions[0][:, :4], moved[:, 4:]], 1)
+    )
+    now = policy.action_distribution(dict(policy.named_parameters()), obs[0], actions[0])
+    assert not now.kl(later).detach().numpy().any()
+    assert not policy.has_distributions  # of observations alone
+    with pytest.raises(TypeError, match="needs taken"):
+        policy.action_distribution(dict(policy.named_parameters()), obs)
 
 
 def test_a_policy_without_densities_says_so():

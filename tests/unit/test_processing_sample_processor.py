@@ -237,7 +237,16 @@ def test_bad_paths_are_named() -> None:
     with pytest.raises(ShapeError, match="path 1 of task 1 must have one entry per step"):
         processor.process_samples(batch)
     batch[1][1] = make_paths([4], obs_dim=3)[0]
-    with pytest.raises(ShapeError, match="observations"):
+    with pytest.raises(ShapeError, match=r"observations of path 1 of task 1 must have shape \(2,\) .* got \(3,\)"):
+        processor.process_samples(batch)
+    batch[1][1] = make_paths([4])[0]
+    for path, width in zip((batch[0][0], *batch[1]), (2, 2, 5), strict=True):
+        path["agent_infos"]["mean"] = np.zeros((len(path["rewards"]), width))
+    with pytest.raises(ShapeError, match=r"agent_infos\['mean'\] of path 1 of task 1 must have shape .* got \(5,\)"):
+        processor.process_samples(batch)
+    batch[1][1] = make_paths([4])[0]
+    batch[1][1]["env_infos"]["contacts"] = [[1], [1, 2], [], [3]]
+    with pytest.raises(ShapeError, match="'contacts' in env_infos of path 1 of task 1 must have one shape"):
         processor.process_samples(batch)
 
 

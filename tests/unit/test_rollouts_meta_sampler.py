@@ -274,8 +274,14 @@ class WrongActions(ProMPPolicy):
 
 
 def test_too_few_tasks_or_actions_are_told() -> None:
-    with MetaSampler(TooFew(), Echo(), 1, 3, 2, seed=0) as sampler, pytest.raises(ValueError, match="3 tasks, got 2"):
+    wanted = "meta_batch_size=3 tasks cannot be drawn: .*3 tasks, got 2"
+    with MetaSampler(TooFew(), Echo(), 1, 3, 2, seed=0) as sampler, pytest.raises(ValueError, match=wanted):
         sampler.update_tasks()
+    two = FixedTaskSampler([SetTaskUpdate(TooFew, 0.0)] * 2)
+    wanted = "meta_batch_size=3 tasks cannot be drawn: n_tasks must be at most 2"
+    with MetaSampler(TooFew(), Echo(), 1, 3, 2, seed=0, task_sampler=two) as sampler:
+        with pytest.raises(ValueError, match=wanted):
+            sampler.update_tasks()
     with MetaSampler(Ending(), WrongActions(), 1, 3, 2, seed=0) as sampler:
         with pytest.raises(ShapeError, match="actions of get_actions of WrongActions"):
             sampler.obtain_samples()

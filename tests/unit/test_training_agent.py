@@ -252,6 +252,51 @@ def test_progress_is_shown_or_not(capsys: pytest.CaptureFixture[str]) -> None:
     assert "epoch 2/2" in capsys.readouterr().out
 
 
+TINY_PROMP = {"size": "small", "meta_batch_size": 2, "rollouts_per_task": 2, "num_train_tasks": 4, "num_test_tasks": 2}
+TINY_PROMP |= {"max_path_length": 5, "hidden_sizes": (8,), "num_inner_steps": 2, "evaluate_every": 0}
+
+
+def test_an_adapted_agent_takes_the_next_gradient_step() -> None:
+    agent = metaroll.agent("promp", "point-navigation", episodes_per_round=4, later_step_size=None, **TINY_PROMP)
+    task = agent.test_tasks[0]
+    rollouts = agent.explore(task)
+    assert [len(rollout) for rollout in rollouts] == [5] * 4  # of one round, not n_exploration_traj = 10
+    one = agent.adapt(rollouts)
+    kept = one.policy.acting_parameters()
+    further = one.explore(task, seed=1)
+    assert len(further) == 4 and not np.array_equal(further[0].actions, rollouts[0].actions)
+    assert not np.array_equal(one.explore(task)[0].actions, one.explore(task)[0].actions)
+    two = one.adapt(further)
+    np.testing.assert_array_equal(one.policy.acting_parameters(), kept)
+    first = agent.algo.adapt_policy(agent.algo.get_exploration_policy(), rollouts)
+    np.testing.assert_array_equal(first.acting_parameters(), kept)
+    np.testing.assert_array_equal(
+        agent.algo.adapt_policy(first, further).acting_parameters(), two.policy.acting_parameters()
+    )
+    assert "8 episodes of 40 steps seen" in repr(two)
+    with pytest.raises(ValueError, match="at least one episode"):
+        two.adapt([])
+
+
+def test_an_agent_that_adapts_from_all_episodes_does_so_again() -> None:
+    agent = metaroll.agent("pearl", "point-robot", **PEARL)
+    task = agent.test_tasks[0]
+    rollouts = agent.explore(task, episodes=1, seed=0)
+    one = agent.adapt(rollouts)
+    further = one.explore(task, episodes=1, seed=1)
+    two, whole = one.adapt(further), agent.adapt([*rollouts, *further])
+    obs = np.zeros(2, np.float32)
+    np.testing.assert_array_equal(two.act(obs), whole.act(obs))
+
+
+def test_evaluations_of_a_run_take_all_inner_steps() -> None:
+    few = metaroll.agent("promp", "point-navigation", **TINY_PROMP).config["evaluation"]
+    many = metaroll.agent("promp", "point-navigation", **{**TINY_PROMP, "num_inner_steps": 5}).config["evaluation"]
+    told = metaroll.agent("promp", "point-navigation", **{**TINY_PROMP, "num_inner_steps": 5}, adaptation_rounds=2)
+    assert [few["adaptation_rounds"], many["adaptation_rounds"]] == [3, 5]
+    assert told.config["evaluation"]["adaptation_rounds"] == 2
+
+
 @pytest.mark.parametrize("given", [ReachEnv, ReachEnv(), metaroll.TaskFamily.from_env(ReachEnv, name="ReachEnv")])
 def test_adapting_to_an_environment_of_ones_own(given: Any) -> None:
     agent = metaroll.agent("pearl", given, max_path_length=10, **PEARL).learn(progress=False)

@@ -90,11 +90,34 @@ def test_the_way_to_the_oracle_begins_at_the_floor_where_one_is_known() -> None:
             "[0.0, 0.0]",
         ),
         (verdict_of(-3.0), "adapting makes it worse: gain -3.00 [-3.00, -3.00], on 4 of 4 tasks"),
+        (
+            verdict_of([1e-2, 2e-2, 3e-2, -1e-2]),
+            "no evidence of adaptation: gain +0.0125 [-0.0025, 0.0250]",
+        ),
+        (
+            verdict_of(1.25e-7),
+            "adapting changes next to nothing: gain +0.000000125 [0.000000125, 0.000000125], less than 1 % of the "
+            "spread of returns",
+        ),
+        (
+            verdict_of(-0.1),
+            "adapting changes next to nothing: gain -0.100 [-0.100, -0.100], less than 1 % of the spread of returns",
+        ),
+        (verdict_of(0.12), "adapts: +0.120 [0.120, 0.120]; helps in all 4 tasks"),
         (judge([-7.0], [-10.0]), "no verdict: gain +3.00 on 1 task, too few for an interval"),
     ],
 )
 def test_the_sentence(verdict: Verdict, text: str) -> None:
     assert str(verdict) == text
+
+
+def test_the_least_effect_is_a_share_of_the_spread_of_returns() -> None:
+    assert verdict_of(0.0).least_effect == pytest.approx(0.01 * np.sqrt(125.0))  # of -10, -20, -30, -40
+    assert judge(np.full(3, -500.0), np.full(3, -500.0)).least_effect == pytest.approx(5e-4)  # rounding
+    tiny = verdict_of([2.0, 2.0, -0.01, 2.0], mismatched=WITHOUT + np.array([1.9, 1.9, -0.1, 1.9]))
+    assert tiny.adapts and not tiny.failing  # a hundredth less is no failure
+    assert tiny.own_data is False and tiny.own_data_gain is not None and tiny.own_data_gain.is_positive
+    assert tiny.to_dict()["least_effect"] == tiny.least_effect
 
 
 def test_tasks_that_fail_are_named_by_their_values() -> None:

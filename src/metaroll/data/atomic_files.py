@@ -6,11 +6,14 @@ import contextlib
 import errno
 import os
 import secrets
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["named_errors", "temporary_path", "write_atomic", "write_files"]
+__all__ = ["checksum", "flush_folder", "named_errors", "temporary_path", "write_atomic", "write_files"]
+
+_CHUNK = 1 << 22
 
 
 def temporary_path(path: Path) -> Path:
@@ -68,3 +71,26 @@ def write_files(writers: Mapping[Path, Callable[[BinaryIO], object]]) -> None:
 def write_atomic(path: str | Path, data: bytes) -> None:
     """Write ``data`` to ``path``, whose old content stays until the new is complete on disk."""
     write_files({Path(path): lambda file: file.write(data)})
+
+
+def flush_folder(folder: str | Path) -> None:
+    """Make renames inside ``folder`` survive a loss of power (where the system can open folders)."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def checksum(path: str | Path) -> dict[str, int]:
+    """``{"size": bytes, "crc32": checksum}`` of a file, read in pieces."""
+    size = crc = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            size += len(chunk)
+            crc = zlib.crc32(chunk, crc)
+    return {"size": size, "crc32": crc}

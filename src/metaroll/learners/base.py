@@ -27,6 +27,7 @@ class AlgorithmInfo:
         deterministic_exploration: Whether its exploration policies may act without noise in an evaluation. PEARL's may,
             since their latent variable still is drawn; adaptation by score-function gradients needs noise.
         has_state: Whether it has ``state_dict`` and ``load_state_dict``, which snapshots need.
+        inner_steps: How many steps its adaptation takes, each from new rollouts of the policy after the step before.
     """
 
     name: str
@@ -35,6 +36,7 @@ class AlgorithmInfo:
     metric: str = "return_mean"
     deterministic_exploration: bool = True
     has_state: bool = False
+    inner_steps: int = 1
 
 
 class RLAlgorithm(ABC):
@@ -134,10 +136,12 @@ class MetaRLAlgorithm(RLAlgorithm):
             evaluator that adapts after every episode then need not ask for a new exploration policy each time. All
             that counts for the result still are the given trajectories.
         deterministic_exploration: See ``AlgorithmInfo``; ``False`` where adaptation lives on noise in actions.
+        inner_steps: See ``AlgorithmInfo``; ``adapt_policy`` takes one of these steps.
     """
 
     adapts_again = False
     deterministic_exploration = True
+    inner_steps = 1
 
     @property
     def info(self) -> AlgorithmInfo:
@@ -149,6 +153,7 @@ class MetaRLAlgorithm(RLAlgorithm):
             metric="return_after",
             deterministic_exploration=self.deterministic_exploration,
             has_state=_has_state(type(self)),
+            inner_steps=self.inner_steps,
         )
 
     @abstractmethod

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from metaroll.functional.distributions import ActionDistribution
 from metaroll.policies.acting import ActingPolicy
+from metaroll.policies.parameters import part_of
 from metaroll.types import Context, EnvSpec, PolicyState
 
 __all__ = ["LastActionPolicy"]
@@ -42,15 +44,15 @@ class LastActionPolicy(ActingPolicy):
         self.policy = policy
 
     def with_last_actions(self, obs: torch.Tensor, taken: torch.Tensor) -> torch.Tensor:
-        """What ``policy`` sees along whole rollouts, ``(N, T, obs_dim + act_dim)``.
+        """What ``policy`` sees along whole rollouts, ``(..., T, obs_dim + act_dim)``.
 
         Args:
-            obs: Observations ``(N, T, obs_dim)``.
-            taken: The action of each step ``(N, T, act_dim)``, integers ``(N, T)`` of a Discrete space.
+            obs: Observations ``(..., T, obs_dim)``.
+            taken: The action of each step ``(..., T, act_dim)``, integers ``(..., T)`` of a Discrete space.
         """
         if self._discrete:
-            taken = torch.nn.functional.one_hot(taken.long(), self.act_dim).to(obs.dtype)
-        before = torch.cat([torch.zeros_like(taken[:, :1]), taken[:, :-1].clamp(-1.0, 1.0)], dim=1)
+            taken = (taken[..., None] == torch.arange(self.act_dim, device=taken.device)).to(obs.dtype)
+        before = torch.cat([torch.zeros_like(taken[..., :1, :]), taken[..., :-1, :].clamp(-1.0, 1.0)], dim=-2)
         return torch.cat([obs, before], dim=-1)
 
     def forward(self, obs: torch.Tensor, taken: torch.Tensor) -> Any:
@@ -65,6 +67,32 @@ class LastActionPolicy(ActingPolicy):
     def has_densities(self) -> bool:
         """Whether ``policy`` has."""
         return self.policy.has_densities
+
+    def action_distribution(
+        self, parameters: Mapping[str, torch.Tensor], obs: torch.Tensor, taken: torch.Tensor | None = None
+    ) -> ActionDistribution:
+        """That of ``policy`` along whole rollouts ``obs (..., T, obs_dim)``; see ``ActingPolicy.action_distribution``.
+
+        Args:
+            parameters: See there.
+            obs: Observations of whole rollouts ``(..., T, obs_dim)``, ``(M, ..., T, obs_dim)`` with stacks.
+            taken: The action of each step, as for ``with_last_actions``; of what is chosen at a step only the actions
+                before it count.
+
+        Raises:
+            TypeError: ``taken`` is missing.
+        """
+        if taken is None:
+            raise TypeError(
+                f"{type(self).__name__} needs taken, the actions of whole rollouts (..., T, act_dim), beside obs: what "
+                "it chooses depends on its last action"
+            )
+        return self.policy.action_distribution(part_of(parameters, "policy"), self.with_last_actions(obs, taken))
+
+    @property
+    def has_distributions(self) -> bool:
+        """Never: observations alone do not tell what was done last; ``action_distribution`` wants that beside them."""
+        return False
 
     def initial_state(
         self,

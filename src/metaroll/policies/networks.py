@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from metaroll.errors import ShapeError, unknown_name
+from metaroll.functional.gradients.tanh_mlp import tanh_mlp
 from metaroll.policies.parameters import FlatParameters, stacked_linear
 from metaroll.seeding import fresh_seed, torch_generator
 from metaroll.types import EnvSpec, InOutSpec
@@ -213,6 +214,11 @@ class MLP(FlatParameters, nn.Module):
     def outputs(self, parameters: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """``forward`` as a pure function of ``parameters``, those of one network or stacks (see ``stacked_linear``)."""
         hidden, last = _ACTIVATIONS[self.hidden_nonlinearity], len(self.layers) - 1
+        if self.hidden_nonlinearity == "tanh":
+            weights, biases = (
+                [parameters[f"layers.{k}.{part}"] for k in range(last + 1)] for part in ("weight", "bias")
+            )
+            return _ACTIVATIONS[self.output_nonlinearity](tanh_mlp(x, weights, biases))
         for k in range(last + 1):
             x = stacked_linear(x, parameters[f"layers.{k}.weight"], parameters[f"layers.{k}.bias"])
             if k < last:

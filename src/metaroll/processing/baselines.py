@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, final
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from metaroll.checks import check_number, check_whole, described
-from metaroll.data.data_format import map_leaves
+from metaroll.data.data_format import iterate_leaves, map_leaves
 from metaroll.errors import DataError, ShapeError
 from metaroll.functional.regression import grams_of_blocks, solve_ridge, state_features, time_features
 from metaroll.processing.path_columns import PathColumns, PathGroup
@@ -31,7 +31,7 @@ __all__ = [
 
 _WORTH_THREADS = 1_000_000
 """Numbers from which several threads fit faster than one."""
-_NUMBERS_AT_ONCE = 600_000
+_NUMBERS_AT_ONCE = 750_000
 """Numbers of a table of features that stays in the processor's cache."""
 _BLOCK_PRODUCTS = 4 * 65536
 """Multiplications of a matrix product above which OpenBLAS takes several threads."""
@@ -63,8 +63,9 @@ class TaskBaseline(ABC):
 
     def predict(self, path: Mapping[str, Any]) -> np.ndarray:
         """Values of the steps of a path dict, float64 ``(t,)``; 0 before the first fit."""
-        observations = np.asarray(path["observations"])
-        return self._values(observations, np.arange(len(observations)))
+        observations = path["observations"]
+        observations = observations if isinstance(observations, dict | tuple) else np.asarray(observations)
+        return self._values(observations, np.arange(len(next(iterate_leaves(observations))[1])))
 
     @abstractmethod
     def fit_tasks(
@@ -157,9 +158,8 @@ class _LinearBaseline(TaskBaseline, ABC):
         """M ridge regressions; see the base class. Several threads take turns where there is much to do."""
         fits = _TaskFits(self, columns, np.asarray(targets, dtype=np.float64), finals)
         size = len(targets) * self.num_features(columns)
-        groups = fits.groups()
-        threads = min(torch.get_num_threads(), len(groups)) if size > _WORTH_THREADS else 1
-        shares = [groups[k::threads] for k in range(threads)]
+        threads = min(torch.get_num_threads(), columns.num_tasks) if size > _WORTH_THREADS else 1
+        shares = fits.shares(threads)
         if threads == 1:
             fits.run(shares[0])
         else:
@@ -207,49 +207,76 @@ class _TaskFits:
 
     Attributes:
         weights: ``(M, F)``.
-        values: ``(T,)``.
         last_values: ``(N,)``, or ``None``.
     """
 
     def __init__(self, baseline: _LinearBaseline, columns: PathColumns, targets: np.ndarray, finals: bool) -> None:
         self.weights = np.zeros((columns.num_tasks, baseline.num_features(columns)))
-        self.values = np.empty(len(targets))
         self.last_values = np.empty(len(columns.lengths)) if finals else None
-        self._baseline, self._columns, self._targets = baseline, columns, targets
+        self._baseline, self._columns = baseline, columns
         width = self.weights.shape[1] + 1
         # Blocks are so small that BLAS does not cut them for its own threads, which would get into each other's way.
         self._block = max(8, _BLOCK_PRODUCTS // width**2)
-        lengths = np.diff(columns.task_bounds) + (np.diff(columns.tasks) if columns.has_finals else 0)
-        self._lengths, self._blocks = lengths, -(-lengths // self._block)  # rows and blocks of each task
+        lengths = columns.lengths + (1 if columns.has_finals else 0)
+        self._edges = np.concatenate([[0], np.cumsum(lengths)])[columns.tasks]  # rows of tasks
+        self._blocks = -(-np.diff(self._edges) // self._block)
         self._at_once = max(int(self._blocks.max()), _NUMBERS_AT_ONCE // (self._block * width))
+        # All that moves single numbers about is done here at once: it lets no other thread run.
+        begins = np.cumsum(lengths) - lengths
+        self._times = np.arange(self._edges[-1]) - np.repeat(begins, lengths)
+        self._is_step = np.ones(len(self._times), dtype=bool)
+        if columns.has_finals:
+            self._is_step[begins + columns.lengths] = False
+        self._targets = np.zeros(len(self._times))
+        self._targets[self._is_step] = targets
+        self._found = np.empty(len(self._times))
 
-    def groups(self) -> list[slice]:
-        """Consecutive tasks that are fitted together: with many small calls, threads would wait for each other."""
-        edges, used = [0], 0
-        for m, blocks in enumerate(self._blocks.tolist()):
-            if used + blocks > self._at_once:
-                edges.append(m)
-                used = 0
-            used += blocks
-        return [slice(a, b) for a, b in pairwise([*edges, len(self._blocks)])]
+    @property
+    def values(self) -> np.ndarray:
+        """What is predicted, ``(T,)``."""
+        return self._found[self._is_step]
 
-    def run(self, groups: Iterable[slice]) -> None:
-        """Fit to the tasks of these groups, each by itself."""
+    def shares(self, count: int) -> list[slice]:
+        """Consecutive tasks for each of ``count`` threads, with about as many rows."""
+        cuts = np.searchsorted(self._edges, self._edges[-1] * np.arange(1, count) / count)
+        return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(self._blocks)])]
+
+    def run(self, tasks: slice) -> None:
+        """Fit to these tasks, each by itself, some at once: threads would wait for each other at many small calls."""
         table = np.empty((self._at_once, self._block, self.weights.shape[1] + 1))
-        for tasks in groups:
-            self._fit(tasks, table[: int(self._blocks[tasks].sum())])
+        first, used = tasks.start, 0
+        for m in range(tasks.start, tasks.stop):
+            if used + self._blocks[m] > self._at_once:
+                self._fit(slice(first, m), table[:used])
+                first, used = m, 0
+            used += int(self._blocks[m])
+        if used:
+            self._fit(slice(first, tasks.stop), table[:used])
 
     def _fit(self, tasks: slice, blocks: np.ndarray) -> None:
         columns, sizes = self._columns, self._blocks[tasks]
         firsts = np.cumsum(sizes) - sizes
-        paths = slice(int(columns.tasks[tasks.start]), int(columns.tasks[tasks.stop]))
-        steps = slice(int(columns.bounds[paths.start]), int(columns.bounds[paths.stop]))
-        owners = np.repeat(np.arange(len(sizes)), np.diff(columns.tasks[tasks.start : tasks.stop + 1]))
         table = blocks.reshape(-1, blocks.shape[-1])
-        is_step, after = self._fill(tasks, paths, owners, firsts * self._block, table)
-        finals = table[after, :-1]
-        table[:, -1][is_step] = self._targets[steps]
-        table[np.flatnonzero(~is_step)] = 0.0  # counts for nothing
+        rows, after = columns.task_rows(tasks)
+        edges = self._edges[tasks.start : tasks.stop + 1]
+        moved = firsts * self._block - edges[:-1]  # from rows to those of the table
+        parts = [
+            (slice(a, b), slice(a + by, b + by))
+            for (a, b), by in zip(pairwise(edges.tolist()), moved.tolist(), strict=True)
+        ]
+        for own, place in parts:
+            a, b = own.start - int(edges[0]), own.stop - int(edges[0])
+            part = map_leaves(lambda leaf, _, a=a, b=b: leaf[a:b], rows)
+            self._baseline.features(part, self._times[own], table[place, :-1])
+            table[place, -1] = self._targets[own]
+            table[place.stop : -(-place.stop // self._block) * self._block] = 0.0
+        paths = slice(int(columns.tasks[tasks.start]), int(columns.tasks[tasks.stop]))
+        owners = np.repeat(np.arange(len(sizes)), np.diff(columns.tasks[tasks.start : tasks.stop + 1]))
+        finals = None
+        if len(after):
+            after = after + edges[0] + moved[owners]
+            finals = table[after, :-1]
+            table[after] = 0.0  # what is no step counts for nothing
         systems = grams_of_blocks(blocks, firsts)
         try:
             weights = solve_ridge(systems[:, :-1, :-1], systems[:, :-1, -1], self._baseline.reg_coeff)
@@ -258,33 +285,14 @@ class _TaskFits:
             raise ValueError(f"the baseline cannot be fitted to task {tasks.start + bad}: {error}") from error
         self.weights[tasks] = weights
         of_blocks = np.repeat(np.pad(weights, ((0, 0), (0, 1))), sizes, axis=0)  # nothing for targets
-        self.values[steps] = np.matmul(blocks, of_blocks[..., None]).reshape(-1)[is_step]
+        found = np.matmul(blocks, of_blocks[..., None]).reshape(-1)
+        for own, place in parts:
+            self._found[own] = found[place]
         if self.last_values is not None:
-            if not len(after):
-                finals = self._baseline.features(columns.last_observations[paths], columns.lengths[paths])
+            if finals is None:
+                lasts = map_leaves(lambda leaf, _: leaf[paths], columns.last_observations)
+                finals = self._baseline.features(lasts, columns.lengths[paths])
             self.last_values[paths] = (finals * weights[owners]).sum(axis=1)
-
-    def _fill(
-        self, tasks: slice, paths: slice, owners: np.ndarray, places: np.ndarray, table: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Write features from the ``places`` of each task on; which rows are steps ``(rows,)``, which are after paths.
-
-        ``owners`` are the tasks of the paths, counted from the first of these.
-        """
-        columns, is_step = self._columns, np.zeros(len(table), dtype=bool)
-        rows, after = columns.task_rows(tasks)
-        lengths = columns.lengths[paths] + (1 if len(after) else 0)
-        times = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        counts = self._lengths[tasks]
-        begins = np.cumsum(counts) - counts
-        for begin, place, count in zip(begins.tolist(), places.tolist(), counts.tolist(), strict=True):
-            part = map_leaves(lambda leaf, _, a=begin, b=begin + count: leaf[a:b], rows)
-            self._baseline.features(part, times[begin : begin + count], table[place : place + count, :-1])
-            is_step[place : place + count] = True
-        if len(after):
-            after = after + (places - begins)[owners]
-        is_step[after] = False
-        return is_step, after
 
 
 @final

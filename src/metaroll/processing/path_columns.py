@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -155,7 +155,7 @@ class PathColumns:
             found = self._source.each(field_name, {})
         else:
             found = [path.get(name) or {} for path in self._source]
-        found = [_as_numpy(infos) for infos in found]
+        found = [_as_numpy(infos, f"{name} of {self.name_of(n)}") for n, infos in enumerate(found)]
         self._check_infos(name, found)
         examples = {key: value for infos in reversed(found) for key, value in infos.items()}
         if any(infos.keys() != examples.keys() for infos in found):
@@ -163,10 +163,12 @@ class PathColumns:
                 {key: infos[key] if key in infos else _untold(example, t) for key, example in examples.items()}
                 for infos, t in zip(found, self.lengths.tolist(), strict=True)
             ]
+        if not examples:
+            return {}
         try:
-            return cat_to_format(found, "numpy") if examples else {}
+            return cat_to_format(found, "numpy")
         except (DataError, ShapeError) as error:
-            raise ShapeError(f"{name} of the paths do not fit together: {error}") from error
+            raise ShapeError(_misfit(name, found, self.name_of) or f"{name} do not fit together: {error}") from error
 
     def _check_infos(self, name: str, found: list[Any]) -> None:
         for n, infos in enumerate(found):
@@ -185,8 +187,7 @@ class PathColumns:
 
     def name_of(self, path: int) -> str:
         """What messages call a path."""
-        task = int(np.searchsorted(self.tasks, path, side="right")) - 1
-        return f"path {path - int(self.tasks[task])} of task {task}" if self.num_tasks > 1 else f"path {path}"
+        return _name_of(path, self.tasks)
 
     def _refuse_bad_rewards(self) -> None:
         wrong = np.flatnonzero(~np.isfinite(self.rewards))
@@ -228,10 +229,12 @@ def _of_dicts(groups: list[Any], tasks: np.ndarray) -> PathColumns:
     bounds = np.concatenate([[0], np.cumsum([len(path["rewards"]) for path in paths])])
     fields = {}
     for name in _NEEDED:
+        pieces = [path[name] for path in paths]
         try:
-            fields[name] = cat_to_format([path[name] for path in paths], "numpy")
+            fields[name] = cat_to_format(pieces, "numpy")
         except (DataError, ShapeError) as error:
-            raise type(error)(f"{name} of the paths do not fit together: {error}") from error
+            misfit = _misfit(name, pieces, lambda n: _name_of(n, tasks))
+            raise type(error)(misfit or f"{name} of the paths do not fit together: {error}") from error
     finals = [path.get("final_observation") for path in paths]
     flags = [path["terminated"] for path in paths if path.get("terminated") is not None]
     last, terminated = None, None
@@ -254,7 +257,7 @@ def _path_of(path: Any, task: int, number: int) -> dict[str, Any]:
     missing = [key for key in _NEEDED if key not in path]
     if missing:
         raise DataError(f"{name} has no {missing[0]!r}; it has: {', '.join(map(str, path)) or 'nothing'}")
-    found = {**path, **{key: _as_numpy(path[key]) for key in _NEEDED}}
+    found = {**path, **{key: _as_numpy(path[key], f"{key} of {name}") for key in _NEEDED}}
     rewards = found["rewards"] = np.asarray(found["rewards"], dtype=np.float64)
     if rewards.ndim == 2 and rewards.shape[1] == 1:
         rewards = found["rewards"] = rewards[:, 0]
@@ -279,7 +282,28 @@ def _untold(example: Any, steps: int) -> Any:
     return map_leaves(blank, example)
 
 
-def _as_numpy(tree: Any) -> Any:
+def _as_numpy(tree: Any, name: str) -> Any:
     if isinstance(tree, Mapping):
-        return {key: _as_numpy(value) for key, value in tree.items()}
-    return map_leaves(lambda leaf, _: to_format(leaf, "numpy"), tree)
+        return {key: _as_numpy(value, f"{key!r} in {name}") for key, value in tree.items()}
+    try:
+        return map_leaves(lambda leaf, _: to_format(leaf, "numpy"), tree)
+    except ValueError as error:
+        raise ShapeError(f"{name} must have one shape at all steps: {error}") from error
+
+
+def _name_of(path: int, tasks: np.ndarray) -> str:
+    task = int(np.searchsorted(tasks, path, side="right")) - 1
+    return f"path {path - int(tasks[task])} of task {task}" if len(tasks) > 2 else f"path {path}"
+
+
+def _misfit(name: str, pieces: list[Any], name_of: Callable[[int], str]) -> str | None:
+    """Which path is the first whose entries have another shape at a step than those of the first path, if any."""
+    shapes = [{key: np.shape(leaf)[1:] for key, leaf in iterate_leaves(piece)} for piece in pieces]
+    for n, found in enumerate(shapes):
+        for key, shape in found.items():
+            wanted = shapes[0].get(key)
+            if wanted is not None and shape != wanted:
+                entry = "".join(f"[{part!r}]" for part in key)
+                like = f"must have shape {wanted} at each step, as in {name_of(0)}"
+                return f"{name}{entry} of {name_of(n)} {like}, got {shape}"
+    return None

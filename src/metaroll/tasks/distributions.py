@@ -20,6 +20,7 @@ __all__ = [
     "LogUniformDomainParam",
     "MultivariateNormalDomainParam",
     "NormalDomainParam",
+    "TableDomainParam",
     "UniformDomainParam",
 ]
 
@@ -106,6 +107,23 @@ class DomainParam(ABC):
         changed = dataclasses.replace(self, **{distr_param: value})
         setattr(self, distr_param, getattr(changed, distr_param))
 
+    def prior_entries(self) -> list[dict[str, Any]]:
+        """The distribution as plain data, an entry for each parameter: a bounded prior of what is to be inferred.
+
+        Mass beyond the clips, which draws put onto them, is spread between them. Whole numbers count as continuous.
+
+        Raises:
+            TypeError: It has no density of its own in each parameter.
+        """
+        raise TypeError(
+            f"{type(self).__name__} of {self.names} cannot be a prior: that takes independent uniform, log-uniform or "
+            "normal distributions"
+        )
+
+    def _bounded(self, kind: str, low: float = -np.inf, high: float = np.inf, **more: float) -> list[dict[str, Any]]:
+        bounds = max(low, float(self.clip_lo)), min(high, float(self.clip_up))
+        return [{"name": self.name, "kind": kind, "low": bounds[0], "high": bounds[1], **more}]
+
     @abstractmethod
     def narrowed(self, factor: float) -> DomainParam:
         """A copy whose values lie ``factor`` times as far from their center."""
@@ -131,6 +149,9 @@ class UniformDomainParam(DomainParam):
     def narrowed(self, factor: float) -> UniformDomainParam:
         return dataclasses.replace(self, halfspan=factor * self.halfspan)
 
+    def prior_entries(self) -> list[dict[str, Any]]:
+        return self._bounded("uniform", self.mean - self.halfspan, self.mean + self.halfspan)
+
     def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
         return self.mean + self.halfspan * (2.0 * generator.random(num) - 1.0)
 
@@ -150,6 +171,9 @@ class NormalDomainParam(DomainParam):
 
     def narrowed(self, factor: float) -> NormalDomainParam:
         return dataclasses.replace(self, std=factor * self.std)
+
+    def prior_entries(self) -> list[dict[str, Any]]:
+        return self._bounded("normal", mean=self.mean, std=self.std)
 
     def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
         return self.mean + self.std * generator.standard_normal(num)
@@ -172,20 +196,11 @@ class MultivariateNormalDomainParam(DomainParam):
     cov: Any
 
     def __post_init__(self) -> None:
-        if isinstance(self.name, str) or not isinstance(self.name, Sequence):
-            raise TypeError(f"name must be a list of names, one per dimension, got {self.name!r}")
-        self.name = tuple(self.name)
-        if not self.name or not all(isinstance(name, str) and name for name in self.name):
-            raise TypeError(f"name must be a list of names, one per dimension, got {list(self.name)!r}")
-        if len(set(self.name)) != len(self.name):
-            raise ValueError(f"name must not hold a parameter twice, got {list(self.name)}")
+        self.name = _names(self.name)
         size = len(self.name)
         self.mean = _array(f"mean of {self.name}", self.mean, (size,))
         self.cov = _array(f"cov of {self.name}", self.cov, (size, size))
-        self.clip_lo = _clips(f"clip_lo of {self.name}", self.clip_lo, size)
-        self.clip_up = _clips(f"clip_up of {self.name}", self.clip_up, size)
-        if not (self.clip_lo <= self.clip_up).all():
-            raise ValueError(f"clip_lo must not be above clip_up, got clip_lo={self.clip_lo}, clip_up={self.clip_up}")
+        self.clip_lo, self.clip_up = _clips(self)
         scale = max(1e-300, float(np.abs(self.cov).max()))
         if not np.allclose(self.cov, self.cov.T, rtol=1e-8, atol=1e-12 * scale):
             raise ValueError(f"cov of {self.name} must be symmetric, got {self.cov.tolist()}")
@@ -204,6 +219,47 @@ class MultivariateNormalDomainParam(DomainParam):
 
     def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
         return generator.multivariate_normal(self.mean, self.cov, size=num, method="eigh", check_valid="ignore")
+
+
+@dataclass
+class TableDomainParam(DomainParam):
+    """Several parameters, jointly as in a table: each draw is one of its rows, all equally likely.
+
+    Args:
+        name: Their D names.
+        draws: The table, ``(N, D)``.
+        clip_lo: Lowest values, ``(D,)`` or one for all.
+        clip_up: Highest values, ``(D,)`` or one for all.
+        roundint: Round to whole numbers.
+    """
+
+    draws: Any
+
+    def __post_init__(self) -> None:
+        self.name = _names(self.name)
+        self.draws = np.array(self.draws, dtype=np.float64)
+        if self.draws.ndim != 2 or self.draws.shape[1] != len(self.name) or not len(self.draws):
+            raise ShapeError(f"draws of {self.name} must have shape (N, {len(self.name)}), got {self.draws.shape}")
+        if not np.isfinite(self.draws).all():
+            raise ValueError(f"draws of {self.name} must be finite")
+        self.clip_lo, self.clip_up = _clips(self)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.name
+
+    def sample_one(self, generator: np.random.Generator) -> dict[str, float]:
+        return dict(zip(self.name, self.sample(1, generator)[0].tolist(), strict=True))
+
+    def narrowed(self, factor: float) -> TableDomainParam:
+        center = self.draws.mean(axis=0)
+        return dataclasses.replace(self, draws=center + factor * (self.draws - center))
+
+    def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
+        return self.draws[generator.integers(len(self.draws), size=num)]
+
+    def __repr__(self) -> str:
+        return f"TableDomainParam({self.name!r}, {len(self.draws)} draws)"
 
 
 @dataclass
@@ -250,6 +306,9 @@ class LogUniformDomainParam(DomainParam):
             self, low=float(np.exp(center - factor * halfspan)), high=float(np.exp(center + factor * halfspan))
         )
 
+    def prior_entries(self) -> list[dict[str, Any]]:
+        return self._bounded("log-uniform", self.low, self.high)
+
     def _draw(self, num: int | None, generator: np.random.Generator) -> Any:
         center, halfspan = self._logarithms()
         drawn = np.exp(center + halfspan * (2.0 * generator.random(num) - 1.0))
@@ -274,10 +333,27 @@ def _array(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def _clips(what: str, value: Any, size: int) -> np.ndarray:
-    array = np.asarray(value, dtype=np.float64)
-    if array.shape not in ((), (size,)):
-        raise ShapeError(f"{what} must be a number or have shape ({size},), got {array.shape}")
-    if np.isnan(array).any():
-        raise ValueError(f"{what} must be numbers, got {array.tolist()}")
-    return np.broadcast_to(array, (size,)).copy()
+def _names(name: Any) -> tuple[str, ...]:
+    """The names of parameters that vary together."""
+    if isinstance(name, str) or not isinstance(name, Sequence):
+        raise TypeError(f"name must be a list of names, one per dimension, got {name!r}")
+    if not name or not all(isinstance(part, str) and part for part in name):
+        raise TypeError(f"name must be a list of names, one per dimension, got {list(name)!r}")
+    if len(set(name)) != len(name):
+        raise ValueError(f"name must not hold a parameter twice, got {list(name)}")
+    return tuple(name)
+
+
+def _clips(param: DomainParam) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of each of several parameters, two of ``(D,)``."""
+    size, bounds = len(param.names), []
+    for field_name, value in (("clip_lo", param.clip_lo), ("clip_up", param.clip_up)):
+        what, array = f"{field_name} of {param.name}", np.asarray(value, dtype=np.float64)
+        if array.shape not in ((), (size,)):
+            raise ShapeError(f"{what} must be a number or have shape ({size},), got {array.shape}")
+        if np.isnan(array).any():
+            raise ValueError(f"{what} must be numbers, got {array.tolist()}")
+        bounds.append(np.broadcast_to(array, (size,)).copy())
+    if not (bounds[0] <= bounds[1]).all():
+        raise ValueError(f"clip_lo must not be above clip_up, got clip_lo={bounds[0]}, clip_up={bounds[1]}")
+    return bounds[0], bounds[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -19,24 +20,29 @@ from metaroll.tasks.task_sampler import Draw, TaskSampler
 from metaroll.tasks.updates import EnvConstructor
 from metaroll.types import EnvUpdate
 
-__all__ = ["DomainRandomizer", "RandomizationRange", "are_distributions", "as_randomizer", "params_from_rules"]
+__all__ = [
+    "DomainRandomizer",
+    "RandomDomains",
+    "RandomizationRange",
+    "are_distributions",
+    "as_randomizer",
+    "params_from_rules",
+]
 
 
-class DomainRandomizer(TaskSampler):
-    """Draws sets of domain parameters, each parameter by its own distribution.
+class RandomDomains(TaskSampler):
+    """Draws sets of domain parameters.
 
     As a task sampler it hands them out as updates of environments; around an environment (``DomainRandWrapperLive``,
     ``DomainRandWrapperBuffer``) it changes its constants from rollout to rollout.
 
     Args:
-        params: How the parameters vary; none leaves the nominal environment.
         generator: Source of randomness of ``sample`` and ``randomize``; ``None`` means fresh entropy.
         env_constructor: Makes the environment where an update has none to change; ``None`` makes that an error.
     """
 
     def __init__(
         self,
-        *params: DomainParam,
         generator: np.random.Generator | int | None = None,
         env_constructor: EnvConstructor | None = None,
     ) -> None:
@@ -45,36 +51,11 @@ class DomainRandomizer(TaskSampler):
         self._env_constructor = env_constructor
         self._generator = as_generator(generator)
         self._held: dict[str, np.ndarray] | None = None
-        self.add_domain_params(*params)
 
     @property
     def names(self) -> list[str]:
         """Names of all parameters that vary."""
         return [name for param in self.domain_params for name in param.names]
-
-    def add_domain_params(self, *params: DomainParam, dp_mapping: Mapping[int, tuple[str, str]] | None = None) -> None:
-        """Let more parameters vary.
-
-        Args:
-            params: Their distributions; each name once.
-            dp_mapping: Add only those that it names: ``{0: ("mass", "mean"), ...}``.
-        """
-        added: list[DomainParam] = []
-        wanted = None if dp_mapping is None else {name for name, _ in dp_mapping.values()}
-        taken = set(self.names)
-        for param in params:
-            if not isinstance(param, DomainParam):
-                raise TypeError(
-                    f"params must be DomainParams such as NormalDomainParam('mass', 1.0, 0.1), got {param!r}"
-                )
-            if wanted is not None and wanted.isdisjoint(param.names):
-                continue
-            for name in param.names:
-                if name in taken:
-                    raise ValueError(f"domain parameter {name!r} must not be given twice; adapt the one that is there")
-                taken.add(name)
-            added.append(param)
-        self.domain_params += added
 
     def draw(self, num: int, generator: np.random.Generator | int | None = None) -> list[dict[str, float]]:
         """``num`` sets of values that depend on ``generator`` alone; nothing is kept."""
@@ -162,12 +143,17 @@ class DomainRandomizer(TaskSampler):
         for param in having:
             param.adapt(distr_param, scale * getattr(param, distr_param))
 
-    def narrowed(self, factor: float) -> DomainRandomizer:
-        """A randomizer with all spreads (standard deviations, half spans) multiplied by ``factor``."""
-        factor = check_number("factor", factor, 0.0)
-        narrow = [param.narrowed(factor) for param in self.domain_params]
-        generator = copy.deepcopy(self._generator)
-        return DomainRandomizer(*narrow, generator=generator, env_constructor=self._env_constructor)
+    @abstractmethod
+    def narrowed(self, factor: float) -> RandomDomains:
+        """One with all spreads (standard deviations, half spans) multiplied by ``factor``."""
+
+    def prior_entries(self) -> list[dict[str, Any]]:
+        """The distributions as plain data: a bounded prior of what is to be inferred.
+
+        Raises:
+            TypeError: One has no density of its own in each parameter.
+        """
+        return [entry for param in self.domain_params for entry in param.prior_entries()]
 
     def __getitem__(self, name: str) -> DomainParam:
         """The distribution of the parameter ``name``."""
@@ -181,7 +167,7 @@ class DomainRandomizer(TaskSampler):
         return len(self.domain_params)
 
     def __repr__(self) -> str:
-        return f"DomainRandomizer({', '.join(map(repr, self.domain_params))})"
+        return f"{type(self).__name__}({', '.join(map(repr, self.domain_params))})"
 
     def _columns(self, num: int, generator: np.random.Generator) -> dict[str, np.ndarray]:
         columns: dict[str, np.ndarray] = {}
@@ -189,6 +175,55 @@ class DomainRandomizer(TaskSampler):
             drawn = param.sample(num, generator).reshape(num, len(param.names))
             columns.update({name: drawn[:, i] for i, name in enumerate(param.names)})
         return columns
+
+
+class DomainRandomizer(RandomDomains):
+    """Draws sets of domain parameters, each parameter by its own distribution.
+
+    Args:
+        params: How the parameters vary; none leaves the nominal environment.
+        generator: Source of randomness of ``sample`` and ``randomize``; ``None`` means fresh entropy.
+        env_constructor: Makes the environment where an update has none to change; ``None`` makes that an error.
+    """
+
+    def __init__(
+        self,
+        *params: DomainParam,
+        generator: np.random.Generator | int | None = None,
+        env_constructor: EnvConstructor | None = None,
+    ) -> None:
+        super().__init__(generator, env_constructor)
+        self.add_domain_params(*params)
+
+    def add_domain_params(self, *params: DomainParam, dp_mapping: Mapping[int, tuple[str, str]] | None = None) -> None:
+        """Let more parameters vary.
+
+        Args:
+            params: Their distributions; each name once.
+            dp_mapping: Add only those that it names: ``{0: ("mass", "mean"), ...}``.
+        """
+        added: list[DomainParam] = []
+        wanted = None if dp_mapping is None else {name for name, _ in dp_mapping.values()}
+        taken = set(self.names)
+        for param in params:
+            if not isinstance(param, DomainParam):
+                raise TypeError(
+                    f"params must be DomainParams such as NormalDomainParam('mass', 1.0, 0.1), got {param!r}"
+                )
+            if wanted is not None and wanted.isdisjoint(param.names):
+                continue
+            for name in param.names:
+                if name in taken:
+                    raise ValueError(f"domain parameter {name!r} must not be given twice; adapt the one that is there")
+                taken.add(name)
+            added.append(param)
+        self.domain_params += added
+
+    def narrowed(self, factor: float) -> DomainRandomizer:
+        factor = check_number("factor", factor, 0.0)
+        narrow = [param.narrowed(factor) for param in self.domain_params]
+        generator = copy.deepcopy(self._generator)
+        return DomainRandomizer(*narrow, generator=generator, env_constructor=self._env_constructor)
 
 
 class RandomizationRange(NamedTuple):
@@ -246,7 +281,7 @@ def params_from_rules(
     return params
 
 
-def as_randomizer(params: Any, what: str = "params") -> DomainRandomizer:
+def as_randomizer(params: Any, what: str = "params") -> RandomDomains:
     """A randomizer from distributions in any form.
 
     Args:
@@ -257,7 +292,7 @@ def as_randomizer(params: Any, what: str = "params") -> DomainRandomizer:
         TypeError: They are nothing of that.
         ValueError: There is none, or a range is empty.
     """
-    if isinstance(params, DomainRandomizer):
+    if isinstance(params, RandomDomains):
         return params
     if isinstance(params, Mapping):
         params = [_distribution(f"{what}[{name!r}]", name, value) for name, value in params.items()]

@@ -133,7 +133,7 @@ def _measured(
     """The robustness map, and the number of epochs after which the policy was taken."""
     from metaroll.envs.lookup.registry import is_varied
     from metaroll.rollouts.workers.pool import SamplerPool
-    from metaroll.tasks.domain_randomizer import DomainRandomizer
+    from metaroll.tasks.domain_randomizer import RandomDomains
     from metaroll.training.evaluation.robustness import robustness_map
     from metaroll.training.session.experiments import split_tasks
     from metaroll.training.session.sessions import restored_run
@@ -147,7 +147,7 @@ def _measured(
                 grid,
                 num_episodes=given.episodes,
                 max_steps=checked["algorithm"]["max_path_length"] if given.max_steps is None else given.max_steps,
-                training=training if isinstance(training, DomainRandomizer) else None,
+                training=training if isinstance(training, RandomDomains) else None,
                 seed=given.seed,
                 pool=pool,
             )

@@ -41,6 +41,8 @@ class _Files:
     runs/ALGO-ENV-seeds-FIRST-LAST."""
     jobs: int = 1
     """Runs at a time, in a process each."""
+    tasks: Annotated[str | None, unset("FOLDER", "those of the environment")] = None
+    """A run of metaroll infer (or the folder of a posterior): train in the simulator ENV as its draws say it may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +147,14 @@ def train(arguments: Sequence[str]) -> None:
     usage = "metaroll train ALGO ENV [options]"
     (algo, env), rest = _algorithm_and_environment(arguments, usage)
     file, size = cli.peek_option(rest, "--config"), cli.peek_option(rest, "--size")
+    from metaroll.envs.lookup.posteriors import posterior_name
     from metaroll.training.session import experiments
     from metaroll.training.session.sessions import start
     from metaroll.training.session.sizes import size_text
 
     with blame_input():
+        if (tasks := cli.peek_option(rest, "--tasks")) is not None:
+            env = posterior_name(env, tasks)
         layers = [] if file is None else [(file, run_config.file_values(Path(file).expanduser(), algo, env))]
         if size is not None and layers and layers[0][1].get("size", size) != size:
             raise UsageError(f"--size {size} does not fit {file}, which is of size {layers[0][1]['size']}: omit one")

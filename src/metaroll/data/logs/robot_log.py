@@ -56,7 +56,7 @@ class RobotLog:
         """Write the first observation ``(O,)``, made at ``time`` in s."""
         self._write({"time": time, "observation": observation})
 
-    def step(self, entries: Mapping[str, Any]) -> None:
+    def write_step(self, entries: Mapping[str, Any]) -> None:
         """Write a step, with all entries of ``read_robot_log``'s rollouts (see ``steps_to_rollout``)."""
         self._write(entries)
 

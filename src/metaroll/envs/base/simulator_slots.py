@@ -105,10 +105,10 @@ class SimulatorRows:
         self._all_begun = not self._waiting.any()
         self._noise.begin(rows, keys)
 
-    def step(self, actions: Any, active: np.ndarray | None = None) -> tuple[NextState, Any]:
+    def step(self, actions: Any, active: np.ndarray | None = None, *, shows: bool = True) -> tuple[NextState, Any]:
         """Step all rows, or those where ``active (N,)``; the others stay, with reward 0 and no ending.
 
-        Observations are those of all rows after it.
+        Observations are those of all rows after it, unless nobody looks at them (``shows``).
         """
         if not self._all_begun:
             self._check_begun(active)
@@ -125,7 +125,7 @@ class SimulatorRows:
                 found = self._masked(simulator.step(self.state, actions, self.constants, noise, np), active)
                 self.ages += active
             self.state = found.state
-            observations = simulator.observe(found.state, self.constants, np)
+            observations = simulator.observe(found.state, self.constants, np) if shows else None
         terminated = np.zeros(num_rows, dtype=bool) if found.terminated is None else found.terminated
         truncated = found.truncated
         if truncated is None and simulator.time_limit is not None:
@@ -355,7 +355,8 @@ class SimulatorSlots(Slots):
         """
         active = np.asarray(active, dtype=bool)
         some = None if np.count_nonzero(active) == len(active) else active  # a third of the time of all()
-        found, observations = self.rows.step(self._checked_actions(actions, some), some)
+        shows = self.shows or not self.info.steps_past_end
+        found, observations = self.rows.step(self._checked_actions(actions, some), some, shows=shows)
         states = self.states() if self.record_states else None
         return SlotStep(observations, found.rewards, found.terminated, found.truncated, found.infos, states)
 

@@ -23,7 +23,7 @@ from metaroll.envs.base.constructors import (
 from metaroll.errors import DataError
 from metaroll.seeding import derive_seed
 from metaroll.tasks.domain_access import check_param_names
-from metaroll.tasks.domain_randomizer import DomainRandomizer, are_distributions, as_randomizer
+from metaroll.tasks.domain_randomizer import DomainRandomizer, RandomDomains, are_distributions, as_randomizer
 from metaroll.tasks.finite_samplers import named_constructors
 from metaroll.tasks.split_sampler import (
     SplitTaskSampler,
@@ -335,7 +335,7 @@ def _check_params(maker: Any, env: Any, names: Sequence[str]) -> None:
 
 def _sampler(maker: Any, tasks: Any) -> TaskSampler:
     """A sampler of tasks that are set with ``set_task``: of a list, of distributions, of a function or of the env."""
-    if isinstance(tasks, Mapping | DomainRandomizer) or are_distributions(tasks):
+    if isinstance(tasks, Mapping | RandomDomains) or are_distributions(tasks):
         return SetTaskSampler(maker, tasks=as_randomizer(tasks, "tasks").draw)
     if tasks is None:
         return SetTaskSampler(maker)
@@ -346,7 +346,7 @@ def _sampler(maker: Any, tasks: Any) -> TaskSampler:
     return FixedTaskSampler([SetTaskUpdate(maker, task, made_by=mark) for task in distinct_tasks(tasks)])
 
 
-def _try_params(maker: Any, env: Any, source: DomainRandomizer) -> None:
+def _try_params(maker: Any, env: Any, source: RandomDomains) -> None:
     """Set one draw: a range in which no value is possible need not wait until it is used."""
     try:
         with source.drawing() as draw:

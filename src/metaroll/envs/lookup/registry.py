@@ -1,4 +1,4 @@
-"""Families of tasks by name: ours, ``metaworld:BENCHMARK``, and ``module:attribute`` for those of your own."""
+"""Families of tasks by name: ours, ``metaworld:BENCHMARK``, ``SIM@POSTERIOR``, ``module:attribute`` for your own."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from metaroll.envs.base.task_family import TaskFamily, registered_families
 
 # isort: on
 from metaroll.envs.lookup.name_hints import refuse_misread
+from metaroll.envs.lookup.posteriors import AT, posterior_family
 from metaroll.envs.metaworld.families import PREFIX, benchmark_family, meant_name
 from metaroll.envs.mujoco.library import graphics_trouble
 from metaroll.envs.sims.catalog import sim_constructor
@@ -226,6 +227,8 @@ def _importable_name(env: Any, module: str | None, attribute: str | None) -> str
 
 
 def _known_family(name: str) -> TaskFamily | None:
+    if AT in name:
+        return posterior_family(name)
     return benchmark_family(name) if name.startswith(PREFIX) else registered_families().get(name)
 
 
@@ -266,8 +269,9 @@ def get_family(name: str) -> TaskFamily:
     """The family called ``name``.
 
     Args:
-        name: One of ours; ``metaworld:`` and a benchmark (``metaworld:ML1-reach-v3``, ``metaworld:ML10``); or
-            ``module:attribute``, which ``family_of`` makes a family of.
+        name: One of ours; ``metaworld:`` and a benchmark (``metaworld:ML1-reach-v3``, ``metaworld:ML10``);
+            ``SIM@FOLDER``, a simulator and the folder of a posterior over its parameters; or ``module:attribute``,
+            which ``family_of`` makes a family of.
 
     Raises:
         UnknownNameError: There is none; the message has the nearest names.
@@ -346,6 +350,8 @@ def _own_constructor(name: str) -> Any:
     """What makes the environment ``module:attribute`` or ``metaworld:BENCHMARK``; ``None`` for names of other forms."""
     if name.startswith(PREFIX):
         return benchmark_family(name).env_constructor
+    if AT in name:
+        return posterior_family(name).env_constructor
     refuse_alike(name)
     if not is_entry_point(name):
         refuse_misread(name)

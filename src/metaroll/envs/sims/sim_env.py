@@ -15,15 +15,11 @@ from metaroll.envs.sims.simulator import SimSimulator, SimSlots, SimState
 from metaroll.envs.sims.tasks import NoTask, SimTask
 from metaroll.errors import ShapeError, unknown_name
 
-__all__ = ["RealEnv", "SimEnv"]
+__all__ = ["SimEnv"]
 
 _MOST_OFF = 0.5
 """By how much an observation may differ from what any state shows: a noisy sine and cosine lie beside their circle."""
 _OPTIONS = ("domain_param", "init_state", "max_steps")
-
-
-class RealEnv:
-    """Marks environments that are real devices: their domain parameters are not known."""
 
 
 class _NominalParams:

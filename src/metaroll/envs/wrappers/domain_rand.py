@@ -18,7 +18,7 @@ from metaroll.envs.wrappers.base import ChainWrapper, Memory, remove_envs, typed
 from metaroll.errors import ShapeError
 from metaroll.tasks.domain_access import domain_params_of, read_domain_params, set_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.domain_randomizer import RandomDomains
 from metaroll.tasks.plan_table import PlanTable
 from metaroll.tasks.updates import env_layers
 from metaroll.types import EnvUpdate, RolloutPlan
@@ -56,8 +56,8 @@ class DomainRandWrapper(ChainWrapper, ABC):
     plan_options = ("eval", "rollout")
     batched_slots = ChainWrapper.batched_slots  # what ``reset`` does here, ``plans_in`` does for many
 
-    def __init__(self, env: Any, randomizer: DomainRandomizer, *, in_evaluation: bool = False) -> None:
-        if not isinstance(randomizer, DomainRandomizer):
+    def __init__(self, env: Any, randomizer: RandomDomains, *, in_evaluation: bool = False) -> None:
+        if not isinstance(randomizer, RandomDomains):
             raise TypeError(f"randomizer must be a DomainRandomizer, got {randomizer!r}")
         super().__init__(env)
         self.randomizer = randomizer
@@ -221,7 +221,7 @@ class DomainRandWrapperBuffer(DomainRandWrapper):
     def __init__(
         self,
         env: Any,
-        randomizer: DomainRandomizer,
+        randomizer: RandomDomains,
         selection: Literal["cyclic", "random"] = "cyclic",
         *,
         in_evaluation: bool = False,
@@ -317,7 +317,7 @@ class MetaDomainRandWrapper(ChainWrapper):
             tried.adapt_one_distr_param(name, field, getattr(tried[name], field, None))
 
     @property
-    def randomizer(self) -> DomainRandomizer:
+    def randomizer(self) -> RandomDomains:
         """That of the wrapper inside."""
         return self._inside().randomizer
 

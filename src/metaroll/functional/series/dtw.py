@@ -19,7 +19,7 @@ from metaroll.functional.arrays import Array, like, to_numpy
 from metaroll.functional.kernels import compiled
 from metaroll.functional.series.step_patterns import StepPattern, step_pattern_of
 
-__all__ = ["check_open_end", "dtw_distances"]
+__all__ = ["check_open_end", "dtw_distances", "dtw_path"]
 
 _SIDE_BY_SIDE = 4
 """Pairs that the compiled loop takes at once."""
@@ -196,3 +196,32 @@ def _euclidean(xp: ModuleType, a: Any, b: Any) -> Any:
         difference = a[:, :, f] - b[:, :, f]
         squares = difference * difference if squares is None else squares + difference * difference
     return xp.sqrt(squares)
+
+
+def dtw_path(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The best warping path of two series of numbers by the pattern symmetric2, for pictures.
+
+    Args:
+        x: ``(n,)``.
+        y: ``(m,)``.
+
+    Returns:
+        Steps of ``x`` and of ``y`` that meet, ``(k,)`` each, from the first to the last.
+    """
+    costs = np.abs(np.asarray(x, dtype=np.float64)[:, None] - np.asarray(y, dtype=np.float64))
+    n, m = costs.shape
+    totals = np.full((n + 1, m + 1), np.inf)
+    totals[0, 0] = -costs[0, 0]  # the first pair counts once
+    for i, row in enumerate(costs.tolist(), 1):
+        above, left, line = totals[i - 1].tolist(), np.inf, totals[i]
+        for j, cost in enumerate(row, 1):
+            left = min(above[j - 1] + 2.0 * cost, above[j] + cost, left + cost)
+            line[j] = left
+    i, j, path = n, m, [(n - 1, m - 1)]
+    while (i, j) != (1, 1):
+        cost = costs[i - 1, j - 1]
+        moves = ((totals[i - 1, j - 1] + 2.0 * cost, i - 1, j - 1), (totals[i - 1, j] + cost, i - 1, j))
+        _, i, j = min(*moves, (totals[i, j - 1] + cost, i, j - 1))
+        path.append((i - 1, j - 1))
+    steps = np.array(path[::-1])
+    return steps[:, 0], steps[:, 1]

@@ -92,9 +92,8 @@ def _by_rule(
         if smoothed:  # every step of a move weighs the same (figure 4.44)
             weights = [sum(weights) / len(weights)] * len(weights)
         # A step is charged where it arrives: what is still to go after it lies between that and (i, j).
-        left = [tuple(map(sum, zip((0, 0), *path[k + 1 :], strict=True))) for k in range(-1, len(path))]
-        terms = tuple((a, b, weight) for (a, b), weight in zip(left[1:], weights, strict=True))
-        moves.append(Move(*left[0], terms))
+        rows, columns = ([sum(step[axis] for step in path[k:]) for k in range(len(path) + 1)] for axis in (0, 1))
+        moves.append(Move(rows[0], columns[0], tuple(zip(rows[1:], columns[1:], weights, strict=True))))
     return StepPattern(name, tuple(moves), norm)
 
 

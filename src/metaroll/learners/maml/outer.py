@@ -365,6 +365,7 @@ class ProMPOuter(AdamOuter):
         """``num_outer_steps`` steps, then the coefficients follow the divergence."""
         following, state, numbers = super().update(tasks, meta_parameters, state)
         found = tasks.means(following, state)
+        numbers |= {"outer_loss": float(found.losses)}  # before the first step it is 0, whatever was sampled
         numbers |= {"outer_kl": float(found.outer_kl), "pre_update_kl": float(found.inner_kl.mean())}
         if self.target_kl is not None:
             state = state._replace(kl_coeffs=self.adapted_coeffs(state.kl_coeffs, found.inner_kl))
@@ -433,10 +434,12 @@ class TRPOOuter(OuterUpdate):
         gradient, found = tasks.gradient(meta_parameters, state)
         step = self.direction(gradient, tasks.kl_product(meta_parameters, state))
         numbers = {"outer_loss": float(found.losses), "grad_norm": float(gradient.norm())}
+        numbers["step_norm"] = float(step.norm())  # before the line search, which takes no step that is not finite
         for tries in range(self.max_backtracks):
             candidate = meta_parameters + self.backtrack_ratio**tries * step
             there = tasks.means(candidate, state)
             loss, divergence = float(there.losses), float(there.outer_kl)
             if loss < numbers["outer_loss"] and divergence <= self.max_kl:
+                numbers["outer_loss"] = loss  # without a step it is 0, whatever was sampled
                 return candidate, state, {**numbers, "outer_kl": divergence, "backtracks": float(tries)}
         return meta_parameters, state, {**numbers, "outer_kl": 0.0, "backtracks": float(self.max_backtracks)}

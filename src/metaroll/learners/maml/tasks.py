@@ -1,13 +1,13 @@
 """Gradients of many tasks: some at a time as a stack, spread over threads. Results do not depend on how many there are.
 
-A task with many steps fills a core's caches by itself, so tasks go one by one, each on one thread; small ones share
-their matrix products. Threads of Python keep two cores busier than threads of torch, which wait for one another in each
-product.
+Threads of Python keep two cores busier than threads of torch, which wait for one another in each product; but each
+operation of torch passes the interpreter's lock on, so that stacks of several tasks are faster than tasks one by one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,39 +23,65 @@ __all__ = ["BatchedTasks", "InnerSteps", "inner_steps", "spread", "task_gradient
 
 T = TypeVar("T")
 
-_ROWS_AT_ONCE = 2048
-"""So many steps are worth a matrix product of their own."""
+_FEW_ROWS, _MANY_ROWS = 2048, 8192
+"""Steps of a stack: so many are worth matrix products of their own; above that nothing is gained."""
+_NUM_PARTS = 8
+"""With more than ``_FEW_ROWS`` in each, there are at least so many stacks, for as many threads."""
 
 _lock = threading.Lock()
 _inside = 0
-_threads_before = 1
+_threads_of_new = 1
 
 
 @contextlib.contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Inside, torch computes with one thread; outside with as many as before, however many threads come in here."""
-    global _inside, _threads_before
+def _one_torch_thread() -> Iterator[int]:
+    """Inside, this thread of Python computes with one thread of torch; yields how many it had, and has afterwards.
+
+    Each thread has its own number, and the last one that was set is that of threads to come: so the last thread to
+    leave gives them back what they had, too.
+    """
+    global _inside, _threads_of_new
+    own = torch.get_num_threads()
     with _lock:
         if _inside == 0:
-            _threads_before = torch.get_num_threads()
-            torch.set_num_threads(1)
+            _threads_of_new = own
         _inside += 1
+    torch.set_num_threads(1)
     try:
-        yield
+        yield own
     finally:
+        torch.set_num_threads(own)
         with _lock:
             _inside -= 1
-            if _inside == 0:
-                torch.set_num_threads(_threads_before)
+            if _inside == 0 and own != _threads_of_new:
+                other = threading.Thread(target=torch.set_num_threads, args=(_threads_of_new,))
+                other.start()
+                other.join()
+
+
+def _begin_worker() -> None:
+    torch.get_num_threads()  # the first call takes over the number of threads to come, whatever was set before
+    torch.set_num_threads(1)
+
+
+@functools.cache
+def _keep_memory() -> None:
+    """Let malloc keep what is freed: else threads hand it back after each product, and wait for zeroed pages again.
+
+    The GNU C library raises its limits to the size of the largest block that was freed, up to 32 MiB (``mallopt(3)``,
+    ``M_MMAP_THRESHOLD``); others do nothing.
+    """
+    torch.empty(30 * 2**20, dtype=torch.uint8)
 
 
 def spread(compute: Callable[[int], T], count: int) -> list[T]:
     """``[compute(0), ..., compute(count - 1)]``, on as many threads as torch has; each computes with one."""
-    with _one_torch_thread():
-        workers = min(_threads_before, count)
+    _keep_memory()
+    with _one_torch_thread() as threads:
+        workers = min(threads, count)
         if workers <= 1:
             return [compute(number) for number in range(count)]
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(workers, initializer=_begin_worker) as pool:
             return list(pool.map(compute, range(count)))
 
 
@@ -63,7 +89,8 @@ class _Parts:
     """M tasks cut into parts: an index or a slice for each."""
 
     def __init__(self, num_tasks: int, rows: int) -> None:
-        size = max(1, min(num_tasks, round(_ROWS_AT_ONCE / rows)))
+        size = max(round(_FEW_ROWS / rows), min(round(_MANY_ROWS / rows), num_tasks // _NUM_PARTS))
+        size = max(1, min(num_tasks, size))
         firsts = range(0, num_tasks, size)
         self.indices = [slice(a, min(a + size, num_tasks)) for a in firsts] if size > 1 else list(firsts)
 

@@ -108,7 +108,9 @@ class SlotLoop:
         self._on_invalid, self._fields = on_invalid, fields
         self._records, self._record_extras = record, record_extras
         self._beat = beat
-        slots.attach(beat=beat, record_states=record_extras)
+        self._blind = self._past_end and record_extras and not policy.info.looks
+        self._blind = self._blind and fields is not None and "states" in fields and "observations" not in fields
+        slots.attach(beat=beat, record_states=record_extras, shows=not self._blind)
         self._tick = 0
         self._plans: dict[int, RolloutPlan] = {}
         """Plans of the rollouts by position, where the source does not know them."""
@@ -313,7 +315,8 @@ class SlotLoop:
         if self._records:
             states = self.slots.states() if self._record_extras else None
             states = states if isinstance(states, np.ndarray) else None
-            self._recorder.open(most, self._positions, self._ages, self._obs, states)
+            seen = None if self._blind else self._obs
+            self._recorder.open(most, self._positions, self._ages, seen, states)
         step = 0
         try:
             while step < most:
@@ -355,7 +358,8 @@ class SlotLoop:
             raise self._failure(error, running, counts) from error
         counts += running
         self._tick += 1
-        self._obs = result.observations
+        if result.observations is not None:
+            self._obs = result.observations
         over = (result.terminated | result.truncated) & self._stops
         self._until_limit -= 1
         if self._until_limit <= 0:  # else no rollout can have reached its limit

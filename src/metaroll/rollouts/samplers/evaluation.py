@@ -17,7 +17,7 @@ from metaroll.rollouts.samplers.sampler import LAST_SEED, SeedOption, chosen_see
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.domain_randomizer import RandomDomains
 from metaroll.types import RolloutPlan
 
 __all__ = [
@@ -77,7 +77,7 @@ def eval_nominal_domain(
 def eval_randomized_domain(
     pool: SamplerPool,
     env: Any,
-    randomizer: DomainRandomizer,
+    randomizer: RandomDomains,
     policy: Any,
     init_states: Sequence[np.ndarray | None],
     seed: SeedOption = LAST_SEED,
@@ -94,7 +94,7 @@ def eval_randomized_domain(
         init_states: See ``eval_nominal_domain``.
         seed: See ``eval_domain_params``.
     """
-    if not isinstance(randomizer, DomainRandomizer):
+    if not isinstance(randomizer, RandomDomains):
         raise TypeError(f"randomizer must be a DomainRandomizer, got {type(randomizer).__name__}")
     states = given_states("init_states", init_states, allow_none=True)
     number = _seed(seed)

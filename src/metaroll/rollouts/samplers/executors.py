@@ -25,7 +25,7 @@ from metaroll.rollouts.engine.engine import RolloutEngine
 from metaroll.rollouts.samplers.sampler import LAST_SEED, Closable, SeedOption, chosen_seed
 from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import derive_seed, fresh_seed
-from metaroll.tasks.task_sampler import draw_tasks
+from metaroll.tasks.task_sampler import TaskSampler, draw_tasks
 from metaroll.tasks.updates import SetTaskUpdate, env_layers, layer_with
 from metaroll.types import EnvSpec, EnvUpdate, RolloutPlan
 
@@ -65,30 +65,41 @@ class TaskSource(Closable):
         self.spec = EnvSpec.from_env(self._example)
         self._seed, self._draws, self._closed = seed, 0, False
 
-    def sample(self, count: int) -> list[Any]:
-        """``count`` tasks from ``sample_tasks`` of the environment, or of the family of its name; others at each call.
+    def sample(self, count: int, task_sampler: TaskSampler | None = None) -> list[Any]:
+        """``count`` tasks from ``task_sampler``; ``None``: from ``sample_tasks`` of the environment, or from the family
+        of its name; others at each call.
 
         Raises:
             RuntimeError: It is closed.
-            TypeError: There is neither.
-            ValueError: The environment returns another number of tasks.
+            TypeError: The environment has no such method, and is no family's.
+            ValueError: There are not so many tasks.
         """
+        self._check_open()
+        try:
+            if task_sampler is not None:
+                return task_sampler.sample(count)
+            generator = np.random.default_rng(derive_seed("meta tasks", self._seed, self._draws))
+            self._draws += 1
+            if layer_with(self._example, "sample_tasks") is None:
+                with self._family_tasks().drawing() as draw:
+                    return list(draw(count, generator))
+            return draw_tasks(self._example, count, generator)
+        except ValueError as error:
+            raise ValueError(f"meta_batch_size={count} tasks cannot be drawn: {error}") from error
+
+    def _family_tasks(self) -> TaskSampler:
+        constructor = self.source.constructor
+        if isinstance(constructor, NamedEnv) and is_varied(str(constructor.name)):
+            return get_family(str(constructor.name)).tasks
+        *_, inner = env_layers(self._example)
+        raise TypeError(
+            f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or say which tasks "
+            "there are (MetaSampler(..., task_sampler=FixedTaskSampler([...])), or set_tasks of an executor)"
+        )
+
+    def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("no tasks can be drawn or set any more: it is closed")
-        generator = np.random.default_rng(derive_seed("meta tasks", self._seed, self._draws))
-        self._draws += 1
-        if layer_with(self._example, "sample_tasks") is None:
-            name = self.source.constructor.name if isinstance(self.source.constructor, NamedEnv) else None
-            if name is None or not is_varied(name):
-                *_, inner = env_layers(self._example)
-                raise TypeError(
-                    f"env must have sample_tasks(num_tasks), which {type(inner).__name__} lacks: add it, or "
-                    "say which tasks there are (MetaSampler(..., task_sampler=FixedTaskSampler([...])), or set_tasks "
-                    "of an executor)"
-                )
-            with get_family(name).tasks.drawing() as draw:
-                return list(draw(count, generator))
-        return draw_tasks(self._example, count, generator)
 
     def updates(self, tasks: Any, count: int) -> list[EnvUpdate]:
         """The changes to an environment that set ``tasks``, of which there must be ``count``.
@@ -98,8 +109,7 @@ class TaskSource(Closable):
             TypeError: ``tasks`` is no list, or the environment has no ``set_task``.
             ValueError: There is another number of them.
         """
-        if self._closed:
-            raise RuntimeError("no tasks can be drawn or set any more: it is closed")
+        self._check_open()
         if isinstance(tasks, str | Mapping) or not isinstance(tasks, Sequence | np.ndarray):
             raise TypeError(f"tasks must be a list with one task for each of {count}, got {described(tasks)}")
         if len(tasks) != count:
@@ -252,8 +262,8 @@ class MetaEnvExecutor(Closable, ABC):
         named = [f"{i} (task {self._task_of(i)})" for i in lost[:_MOST_NAMED]]
         more = f" and {len(lost) - len(named)} more" if len(lost) > len(named) else ""
         return RolloutError(
-            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() goes on, in "
-            "a new worker: all environments begin their next episodes"
+            f"a worker was lost, and with it the episodes of environments {', '.join(named)}{more}; reset() goes on, "
+            "in a new worker: all environments begin their next episodes"
         )
 
     def _task_of(self, env: int) -> Any:

@@ -175,8 +175,7 @@ class MetaSampler(Sampler):
             ValueError: There are fewer tasks than M.
         """
         count = self.meta_batch_size
-        drawn = self._tasks.sample(count) if self._task_sampler is None else self._task_sampler.sample(count)
-        updates = self._tasks.updates(drawn, count)
+        updates = self._tasks.updates(self._tasks.sample(count, self._task_sampler), count)
         self._updates, self.tasks = [*updates], [update.task for update in updates]
         if self.vec_env is not None:
             self.vec_env.set_tasks(updates)
@@ -228,7 +227,8 @@ class MetaSampler(Sampler):
         try:
             yield
         except RolloutError as error:
-            raise without_advice(error, engines=True)
+            without_advice(error, engines=True)
+            raise
 
     def close(self) -> None:
         """Close environments, and end the workers."""

@@ -17,6 +17,8 @@ from metaroll.data.step_sequence import StepSequence
 from metaroll.envs.base.env_state import ResumedEnv
 from metaroll.envs.base.slot_proxies import WatchedSlots
 from metaroll.envs.lookup.source import EnvSource, is_env_instance, make_slots
+from metaroll.envs.real.real_env import RealEnv
+from metaroll.envs.wrappers.base import typed_env
 from metaroll.errors import RolloutError
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
@@ -141,9 +143,10 @@ def rollout(
     except BaseException as error:
         if isinstance(error, RolloutError) and error.plan is not None and update is not None:
             error.plan = error.plan.with_(env_update=update)  # for replay(), which starts from another environment
-        if closes:  # what closing says must not hide the error
+        device = typed_env(instance, RealEnv)
+        if closes or device is not None:  # what closing says must not hide the error
             with contextlib.suppress(Exception):
-                instance.close()
+                (instance.close if closes else device.halt)()  # a device must not go on with its last action
         raise
     if closes:
         instance.close()

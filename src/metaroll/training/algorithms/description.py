@@ -49,6 +49,7 @@ class AlgorithmDescription(ABC):
         option_sources: What gives options beside ``learner``: classes, and names of theirs that do not count.
         adapts: Whether it adapts to each task, and is evaluated before and after that.
         follows_epochs: Options that a preset sets to the number of its epochs, and that follow the epochs of the run.
+        seen_hint: What to do where policies see more than an environment shows as it is (see ``seen_env``).
     """
 
     name: ClassVar[str]
@@ -56,6 +57,7 @@ class AlgorithmDescription(ABC):
     option_sources: ClassVar[Sequence[tuple[type, Collection[str]]]] = ()
     adapts: ClassVar[bool] = False
     follows_epochs: ClassVar[tuple[str, ...]] = ()
+    seen_hint: ClassVar[str] = ""
 
     # -- what it is ----------------------------------------------------------------------------------------------------
 
@@ -80,6 +82,15 @@ class AlgorithmDescription(ABC):
     def evaluator(self) -> type[MetaEvaluator | PolicyEvaluator]:
         """Class of its evaluator."""
         return MetaEvaluator if self.adapts else PolicyEvaluator
+
+    def settled(self, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Values that follow from those of other options, unless they are ``given``; by default none.
+
+        Args:
+            values: A value for each option of a run.
+            given: Names of the options that somebody gave a value for.
+        """
+        return {}
 
     # -- how it is built -----------------------------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, final
 
 from metaroll.checks import check_number
 from metaroll.envs.lookup.registry import get_family
+from metaroll.errors import option_text
 from metaroll.learners.maml.learner import MAML
 from metaroll.learners.maml.outer import (
     DICEOuter,
@@ -96,9 +97,21 @@ class _MetaDescription(AlgorithmDescription, ABC):
     def sizes(self, env: str) -> Mapping[str, Any]:
         return building.family_sizes(env)
 
+    def settled(self, values: Mapping[str, Any], given: Collection[str]) -> Mapping[str, Any]:
+        """Evaluations take all inner steps that are learned for."""
+        rounds, steps = values["adaptation_rounds"], values["num_inner_steps"]
+        return {} if "adaptation_rounds" in given or rounds is None else {"adaptation_rounds": max(rounds, steps)}
+
     def tasks(self, given: BuildOptions, num_test: int | None = None) -> tuple[list[EnvUpdate], list[EnvUpdate]]:
         held_out = given.values["num_test_tasks"] if num_test is None else num_test
         return get_family(given.env).split(given.values["num_train_tasks"], held_out, seed=given.seed_of_tasks)
+
+    def notes(self, given: BuildOptions, epochs: int) -> list[str]:
+        known, drawn = given.values["num_train_tasks"], given.values["meta_batch_size"]
+        if known is None or drawn <= known:
+            return []
+        more = option_text("num_train_tasks", drawn)
+        return [f"every epoch draws {drawn} tasks (meta_batch_size) of {known}: some repeat; {more} has as many"]
 
     def build(self, given: BuildOptions, train: Sequence[EnvUpdate], test: Sequence[EnvUpdate]) -> MAML:
         setup, arguments = setup_of(MetaSetup, given.values), building.own_arguments(MAML, given.values)
@@ -145,7 +158,22 @@ class MAMLDescription(_MetaDescription):
 
     def outer(self, values: Mapping[str, Any]) -> OuterUpdate:
         kind = _OUTERS[values["outer"]]
+        _refuse_options_of_others(kind, values)
         return kind(**building.own_arguments(kind, values))
+
+
+def _refuse_options_of_others(kind: type[OuterUpdate], values: Mapping[str, Any]) -> None:
+    """Error if somebody gave an option that another way to improve has, which would change nothing."""
+    own = building.own_arguments(kind, values)
+    for other in (TRPOOuter, VPGOuter):
+        defaults = {field.name: field.default for field in fields(other)}
+        for name in defaults.keys() & values.keys() - own.keys():
+            if values[name] != defaults[name]:
+                use = "trpo" if other is TRPOOuter else "vpg"
+                raise ValueError(
+                    f"{name} is not for outer {values['outer']!r}, which does not have it, got {values[name]!r}: leave "
+                    f"it out, or take {option_text('outer', use)}"
+                )
 
 
 @final

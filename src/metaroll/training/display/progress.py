@@ -159,13 +159,15 @@ class TrainingDisplay:
         if result is not None:
             self._evaluated_epoch = done
         updates = metrics.get("gradient_steps", self._updates_per_epoch)
-        before = (result.return_before if result else None) if self._adapts else metrics.get("return")
+        before = None if self._adapts else metrics.get("return")
+        if self._adapts and result is not None:  # in the episodes of the adapted policy, where that was measured
+            before = result.return_before if result.return_unadapted is None else result.return_unadapted
         interval = " [{}, {}]".format(*map(short, result.score_interval)) if result and result.score_interval else ""
         row = (
             str(done),
             f"{env_steps:,}",
             f"{new_steps / seconds:,.0f}",
-            f"{updates / seconds:,.0f}",
+            f"{updates / seconds:,.0f}" if updates >= seconds / 2 else "",  # no 0 of few and long updates
             "" if before is None else short(before),
             f"{short(result.score)}{interval}" if result else "",
         )
@@ -203,8 +205,8 @@ class TrainingDisplay:
         if not self._adapts:
             returns = f"  return {before}" + (f", evaluation {after}" if after else "")
         return (
-            f"epoch {epoch}/{self._num_epochs}  {steps} env steps  {steps_rate} steps/s  {updates_rate} updates/s"
-            f"{returns}  {self._times()}"
+            f"epoch {epoch}/{self._num_epochs}  {steps} env steps  {steps_rate} steps/s"
+            f"{f'  {updates_rate} updates/s' if updates_rate else ''}{returns}  {self._times()}"
         )
 
     def _status(self, width: int | None = None) -> str:

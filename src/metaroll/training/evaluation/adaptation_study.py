@@ -27,7 +27,7 @@ from metaroll.training.evaluation.meta_evaluator import (
     as_meta_algorithm,
     fresh_policies,
 )
-from metaroll.training.evaluation.verdict import Verdict, judge
+from metaroll.training.evaluation.verdict import Verdict, judge, least_effect
 from metaroll.types import Context, EnvSpec, EnvUpdate
 
 __all__ = ["AdaptationStudy", "Oracle", "default_shots", "oracle_of", "study_adaptation"]
@@ -110,8 +110,12 @@ class AdaptationStudy:
 
     @property
     def worse_per_task(self) -> np.ndarray:
-        """Whether adaptation made the policy worse in a task: less return than without it, shape ``(M,)``."""
-        return self.gain_per_task < 0
+        """Whether adaptation made the policy worse in a task: less return than without it, shape ``(M,)``.
+
+        By more than ``verdict.least_effect``, so that rounding counts for nothing.
+        """
+        columns = self.per_task
+        return self.gain_per_task < -least_effect(columns["adapted"], columns["no adaptation"])
 
     @property
     def share_worse_interval(self) -> Interval:
@@ -189,6 +193,8 @@ def study_adaptation(
             an algorithm that takes one in each); ``None`` means rounds where there are several.
         progress: Called as ``progress(done, total)``, in episodes of the whole study, while they run.
     """
+    algo = as_meta_algorithm(algo)
+    updates = evaluator.prepare(algo)  # which settles the rounds
     shot_unit = _unit_of(evaluator, shot_unit)
     size = evaluator.round_length if shot_unit == "rounds" else 1
     explored = evaluator.n_exploration_traj
@@ -196,10 +202,8 @@ def study_adaptation(
     shots = default_shots(most) if shots is None else sorted({check_whole("shots", k, 0, most) for k in shots})
     if not shots:
         raise ValueError(f"shots must hold at least one number from 0 to {most} {shot_unit}, got none")
-    algo = as_meta_algorithm(algo)
-    updates = evaluator.prepare(algo)
     oracle = oracle_of(updates[0]) if oracle is None else oracle
-    others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)
+    others_act = len({0, *shots}) + (len(updates) > 1) + (oracle is not None)  # shot 0 perhaps in the evaluation
     told = _Parts(progress, len(updates) * evaluator.repetitions, explored, evaluator.n_test_rollouts, others_act)
     result = evaluator.evaluate(algo, engine=engine, keep_rollouts=True, progress=told.next())
     count = result.returns.shape[0] * result.returns.shape[1]
@@ -209,7 +213,7 @@ def study_adaptation(
     def policies_after(seen: Sequence[Rollouts]) -> list[Any]:
         policies = fresh_policies(algo, count, evaluator.seed)
         number = len(seen[0])
-        if evaluator.adapt_from == "last" and evaluator.num_rounds > 1:  # all steps once more
+        if evaluator.goes_on and evaluator.num_rounds > 1:  # all steps once more
             for end in range(size, number + 1, size):
                 policies = evaluator.adapted(algo, policies, [rollouts[:end] for rollouts in seen])
         elif number:
@@ -219,7 +223,9 @@ def study_adaptation(
     def returns_after(seen: Sequence[Rollouts]) -> np.ndarray:
         return evaluator.run_cells(policies_after(seen), episodes, engine=engine, progress=told.next())
 
-    after = {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in {0, *shots}}
+    paired = {} if result.unadapted_returns is None else {0: result.unadapted_returns}
+    numbers = sorted({0, *shots} - paired.keys())
+    after = paired | {k: returns_after([rollouts[: k * size] for rollouts in history]) for k in numbers}
     baselines = {"no adaptation": after[0]}
     swapped: list[Rollouts] = []
     if len(updates) > 1:
@@ -277,7 +283,7 @@ def _unit_of(evaluator: MetaEvaluator, unit: ShotUnit | None) -> ShotUnit:
     if unit not in (None, "episodes", "rounds"):
         raise ValueError(f"shot_unit must be 'episodes' or 'rounds', got {unit!r}")
     several = evaluator.num_rounds > 1
-    if unit == "episodes" and several and evaluator.adapt_from == "last":
+    if unit == "episodes" and several and evaluator.goes_on:
         raise ValueError("shot_unit must be 'rounds' where each round adapts the last one's policy, got 'episodes'")
     return ("rounds" if several else "episodes") if unit is None else unit
 

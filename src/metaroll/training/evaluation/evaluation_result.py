@@ -20,7 +20,7 @@ from metaroll.training.evaluation.evaluation_metrics import (
     intervals_of_means,
 )
 from metaroll.training.evaluation.numbers import short_number, with_interval
-from metaroll.training.evaluation.verdict import Verdict
+from metaroll.training.evaluation.verdict import Verdict, least_effect
 from metaroll.training.store.files import to_plain
 
 __all__ = ["Cell", "EvaluationResult", "PolicyEvaluation"]
@@ -57,6 +57,8 @@ class EvaluationResult:
         provenance: What the environment says of its versions and rules.
         rollouts: All episodes of each cell, where they were asked for.
         verdict: Whether it adapts, where that was looked into (``Agent.evaluate``); printed, it is a sentence.
+        unadapted_returns: Returns of the exploration policy in the very episodes of the adapted one, shape
+            ``(num_tasks, repetitions, num_adapted)``; ``None`` unless exploration has noise that adapted episodes lack.
     """
 
     returns: np.ndarray
@@ -73,6 +75,7 @@ class EvaluationResult:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     rollouts: Sequence[Sequence[StepSequence]] | None = field(default=None, repr=False)
     verdict: Verdict | None = None
+    unadapted_returns: np.ndarray | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """The verdict and the returns, as ``metaroll evaluate`` shows them."""
@@ -122,9 +125,26 @@ class EvaluationResult:
     def change(self) -> float:
         """``return_after - return_before``: the change over the episodes of a task.
 
-        It is no gain by adaptation, since other episodes are compared; that is ``AdaptationStudy.gain``.
+        It is no gain by adaptation, since other episodes are compared, and those of exploration may have noise that
+        the adapted ones lack; that is ``gain_per_task``, or ``AdaptationStudy.gain``.
         """
         return self.return_after - self.return_before
+
+    @property
+    def unadapted_per_task(self) -> np.ndarray | None:
+        """Mean return of no adaptation in each task, shape ``(M,)``, where ``unadapted_returns`` are known."""
+        return None if self.unadapted_returns is None else self.unadapted_returns.mean(axis=(1, 2))
+
+    @property
+    def return_unadapted(self) -> float | None:
+        """Mean return of no adaptation in the adapted episodes, where ``unadapted_returns`` are known."""
+        return None if self.unadapted_returns is None else float(self.unadapted_returns.mean())
+
+    @property
+    def gain_per_task(self) -> np.ndarray | None:
+        """What adapting gains: adapted minus no adaptation, in the same episodes of each task, shape ``(M,)``."""
+        without = self.unadapted_per_task
+        return None if without is None else self.after_per_task - without
 
     @property
     def return_after_iqm(self) -> float:
@@ -232,13 +252,22 @@ class EvaluationResult:
     def summary(self) -> dict[str, float]:
         """The numbers that a log keeps: returns before and after, change, intervals, and each episode's mean.
 
-        ``share_worse`` is the share of tasks with a lower return after adaptation than before.
+        Where ``unadapted_returns`` are known there are ``return_unadapted`` and, paired with it, ``gain`` and
+        ``share_worse``: the share of tasks with a lower return after adaptation than without, by more than
+        ``verdict.least_effect``. Else ``share_worse`` compares with the first exploration episode.
         """
         values = {"return_before": self.return_before, "return_after": self.return_after, "change": self.change}
         intervals = dict(zip(values, map(self._interval, range(3)), strict=True))
         for name in intervals:
             values[f"{name}_ci_low"], values[f"{name}_ci_high"] = intervals[name]
-        values["share_worse"] = float((self.after_per_task < self.before_per_task).mean())
+        without, gains = self.unadapted_per_task, self.gain_per_task
+        if without is None or gains is None:
+            values["share_worse"] = float((self.after_per_task < self.before_per_task).mean())
+        else:
+            low, high = interval_of_mean(gains)
+            values |= {"return_unadapted": float(without.mean()), "gain": float(gains.mean())}
+            values |= {"gain_ci_low": low, "gain_ci_high": high}
+            values["share_worse"] = float((gains < -least_effect(self.after_per_task, without)).mean())
         values.update({f"return_episode_{i}": float(r) for i, r in enumerate(self.return_per_episode, start=1)})
         return values
 

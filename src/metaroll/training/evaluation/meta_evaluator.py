@@ -34,7 +34,9 @@ class MetaEvaluator(Evaluator):
     """Measures how well an algorithm adapts to tasks that it was not trained on.
 
     Every cell (task, repetition) has an exploration policy of its own, fresh from the algorithm, and every episode a
-    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm.
+    seed; both are the same at every evaluation, so that differences between evaluations come from the algorithm. Where
+    exploration has noise that adapted episodes lack, the first episode is no measure of the policy before adaptation:
+    exploration policies then act in the adapted episodes, too (``EvaluationResult.unadapted_returns``).
 
     - By default (garage): all exploration episodes under the exploration policy, one adaptation, then
       ``n_test_rollouts`` adapted episodes.
@@ -65,7 +67,9 @@ class MetaEvaluator(Evaluator):
         deterministic_exploration: Whether exploration episodes are deterministic; ``None`` means as ``deterministic``,
             but with noise for an algorithm that needs it (see ``AlgorithmInfo.deterministic_exploration``).
         adaptation_rounds: How often exploration episodes are followed by an adaptation; ``None`` means once (or
-            ``n_exploration_traj / episodes_per_round`` times).
+            ``n_exploration_traj / episodes_per_round`` times). Without both, an algorithm that learns to adapt in
+            several steps (``AlgorithmInfo.inner_steps``) has a round for each, from the last one's policy and episodes;
+            then there are as many episodes in each, perhaps a few more than ``n_exploration_traj`` in all.
         episodes_per_round: Exploration episodes of each round; ``None`` means ``n_exploration_traj`` in all. Where both
             are given, ``n_exploration_traj`` is their product.
         adapt_from: From the second round on, ``"all"`` adapts an exploration policy from all exploration episodes so
@@ -92,10 +96,8 @@ class MetaEvaluator(Evaluator):
     def __post_init__(self, worker_class: Any, worker_args: Mapping[str, Any] | None) -> None:
         super().__post_init__()
         self.deterministic = _deterministic_of(worker_class, worker_args, self.deterministic)
-        self.num_rounds, self.round_length = _rounds_of(
-            self.n_exploration_traj, self.adaptation_rounds, self.episodes_per_round
-        )
-        self.n_exploration_traj = self.num_rounds * self.round_length
+        self._explore = self.n_exploration_traj
+        self._follow(1)
         check_whole("n_test_rollouts", self.n_test_rollouts)
         check_whole("num_prior_episodes", self.num_prior_episodes)
         if self.adapt_from not in ("last", "all"):
@@ -119,21 +121,28 @@ class MetaEvaluator(Evaluator):
 
         Of rounds and episodes under the prior there are only those that the way of adapting has.
         """
+        quiet = self.explores_quietly(as_meta_algorithm(algo))
+        self._follow(as_meta_algorithm(algo).info.inner_steps)
         if self.posterior_sampling:
             adapts: dict[str, Any] = {"num_prior_episodes": self.num_prior_episodes}
         else:
             rounds = {"adaptation_rounds": self.num_rounds, "episodes_per_round": self.round_length}
-            adapts = {**rounds, "adapt_from": self.adapt_from}
+            adapts = {**rounds, "adapt_from": "last" if self.goes_on else self.adapt_from}
         return {
             "n_exploration_traj": self.n_exploration_traj,
             "n_test_rollouts": self.n_test_rollouts,
             "posterior_sampling": self.posterior_sampling,
             **adapts,
-            "deterministic_exploration": self._explores_quietly(as_meta_algorithm(algo)),
+            "deterministic_exploration": quiet,
             **super().protocol(algo),
         }
 
-    def _explores_quietly(self, algo: MetaRLAlgorithm) -> bool:
+    def prepare(self, algo: Any) -> list[EnvUpdate]:
+        """See ``Evaluator``; rounds that were not given are those of ``algo``."""
+        self._follow(as_meta_algorithm(algo).info.inner_steps)
+        return super().prepare(algo)
+
+    def explores_quietly(self, algo: MetaRLAlgorithm) -> bool:
         """Whether exploration episodes of ``algo`` are deterministic."""
         if self.deterministic_exploration is not None:
             return self.deterministic_exploration
@@ -164,14 +173,20 @@ class MetaEvaluator(Evaluator):
         limit = self._step_limit(algo)
         policies = fresh_policies(algo, len(updates) * self.repetitions, self.seed)
         history = [Rollouts()] * len(policies)
-        quiet = self._explores_quietly(algo)
-        count = counted(progress, len(policies) * (self.n_exploration_traj + num_adapted))
+        quiet = self.explores_quietly(algo)
+        pairs = quiet != self.deterministic
+        count = counted(progress, len(policies) * (self.n_exploration_traj + (2 if pairs else 1) * num_adapted))
         for episodes in self._rounds(num_adapted):
             if episodes.start:
                 policies = self.adapted(algo, policies, history)
             explores = episodes.start < self.n_exploration_traj
             acts = quiet if explores else self.deterministic
             self._run_round(engine, policies, history, episodes, limit, deterministic=acts, progress=count)
+        unadapted = [Rollouts()] * len(policies) if pairs else []
+        if pairs:
+            policies = fresh_policies(algo, len(policies), self.seed)
+            episodes = range(self.n_exploration_traj, self.n_exploration_traj + num_adapted)
+            self._run_round(engine, policies, unadapted, episodes, limit, progress=count)
         self._num_evaluations += 1
         lengths, success_steps = episode_outcomes(history, len(updates))
         return EvaluationResult(
@@ -181,13 +196,14 @@ class MetaEvaluator(Evaluator):
             task_names=list(self.test_task_names or (f"task {i}" for i in range(len(updates)))),
             cells=[self._cell(cell, episode) for cell in range(len(history)) for episode in range(len(history[0]))],
             reward_key=self.return_reward_key,
-            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in history),
+            env_steps=sum(int(rollouts.bounds[-1]) for rollouts in (*history, *unadapted)),
             metrics=self._metrics([rollouts[self.n_exploration_traj :] for rollouts in history], algo.discount),
             prefix=self.prefix,
             provenance=dict((history[0][0].rollout_info or {}).get("provenance") or {}),
             lengths=lengths,
             success_steps=success_steps,
             rollouts=history if keep_rollouts else None,
+            unadapted_returns=self._returns(unadapted) if pairs else None,
         )
 
     def run_cells(
@@ -258,7 +274,7 @@ class MetaEvaluator(Evaluator):
         """
         done = len(history[0])
         again = done > (self.num_prior_episodes if self.posterior_sampling else self.round_length)
-        last = self.adapt_from == "last"
+        last = self.goes_on
         # An exploration policy is given up by whoever adapts it, so further adaptations start from fresh ones,
         # unless the algorithm says that it takes its adapted policies as well (copying networks takes time).
         fresh = again and not last and not algo.info.adapts_again
@@ -266,6 +282,15 @@ class MetaEvaluator(Evaluator):
         return adapt_policies(algo, policies, history, self.draw()[0], self.seed, fresh=fresh, first=first)
 
     # -- helpers -------------------------------------------------------------------------------------------------------
+
+    def _follow(self, inner_steps: int) -> None:
+        """Settle rounds and episodes, for an algorithm that learns to adapt in so many steps."""
+        given = self.adaptation_rounds, self.episodes_per_round
+        steps = inner_steps if given == (None, None) and not self.posterior_sampling else 1
+        rounds = (steps, -(-self._explore // steps)) if steps > 1 else _rounds_of(self._explore, *given)
+        self.num_rounds, self.round_length = rounds
+        self.n_exploration_traj = self.num_rounds * self.round_length
+        self.goes_on = self.adapt_from == "last" or steps > 1  # whether a round adapts the last one's policy
 
     def _rounds(self, num_adapted: int) -> list[range]:
         """Episodes between adaptations."""

@@ -22,7 +22,7 @@ from metaroll.rollouts.workers.pool import SamplerPool
 from metaroll.seeding import fresh_seed
 from metaroll.tasks.domain_access import read_domain_params
 from metaroll.tasks.domain_params import DomainParamUpdate
-from metaroll.tasks.domain_randomizer import DomainRandomizer
+from metaroll.tasks.domain_randomizer import RandomDomains
 from metaroll.tasks.plan_table import check_limit
 from metaroll.tasks.updates import layer_with
 from metaroll.training.evaluation.evaluation_metrics import episode_returns, intervals_of_means
@@ -134,7 +134,7 @@ def robustness_map(
     *,
     num_episodes: int = 20,
     max_steps: int | None = None,
-    training: DomainRandomizer | Mapping[str, tuple[float, float]] | None = None,
+    training: RandomDomains | Mapping[str, tuple[float, float]] | None = None,
     confidence: float = 0.95,
     seed: int | None = None,
     pool: SamplerPool | None = None,
@@ -223,11 +223,11 @@ def _try_out(env: Any, names: Sequence[str], updates: Sequence[DomainParamUpdate
 
 
 def _training_ranges(
-    training: DomainRandomizer | Mapping[str, tuple[float, float]] | None, names: Sequence[str]
+    training: RandomDomains | Mapping[str, tuple[float, float]] | None, names: Sequence[str]
 ) -> dict[str, tuple[float, float]]:
     if training is None:
         return {}
-    if isinstance(training, DomainRandomizer):
+    if isinstance(training, RandomDomains):
         draws = training.draw(_DRAWS, 0)
         ranges = {}
         for name in names:

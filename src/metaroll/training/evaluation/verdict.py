@@ -18,11 +18,14 @@ from metaroll.training.evaluation.evaluation_metrics import (
 )
 from metaroll.training.evaluation.numbers import with_interval
 
-__all__ = ["HARDLY_DIFFERS", "Estimate", "Verdict", "judge"]
+__all__ = ["HARDLY_CHANGES", "HARDLY_DIFFERS", "Estimate", "Verdict", "judge", "least_effect"]
 
 _MOST_NAMED = 5
 HARDLY_DIFFERS = 0.1
 """Nats: with a smaller mean divergence (from the prior, from another task's posterior) next to nothing is known."""
+HARDLY_CHANGES = 0.01
+"""Of the standard deviation of returns: a smaller difference is next to none, however narrow its interval."""
+_ROUNDING = 1e-6
 
 
 class Estimate(NamedTuple):
@@ -51,11 +54,12 @@ class Verdict:
     """Whether, by how much and by what an agent adapts. Differences are paired: they are of the same test episodes.
 
     Attributes:
-        adapts: Whether the interval of ``gain`` lies above 0; ``None`` without an interval.
+        adapts: Whether the interval of ``gain`` lies above 0, and ``gain`` is at least ``least_effect``; ``None``
+            without an interval.
         num_tasks: Number of tasks M.
         gain: Return after adaptation minus return of no adaptation.
-        own_data: Whether the interval of ``own_data_gain`` lies above 0: it adapts by what it saw in the task, and not
-            by any data; ``None`` where that was not measured.
+        own_data: Whether the same is so of ``own_data_gain``: it adapts by what it saw in the task, and not by any
+            data; ``None`` where that was not measured.
         own_data_gain: Return after adaptation minus that after adaptation to another task's data (mismatched context).
         oracle_room: Return of the oracle minus return of no adaptation; ``None`` without an oracle.
         oracle_share: How far on the way from the floor (without one: from no adaptation) to the oracle the agent gets:
@@ -64,8 +68,10 @@ class Verdict:
             posterior (see ``MetaRLAlgorithm.posterior_divergence``).
         task_divergence: The same of ``KL(posterior || posterior given another task's data)``: a posterior may be far
             from the prior, and the same in all tasks.
-        failing: Positions of the tasks with less return after adaptation than without, the worst first.
+        failing: Positions of the tasks with less return after adaptation than without (by more than
+            ``least_effect``), the worst first.
         failing_tasks: Their values, in words.
+        least_effect: Differences that are smaller count for nothing (see the function of the name).
     """
 
     adapts: bool | None
@@ -79,11 +85,18 @@ class Verdict:
     task_divergence: float | None
     failing: tuple[int, ...]
     failing_tasks: tuple[str, ...]
+    least_effect: float = 0.0
 
     @property
     def gets_worse(self) -> bool:
-        """Whether the interval of ``gain`` lies below 0."""
-        return self.gain.is_known and self.gain.interval.high < 0
+        """Whether the interval of ``gain`` lies below 0, and ``gain`` is at least ``least_effect`` below it."""
+        return self.gain.is_known and self.gain.interval.high < 0 and self.gain.value <= -self.least_effect
+
+    @property
+    def hardly_changes(self) -> bool:
+        """Whether the interval of ``gain`` does not hold 0, but ``gain`` is nearer to it than ``least_effect``."""
+        low, high = self.gain.interval
+        return self.gain.is_known and (low > 0 or high < 0) and abs(self.gain.value) < self.least_effect
 
     @property
     def posterior_differs(self) -> bool | None:
@@ -110,6 +123,7 @@ class Verdict:
             "adapts": self.adapts,
             "n_tasks": self.num_tasks,
             **self.gain.to_dict("gain"),
+            "least_effect": self.least_effect,
         }
         told["own_data"] = self.own_data
         for name, estimate in (
@@ -167,15 +181,15 @@ def judge(
     if not count or len(names) != count or set(shapes.values()) != {(count,)}:
         given = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         raise ShapeError(f"all returns must have shape (M,), one per task, with a text for each task, got {given}")
-    gains = after - without
+    gains, least = after - without, least_effect(after, without)
     gain = _estimate(gains)
     own = _estimate(after - known["mismatched"]) if "mismatched" in known else None
-    failing = tuple(i for i in np.argsort(gains, kind="stable").tolist() if gains[i] < 0)
+    failing = tuple(i for i in np.argsort(gains, kind="stable").tolist() if gains[i] < -least)
     return Verdict(
-        adapts=gain.is_positive if gain.is_known else None,
+        adapts=gain.is_positive and gain.value >= least if gain.is_known else None,
         num_tasks=count,
         gain=gain,
-        own_data=own.is_positive if own is not None and own.is_known else None,
+        own_data=own.is_positive and own.value >= least if own is not None and own.is_known else None,
         own_data_gain=own,
         oracle_room=_estimate(known["oracle"] - without) if "oracle" in known else None,
         oracle_share=_share(after, known.get("floor", without), known["oracle"]) if "oracle" in known else None,
@@ -183,7 +197,18 @@ def judge(
         task_divergence=_mean(known.get("task_divergence")),
         failing=failing,
         failing_tasks=tuple(names[i] for i in failing),
+        least_effect=least,
     )
+
+
+def least_effect(adapted: np.ndarray, no_adaptation: np.ndarray) -> float:
+    """The least difference between returns that counts, of returns per task ``(M,)``.
+
+    That is ``HARDLY_CHANGES`` times their standard deviation, over the tasks and both ways of acting; at least what
+    single precision rounds away in numbers of their size.
+    """
+    returns = np.concatenate([adapted, no_adaptation])
+    return float(max(HARDLY_CHANGES * returns.std(), _ROUNDING * np.abs(returns).max()))
 
 
 def _mean(values: np.ndarray | None) -> float | None:
@@ -214,6 +239,9 @@ def _sentence(verdict: Verdict) -> str:
     if verdict.gets_worse:
         failing = f"on {len(verdict.failing)} of {tasks}"
         return "; ".join([f"adapting makes it worse: gain {gain}, {failing}", *_about_posterior(verdict)])
+    if verdict.hardly_changes:
+        least = f"less than {100 * HARDLY_CHANGES:g} % of the spread of returns"
+        return "; ".join([f"adapting changes next to nothing: gain {gain}, {least}", *_about_posterior(verdict)])
     if not verdict.adapts:
         return "; ".join([f"no evidence of adaptation: gain {gain}", *_about_room(verdict), *_about_posterior(verdict)])
     parts = [f"adapts: {gain}{_by_what(verdict)}{_how_far(verdict)}"]

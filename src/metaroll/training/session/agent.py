@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import itertools
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, final
@@ -18,28 +18,27 @@ from packaging.version import InvalidVersion, Version
 
 from metaroll.checks import check_path, check_whole, described
 from metaroll.data.atomic_files import temporary_path
-from metaroll.data.paths import TrajectoryBatch
 from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.posteriors import posterior_name
 from metaroll.envs.lookup.registry import is_given, name_given
-from metaroll.envs.lookup.source import EnvSource, is_env_instance
+from metaroll.envs.lookup.source import EnvSource
 from metaroll.errors import SnapshotError, UnknownNameError
 from metaroll.learners.base import MetaRLAlgorithm
 from metaroll.policies.actor import Actor
 from metaroll.policies.adapters import as_policy
-from metaroll.rollouts.single.rollout import rollout
-from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.seeding import derive_seed
 from metaroll.training.algorithms.other_names import GIVEN, swapped_names, unknown_argument, unknown_attribute
 from metaroll.training.algorithms.registry import ALGORITHM_NAMES, get_algorithm
 from metaroll.training.display.consoles import make_console
-from metaroll.training.evaluation.meta_evaluator import fresh_policies
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator, fresh_policies
 from metaroll.training.session import experiments, sessions
+from metaroll.training.session.adapting import AdaptedAgent, TaskProtocol
 from metaroll.training.session.run_config import default_run_dir
-from metaroll.training.session.same_spaces import check_episode, check_spaces
 from metaroll.training.store import run_folder
 from metaroll.training.store.snapshots import latest, load_snapshot
 from metaroll.types import EnvSpec, EnvUpdate, Policy
 
-__all__ = ["AdaptedAgent", "Agent", "agent", "load"]
+__all__ = ["Agent", "agent", "load"]
 
 _EVENTS = ("on_epoch_end", "on_evaluation", "on_progress", "on_train_end")
 
@@ -50,6 +49,7 @@ def agent(
     *,
     seed: int = 0,
     run_dir: str | Path | None = None,
+    tasks: str | Path | None = None,
     **options: Any,
 ) -> Agent:
     """An agent that can learn: networks and values come from the preset of the environment, as on the command line.
@@ -61,6 +61,8 @@ def agent(
         seed: Seed of everything.
         run_dir: Folder that ``learn`` writes the run to; by default ``runs/ALGO-ENV-SEED``, with a number behind it
             where there is one already.
+        tasks: Folder of a posterior (``metaroll infer``, ``Posterior.save``): learn in the simulator ``env`` with
+            parameters that it has drawn.
         options: Options of ``metaroll train ALGO ENV`` with underscores: ``hidden_sizes=(64, 64)``, ``size="small"``.
 
     Raises:
@@ -77,7 +79,9 @@ def agent(
     if run_dir is not None:
         run_dir = check_path("run_dir", run_dir)
         run_folder.refuse_existing(run_dir)
-    return Agent._made(algo, name_given(env), given, run_dir)
+    name = name_given(env)
+    name = name if tasks is None else posterior_name(name, check_path("tasks", tasks))
+    return Agent._made(algo, name, given, run_dir)
 
 
 def load(path: str | Path, env: Any = None, *, algo: str | None = None) -> Agent:
@@ -370,13 +374,14 @@ class Agent(Actor):
 
     # -- adapting ------------------------------------------------------------------------------------------------------
 
-    def _meta(self, what: str) -> MetaRLAlgorithm:
-        if not isinstance(self.algo, MetaRLAlgorithm):
+    def _task(self, what: str) -> TaskProtocol:
+        algo, evaluator = self.algo, self._experiment.evaluator
+        if not isinstance(algo, MetaRLAlgorithm) or not isinstance(evaluator, MetaEvaluator):
             raise ValueError(
                 f"{what} is for algorithms that adapt, and {self.config['algo']} does not: act with agent.act(obs), or "
                 "take one that adapts (metaroll list)"
             )
-        return self.algo
+        return TaskProtocol(algo, self.config, evaluator, self.env_spec, lambda: self.test_tasks)
 
     def explore(
         self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
@@ -385,7 +390,7 @@ class Agent(Actor):
 
         Args:
             env: The environment of the task (used itself, and left open), what makes one, or a task of ``test_tasks``.
-            episodes: How many; ``None`` means as in evaluations of the run.
+            episodes: How many; ``None`` means as in evaluations of the run, in one round of them where there are more.
             seed: Seed of the episodes; ``None`` means other ones at every call.
             max_steps: Steps of an episode at most; ``None`` means as in training.
 
@@ -397,29 +402,15 @@ class Agent(Actor):
                 actions, where these do not belong to the tasks.
             ValueError: The algorithm does not adapt.
         """
-        algo, evaluation = self._meta("explore"), self.config["evaluation"]
-        count = int(evaluation["n_exploration_traj"] if episodes is None else check_whole("episodes", episodes))
-        seed = derive_seed("exploring", self.config["run"]["seed"], self._explored) if seed is None else seed
+        task = self._task("explore")
+        seed = derive_seed("exploring", task.seed, self._explored) if seed is None else seed
         self._explored += 1
-        limit = self.config["algorithm"]["max_path_length"] if max_steps is None else max_steps
-        quiet = evaluation["deterministic_exploration"]
-        if quiet is None:
-            quiet = evaluation["deterministic"] and algo.info.deterministic_exploration
-        own = evaluation["num_prior_episodes"] if evaluation["posterior_sampling"] else count
-        done: list[StepSequence] = []
-        with _opened(env) as environment:
-            environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)
-            check_spaces(EnvSpec.from_env(environment), self.env_spec, lambda: self.test_tasks)
-            policy = fresh_policies(algo, 1, seed)[0]
-            for episode in range(count):
-                if episode >= own:
-                    policy = self._adapted(done, seed)
-                settings = {"eval": quiet, "max_steps": limit, "seed": seed, "sub_seed": episode, "no_close": True}
-                done.append(rollout(environment, policy, **settings))
-        return done
+        return task.explore(env, fresh_policies(task.algo, 1, seed)[0], (), episodes, seed, max_steps)
 
     def adapt(self, rollouts: Any) -> AdaptedAgent:
         """What acts in the task that the rollouts come from.
+
+        Of MAML, ProMP and DICE after one gradient step; ``adapt`` of what this returns takes the next one.
 
         Args:
             rollouts: Episodes of ``explore``, or of anything else that acted in the task.
@@ -428,45 +419,9 @@ class Agent(Actor):
             ShapeError: They are of an environment with other spaces, or other bounds of actions.
             ValueError: There are none, or the algorithm does not adapt.
         """
-        self._meta("adapt")
-        if not isinstance(rollouts, Iterable):
-            raise TypeError(f"rollouts must be episodes, as agent.explore returns them, got {type(rollouts).__name__}")
-        episodes = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
-        if not episodes:
-            raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
-        for number, episode in enumerate(episodes):
-            check_episode(episode, number, self.env_spec, lambda: self.test_tasks)
-        seed = self.config["run"]["seed"]
-        acting = self._adapted(episodes, seed)
-        steps = sum(len(episode.rewards) for episode in episodes)
-        seen = f"{len(episodes)} episode{'' if len(episodes) == 1 else 's'} of {steps:,} steps seen"
-        told = f"{self.config['algo']!r}, {self.config['env']!r}, {seen}"
-        return AdaptedAgent(acting, self.env_spec, derive_seed("adapted", seed), self.max_path_length, told)
-
-    def _adapted(self, episodes: Sequence[StepSequence], seed: int) -> Any:
-        algo = self._meta("adapt")
-        batch = TrajectoryBatch.from_rollouts(self.env_spec, list(episodes))
-        with isolated_rng(derive_seed("adapt", seed, len(episodes))):  # as evaluations do
-            return algo.adapt_policies([algo.get_exploration_policy()], [batch])[0]
-
-
-@final
-class AdaptedAgent(Actor):
-    """Acts in one task; made by ``Agent.adapt``. ``rollout(env, adapted)`` takes it as a policy."""
-
-    def __init__(
-        self, policy: Any, env_spec: EnvSpec, seed: int, max_path_length: int | None = None, told: str = ""
-    ) -> None:
-        super().__init__(env_spec, seed, max_path_length)
-        self._policy, self._told = as_policy(policy, env_spec), told
-
-    @property
-    def policy(self) -> Policy:
-        """What acts."""
-        return self._policy
-
-    def __repr__(self) -> str:
-        return f"AdaptedAgent({self._told}); next: act(obs)"
+        task = self._task("adapt")
+        episodes = task.checked(rollouts)
+        return AdaptedAgent(task, task.adapted(episodes, task.seed), episodes, self.max_path_length)
 
 
 def _config_for(
@@ -558,16 +513,3 @@ def _stopped_text(env: str, folder: Path) -> str:
     return (
         f"stopped; what was learned in {epochs} is in {folder}: learn() goes on, save(...) copies it, {load} reads it"
     )
-
-
-@contextlib.contextmanager
-def _opened(env: Any) -> Iterator[Any]:
-    """An environment itself, which stays open, or one that is made, and closed."""
-    if is_env_instance(env):
-        yield env
-        return
-    made = env() if isinstance(env, EnvUpdate) else EnvSource.of(env).make()
-    try:
-        yield made
-    finally:
-        made.close()

@@ -252,6 +252,7 @@ def resolve(
     for name in description.follows_epochs:
         if name in tuned and not any(name in layer for _, layer in layers):
             values[name] = values["epochs"]
+    values |= description.settled(values, {name for _, layer in layers for name in layer})
     missing = [option for option in options if values[option.name] is MISSING]
     if missing:
         flags = ", ".join(option_text(option.name) for option in missing)

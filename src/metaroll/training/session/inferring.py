@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -240,7 +240,7 @@ def infer(
     source = EnvSource.of(env)
     spec = source.spec
     start = _starts(source, seen, initial_state)
-    embedding = _embedding(options, spec, len(seen[0]))
+    embedding = _embedding(options, spec, len(seen[0]), "states" in seen[0].data_names)
     sampler = SimRolloutSamplerForSBI(
         env,
         IdlePolicy(spec),
@@ -248,6 +248,7 @@ def infer(
         embedding,
         len_segments=min(options.segment_length, len(seen[0])),
         rollouts_real=list(seen),
+        series=None if "states" in seen[0].data_names else "observations",
         seed=derive_seed("simulations", options.seed),
         initial_state=start,
         clip_actions=True,
@@ -263,11 +264,7 @@ def infer(
             "progress": progress,
         }
         observed = sampler.target_features().numpy()
-        method: Any = (
-            BayesSim(**kept)
-            if options.method == "bayessim"
-            else NPDR(config=EstimatorConfig(method="npe" if options.method == "npdr" else options.method), **kept)
-        )
+        method: Any = BayesSim(**kept) if options.method == "bayessim" else NPDR(config=_config(options), **kept)
         posterior = method.infer(
             lambda thetas: sampler(thetas).numpy(), observed, num_simulations=options.num_simulations
         )
@@ -312,7 +309,15 @@ def _starts(
     return lambda segment: state_from_observation(made, segment.observations[0])
 
 
-def _embedding(options: InferenceOptions, spec: EnvSpec, length: int) -> Embedding:
+def _config(options: InferenceOptions) -> EstimatorConfig:
+    """Small flows: minutes on a laptop."""
+    method = "npe" if options.method == "npdr" else options.method
+    return EstimatorConfig(method=method, model="maf", learning_rate=1e-3, stop_after_epochs=15, max_epochs=200)
+
+
+def _embedding(options: InferenceOptions, spec: EnvSpec, length: int, has_states: bool) -> Embedding:
+    if not has_states:  # then observations take their place
+        spec = replace(spec, state_space=None, state_labels=None)
     dim_data = RolloutSamplerForSBI.get_dim_data(spec)
     every: dict[str, Any] = {"downsampling_factor": options.every}
     if options.features == "all-steps":
@@ -367,10 +372,12 @@ def _traces(
         )
     ]
     with RolloutEngine(source, policy, on_invalid="drop", on_error="drop", record_extras=True) as engine:
-        found = {rollout.rollout_info["index"]: rollout for rollout in engine.run(plans)}
+        made = list(engine.run(plans))
+        lost = {entry.plan.index for entry in engine.dropped}
+    kept = (plan.index for plan in plans if plan.index not in lost)
     shape = (len(rollouts), len(sets), *np.asarray(rollouts[0].get_data_values(field_name)).shape)
     told = np.full((*shape[:2], len(rollouts[0]), shape[-1]), math.nan)
-    for index, rollout in found.items():
+    for index, rollout in zip(kept, made, strict=True):
         number, rest = divmod(index, len(sets) * len(segments))
         place, first = divmod(rest, len(segments))
         values = np.asarray(rollout.get_data_values(field_name), dtype=np.float64)[: len(rollout)]

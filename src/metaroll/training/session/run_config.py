@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from metaroll.envs.lookup.posteriors import AT
 from metaroll.errors import SnapshotError, option_text
 from metaroll.training.store import run_folder
 from metaroll.training.store.run_folder import CONFIG_FILE, CONFIG_FORMAT, CONFIG_SECTIONS, GROUP_FILE
@@ -24,8 +25,10 @@ _LASTING_RUN_OPTIONS = ("seed", "task_seed", "hidden_sizes", "init")
 def default_run_dir(algo: str, env: str, seed: int, last_seed: int | None = None) -> Path:
     """``runs/<algo>-<env>-<seed>``, or ``runs/<algo>-<env>-seeds-<first>-<last>`` for a group, in the current folder.
 
-    ``metaroll/Pendulum-v0`` and ``module:name`` get dashes.
+    ``metaroll/Pendulum-v0``, ``module:name`` and ``sim@folder`` (of which the last folder counts) get dashes.
     """
+    env, at, folder = env.partition(AT)
+    env += at and f"-{Path(folder).name}"
     seeds = f"{seed}" if last_seed is None else f"seeds-{seed}-{last_seed}"
     return Path("runs") / f"{algo}-{env.replace('/', '-').replace(':', '-')}-{seeds}"
 

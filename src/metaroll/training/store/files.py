@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
@@ -16,13 +15,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from metaroll.data.atomic_files import write_atomic, write_files
+from metaroll.data.atomic_files import checksum, write_atomic, write_files
 from metaroll.data.plain_data import decode, encode
 from metaroll.errors import RecordingError, SnapshotError
 
 __all__ = [
-    "checksum",
-    "flush_folder",
     "is_tree",
     "load_tree",
     "number_of",
@@ -35,21 +32,7 @@ __all__ = [
 ]
 
 _FORMAT = 2
-_CHUNK = 1 << 22
 _CURE = "choose another snapshot with from_epoch=..., or restore the file from a copy"
-
-
-def flush_folder(folder: str | Path) -> None:
-    """Make renames inside ``folder`` survive a loss of power (where the system can open folders)."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        with contextlib.suppress(OSError):  # some file systems cannot
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def to_plain(value: Any) -> Any:
@@ -91,16 +74,6 @@ def read_json(path: str | Path, hint: str = "restore it from a copy, or write it
         return json.loads(data)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise SnapshotError(f"{path} is damaged ({error}); {hint}") from error
-
-
-def checksum(path: str | Path) -> dict[str, int]:
-    """``{"size": bytes, "crc32": checksum}`` of a file, read in pieces."""
-    size = crc = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK):
-            size += len(chunk)
-            crc = zlib.crc32(chunk, crc)
-    return {"size": size, "crc32": crc}
 
 
 def save_tree(folder: str | Path, name: str, tree: Any) -> dict[str, dict[str, int]]:

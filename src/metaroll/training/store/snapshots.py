@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from metaroll.checks import check_whole
+from metaroll.data.atomic_files import checksum, flush_folder
 from metaroll.errors import SnapshotError, option_text
-from metaroll.training.store.files import checksum, flush_folder, load_tree, read_json, save_tree, to_plain, write_json
+from metaroll.training.store.files import load_tree, read_json, save_tree, to_plain, write_json
 from metaroll.training.store.metrics_log import FILE_NAME as METRICS_FILE
 from metaroll.training.store.run_folder import CONFIG_FILE, SUMMARY_FILE, package_versions
 

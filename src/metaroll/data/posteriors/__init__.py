@@ -1,0 +1,1 @@
+"""Posteriors on disk: a folder each, read without the package that made them."""

@@ -1,0 +1,213 @@
+"""A posterior as a folder: a table of draws, the weights of an estimator, and a description of both as JSON.
+
+Whoever trains on a posterior needs the draws alone. Nothing is ever unpickled, and a folder is whole or not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from metaroll.checks import check_path
+from metaroll.data.atomic_files import checksum, flush_folder, named_errors, write_atomic
+from metaroll.errors import PosteriorError
+
+__all__ = ["DESCRIPTION", "DRAWS", "WEIGHTS", "Draws", "read_description", "read_draws", "read_weights", "write_folder"]
+
+DRAWS, WEIGHTS, DESCRIPTION = "draws.npz", "weights.safetensors", "posterior.json"
+FORMAT = 1
+_CURE = "restore it from a copy, or infer anew"
+_PACKAGES = ("numpy", "torch", "sbi")
+
+
+class Draws(NamedTuple):
+    """A table of draws.
+
+    Attributes:
+        names: What the environment calls the d parameters.
+        values: One set of parameters in each row, ``(n, d)`` float64, all equally likely.
+    """
+
+    names: tuple[str, ...]
+    values: np.ndarray
+
+
+def write_folder(
+    folder: str | Path, draws: Draws, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None = None
+) -> Path:
+    """Write a posterior; one that stands there is replaced when the new one is complete.
+
+    Args:
+        folder: Where to; folders above it are made.
+        draws: The table.
+        description: JSON types; format, versions and checksums are added.
+        weights: Of the estimator, by name; ``None`` where there is none.
+
+    Raises:
+        FileExistsError: There is something else of that name.
+    """
+    target = check_path("folder", folder)
+    if target.exists() and not (target / DESCRIPTION).is_file() and not (target.is_dir() and not any(target.iterdir())):
+        raise FileExistsError(f"{target} is there and holds no posterior; choose another name")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mark = f"{os.getpid()}-{secrets.token_hex(4)}"
+    temporary, replaced = (target.with_name(f".{target.name}.{mark}.{kind}") for kind in ("tmp", "old"))
+    temporary.mkdir()
+    try:
+        _write_files(temporary, draws, description, weights)
+        if target.exists():
+            os.replace(target, replaced)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            if replaced.exists():
+                os.replace(replaced, target)
+            raise
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    flush_folder(target.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+    return target
+
+
+def _write_files(
+    folder: Path, draws: Draws, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor] | None
+) -> None:
+    files = {}
+    with named_errors(folder / DRAWS), open(folder / DRAWS, "wb") as file:
+        np.savez_compressed(file, names=np.array(draws.names, dtype=np.str_), values=draws.values.astype(np.float64))
+        file.flush()
+        os.fsync(file.fileno())
+    files[DRAWS] = checksum(folder / DRAWS)
+    if weights is not None:
+        path = folder / WEIGHTS
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in weights.items()}
+        try:
+            save_file(tensors, path)
+        except SafetensorError as error:  # it hides the error of the operating system, such as a full disk
+            raise OSError(f"{path} cannot be written: {error}") from error
+        with open(path, "rb+") as written:
+            os.fsync(written.fileno())
+        path.chmod((folder / DRAWS).stat().st_mode & 0o777)
+        files[WEIGHTS] = checksum(path)
+    document = {"format": FORMAT, "versions": _versions(), "names": list(draws.names), **description, "files": files}
+    document["crc32"] = _crc(document)
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomic(folder / DESCRIPTION, (text + "\n").encode())  # last: a folder that has it is complete
+    flush_folder(folder)
+
+
+def _versions() -> dict[str, str]:
+    from metaroll import __version__
+
+    versions = {"metaroll": __version__}
+    for package in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def _crc(document: Mapping[str, Any]) -> int:
+    content = {key: value for key, value in document.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def read_description(folder: str | Path) -> dict[str, Any]:
+    """What ``posterior.json`` says, checked.
+
+    Raises:
+        PosteriorError: The folder is no posterior, is damaged, or of another format.
+    """
+    folder = check_path("folder", folder)
+    path = folder / DESCRIPTION
+    if not path.is_file():
+        found = "there is no such folder" if not folder.is_dir() else f"it has no {DESCRIPTION}"
+        raise PosteriorError(f"{folder} is no posterior folder: {found}; name one that inference has written")
+    try:
+        document = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise PosteriorError(f"{path} is damaged ({error}); {_CURE}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        told = document.get("format") if isinstance(document, dict) else document
+        writer = document.get("versions") if isinstance(document, dict) else None
+        raise PosteriorError(f"{path} must have format {FORMAT}, got {told!r}: it was written by {writer}; use that")
+    if document.get("crc32") != _crc(document):
+        raise PosteriorError(f"{path} is damaged (its checksum differs from the one written down); {_CURE}")
+    return document
+
+
+def _checked(folder: Path, name: str, files: Mapping[str, Any]) -> Path:
+    """The path of a file of the folder, if it is as it was written."""
+    path = folder / name
+    if not path.is_file():
+        raise PosteriorError(f"{path} is missing; {_CURE}")
+    found = checksum(path)
+    if found != files[name]:
+        why = "its checksum differs from the one written down"
+        if found["size"] != files[name]["size"]:
+            why = f"{found['size']} bytes instead of {files[name]['size']}"
+        raise PosteriorError(f"{path} is damaged ({why}); {_CURE}")
+    return path
+
+
+def read_draws(folder: str | Path, names: Sequence[str] | None = None) -> Draws:
+    """The table of draws of a posterior folder, or of a ``draws.npz`` by itself.
+
+    Args:
+        folder: The folder, or the file.
+        names: The parameters that are expected, in the order of the columns wanted; ``None`` means all, as they are.
+
+    Raises:
+        PosteriorError: It is damaged, no posterior, or one of other parameters.
+    """
+    path = check_path("folder", folder)
+    if not path.is_file():
+        document = read_description(path)
+        path = _checked(path, DRAWS, document["files"])
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            own, values = tuple(map(str, archive["names"].tolist())), archive["values"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+        raise PosteriorError(f"{path} holds no table of draws ({error}); {_CURE}") from error
+    shape_fits = values.ndim == 2 and values.shape[1] == len(own) == len(set(own)) and len(values) > 0
+    if not shape_fits or values.dtype != np.float64 or not np.isfinite(values).all():
+        raise PosteriorError(
+            f"{path} must hold finite draws (n, {len(own)}) of {list(own)}, got {values.dtype} {values.shape}; {_CURE}"
+        )
+    if names is None:
+        return Draws(own, values)
+    missing = [name for name in names if name not in own]
+    if missing:
+        raise PosteriorError(f"{path} is a posterior of {list(own)}, not of {missing[0]!r}; name the right folder")
+    return Draws(tuple(names), np.ascontiguousarray(values[:, [own.index(name) for name in names]]))
+
+
+def read_weights(folder: str | Path) -> dict[str, torch.Tensor] | None:
+    """Weights of the estimator by name; ``None`` where the posterior has none.
+
+    Raises:
+        PosteriorError: They are damaged.
+    """
+    path = check_path("folder", folder)
+    files = read_description(path)["files"]
+    if WEIGHTS not in files:
+        return None
+    try:
+        return load_file(_checked(path, WEIGHTS, files))
+    except SafetensorError as error:
+        raise PosteriorError(f"{path / WEIGHTS} is damaged ({error}); {_CURE}") from error

@@ -1,0 +1,223 @@
+"""A process that plays a device: a simulator on a clock of its own, whose packets may be late, or get lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, final
+
+import numpy as np
+
+from metaroll.checks import check_number
+from metaroll.envs.sims.catalog import sim_constructor
+from metaroll.envs.sims.simulator import SimSimulator, SimState, step_columns
+from metaroll.errors import DeviceError, unknown_name
+
+__all__ = ["PacketFaults", "SimulatedDevice"]
+
+_LARGEST = 65536
+_ENDING = 5.0
+_STARTING = 120.0
+"""Seconds for a process to begin: its imports take some on a busy machine."""
+
+
+@dataclass(frozen=True)
+class PacketFaults:
+    """What happens to packets on their way.
+
+    Attributes:
+        jitter: Every packet is up to this many seconds late, in their order.
+        late: Share of the packets that are ``late_by`` seconds late, so that later ones may overtake them.
+        late_by: Seconds.
+        lost: Share of the packets that are lost.
+        lost_numbers: Packets that are lost in any case.
+        seed: Of what is drawn.
+    """
+
+    jitter: float = 0.0
+    late: float = 0.0
+    late_by: float = 0.0
+    lost: float = 0.0
+    lost_numbers: tuple[int, ...] = ()
+    seed: int = 0
+
+
+@final
+class SimulatedDevice:
+    """Runs one of the simulators in a process of its own, for rehearsals: ``with SimulatedDevice("pend") as device``.
+
+    ``device.connection`` is the socket for ``SocketEnv``.
+
+    Args:
+        name: Short name of the simulator.
+        dt: Seconds per step of the device; ``None`` means the simulator's.
+        domain_param: Domain parameters that differ from the nominal ones, for nobody to know.
+        init_state: Where episodes start; ``None``: the simulator draws.
+        faults: What happens to packets.
+        paced: Step on a clock; otherwise once for every action that comes, without waiting.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        dt: float | None = None,
+        domain_param: Mapping[str, float] | None = None,
+        init_state: Any = None,
+        faults: PacketFaults | None = None,
+        paced: bool = True,
+    ) -> None:
+        kind = sim_constructor(name)
+        if kind is None:
+            raise unknown_name("simulator", name, ("omo", "pend", "bob", "qcp-st", "qcp-su", "qq-st", "qq-su", "qbb"))
+        env = kind()
+        env.domain_param = dict(domain_param or {})  # what cannot be is an error here, not in the process
+        self.env_spec, self.dt = env.env_spec, env.dt if dt is None else check_number("dt", dt, 0.0, above_low=True)
+        init = None if init_state is None else env.simulator.check_init_state(init_state).tolist()
+        settings = {"name": name, "dt": self.dt, "params": env.domain_param, "init": init, "paced": paced}
+        self.connection, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        text = json.dumps({**settings, "faults": asdict(faults or PacketFaults())})
+        command = [sys.executable, "-m", __name__, str(other.fileno()), text]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(command, pass_fds=[other.fileno()], env=environment)
+        other.close()
+        self._wait_until_ready()
+
+    def worsen(self, faults: PacketFaults, *, paced: bool = True) -> None:
+        """From the next episode on, packets have other faults; see the class."""
+        self.connection.settimeout(_ENDING)
+        self.connection.send(json.dumps({"faults": asdict(faults), "paced": paced}).encode())
+
+    def _wait_until_ready(self) -> None:
+        self.connection.settimeout(_STARTING)
+        try:
+            self.connection.recv(_LARGEST)
+        except OSError as error:
+            self.close()
+            raise DeviceError(f"the process of the simulated device has not started ({error})") from error
+
+    def __enter__(self) -> SimulatedDevice:
+        """The device itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process."""
+        self.connection.close()
+        if self._process.poll() is None:
+            self._process.terminate()
+        try:
+            self._process.wait(_ENDING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+class _Device:
+    """The device in its process."""
+
+    def __init__(self, connection: socket.socket, settings: Mapping[str, Any]) -> None:
+        env: Any = sim_constructor(settings["name"])()  # type: ignore[misc]
+        env.dt, env.domain_param = settings["dt"], settings["params"]
+        self._simulator = SimSimulator(env.config)
+        self._constants = self._simulator.constants([env.config.params], np)
+        self._init, self._paced, self._dt = settings["init"], settings["paced"], settings["dt"]
+        self._faults = PacketFaults(**settings["faults"])
+        self._generator = np.random.default_rng(self._faults.seed)
+        self._connection = connection
+        self._state: SimState | None = None
+        self._action = np.zeros(len(env.model.action_labels))
+        self._episode, self._number, self._next = 0, 0, 0.0
+        self._waiting: list[tuple[float, bytes]] = []
+
+    def serve(self) -> None:
+        """Until the other side is gone."""
+        self._connection.send(b"ready")
+        while True:
+            now = time.monotonic()
+            times = [due for due, _ in self._waiting]
+            times += [self._next] if self._paced and self._state is not None else []
+            left = max(0.0, min(times) - now) if times else None
+            if select.select([self._connection], [], [], left)[0]:
+                data = self._connection.recv(_LARGEST)
+                if not data:
+                    return
+                self._hear(json.loads(data))
+            if self._paced and self._state is not None and time.monotonic() >= self._next:
+                self._next += self._dt
+                self._advance()
+            self._deliver()
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        if "faults" in message:
+            self._faults, self._paced = PacketFaults(**message["faults"]), message["paced"]
+            self._generator, self._state = np.random.default_rng(self._faults.seed), None
+        elif "reset" in message:
+            self._episode, self._number, self._waiting = message["reset"], 0, []
+            self._state, self._next = self._started(), time.monotonic() + self._dt
+            self._action[:] = 0.0
+            self._emit()
+        elif message.get("episode") == self._episode:
+            self._action = np.array(message["action"], dtype=np.float64)
+            if not self._paced and self._state is not None:
+                self._advance()
+
+    def _started(self) -> SimState:
+        if self._init is not None:
+            return self._simulator.state_from_init(np.array([self._init]), self._constants, np)
+        uniforms = tuple(np.array([u]) for u in self._generator.random(self._simulator.num_uniforms))
+        return self._simulator.initial_state(uniforms, self._constants, np)
+
+    def _advance(self) -> None:
+        assert self._state is not None
+        action = tuple(self._action[:, None])
+        self._state = step_columns(self._simulator.config, self._constants, self._state, action, np).state
+        self._number += 1
+        self._emit()
+
+    def _emit(self) -> None:
+        """Put the packet of the present state on its way."""
+        observation = self._simulator.observe(self._state, self._constants, np)[0]  # type: ignore[arg-type]
+        message = {"observation": observation.tolist(), "number": self._number, "episode": self._episode}
+        faults, drawn = self._faults, self._generator.random(3)
+        if self._number and (drawn[0] < faults.lost or self._number in faults.lost_numbers):
+            return
+        late = faults.late_by if self._number and drawn[1] < faults.late else 0.0
+        due = time.monotonic() + late + faults.jitter * drawn[2]
+        if not late and self._waiting:
+            due = max(due, *(time for time, _ in self._waiting)) if faults.jitter else due
+        self._waiting.append((due, json.dumps(message).encode()))
+
+    def _deliver(self) -> None:
+        now = time.monotonic()
+        due = sorted((entry for entry in self._waiting if entry[0] <= now), key=lambda entry: entry[0])
+        self._waiting = [entry for entry in self._waiting if entry[0] > now]
+        for _, data in due:
+            try:
+                self._connection.send(data, socket.MSG_DONTWAIT)
+            except BlockingIOError:  # nobody reads: the packet is lost
+                continue
+
+
+def _main() -> None:
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        _Device(connection, json.loads(sys.argv[2])).serve()
+    except (ConnectionError, KeyboardInterrupt):
+        return
+
+
+if __name__ == "__main__":
+    _main()

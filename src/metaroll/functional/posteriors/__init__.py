@@ -1,0 +1,1 @@
+"""Formulas of inference: random features, calibration of posteriors, distances between samples (NumPy)."""

@@ -1,0 +1,526 @@
+"""The door to sbi: density estimators that it builds and trains, behind the map that makes the prior standard normal.
+
+Everything here is on that scale (``Prior.to_normal``), where no posterior has bounds; ``neural.py`` and
+``posterior.py`` translate. sbi draws from global generators, so it runs with those seeded, and they are given back as
+they were.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from metaroll.checks import check_fraction, check_number, check_whole, described
+from metaroll.errors import MissingPackageError, PosteriorError, unknown_name
+from metaroll.functional.posteriors.random_features import matern_frequencies, median_distance
+from metaroll.seeding import derive_seed, isolated_rng
+
+if TYPE_CHECKING:
+    from sbi.inference.trainers.npe.npe_base import PosteriorEstimatorTrainer
+
+__all__ = ["METHODS", "MODELS", "EstimatorConfig", "FeatureMap", "Fit", "NeuralEstimator", "NeuralTrainer"]
+
+METHODS = ("npe", "nle", "fmpe")
+MODELS = {"nsf": "nsf", "maf": "zuko_maf", "autoregressive_nsf": "zuko_nsf", "mdn": "mdn"}
+"""Our names of densities, and sbi's. Its own ``maf`` is not among them: there the first parameter of each layer sees
+nothing of the observation, so that with few layers one parameter keeps its prior."""
+_LOG_2PI = math.log(2.0 * math.pi)
+_NU = 2.5
+"""Smoothness of the Matern kernel of random features: 5/2, as BayesSim has it."""
+_ROWS_AT_A_TIME = 50_000
+_BUILDING_ROWS = 16
+
+
+@dataclass(frozen=True)
+class EstimatorConfig:
+    """How a posterior is learned.
+
+    Attributes:
+        method: ``"npe"`` (the posterior itself), ``"nle"`` (the likelihood; sampled by slice sampling), ``"fmpe"``
+            (flow matching).
+        model: Density: ``"nsf"`` (neural spline flow with coupling layers), ``"autoregressive_nsf"``, ``"maf"`` (masked
+            autoregressive flow) or ``"mdn"`` (mixture of Gaussians); without effect on ``"fmpe"``.
+        hidden_features: Width of its networks.
+        num_transforms: Layers of a flow.
+        num_bins: Bins of a spline.
+        num_components: Gaussians of a mixture.
+        num_random_features: Frequencies of quasi-random Fourier features of the observation (BayesSim's quasi-RFF) that
+            the networks see instead of the features; 0 means the features.
+        ensemble: Estimators that are trained and averaged.
+        batch_size: Simulations in a gradient step.
+        learning_rate: Of Adam.
+        validation_fraction: Share of the simulations that decides when to stop.
+        stop_after_epochs: Epochs without progress on those.
+        max_epochs: Most epochs of a round.
+    """
+
+    method: str = "npe"
+    model: str = "nsf"
+    hidden_features: int = 50
+    num_transforms: int = 5
+    num_bins: int = 10
+    num_components: int = 5
+    num_random_features: int = 0
+    ensemble: int = 1
+    batch_size: int = 100
+    learning_rate: float = 5e-4
+    validation_fraction: float = 0.1
+    stop_after_epochs: int = 20
+    max_epochs: int = 500
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise unknown_name("method of inference", str(self.method), METHODS)
+        if self.model not in MODELS:
+            raise unknown_name("density model", str(self.model), MODELS)
+        for name in ("hidden_features", "num_transforms", "num_bins", "num_components", "ensemble"):
+            check_whole(name, getattr(self, name))
+        for name in ("batch_size", "stop_after_epochs", "max_epochs"):
+            check_whole(name, getattr(self, name))
+        check_whole("num_random_features", self.num_random_features, 0)
+        check_number("learning_rate", self.learning_rate, 0.0, above_low=True)
+        check_fraction("validation_fraction", self.validation_fraction)
+
+    def to_plain(self) -> dict[str, Any]:
+        """All settings as JSON types."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, settings: Mapping[str, Any]) -> EstimatorConfig:
+        """The settings that ``to_plain`` gave.
+
+        Raises:
+            PosteriorError: There are others among them.
+        """
+        known = {entry.name for entry in fields(cls)}
+        if not isinstance(settings, Mapping) or not set(settings) <= known:
+            raise PosteriorError(f"the settings of an estimator must be some of {sorted(known)}, got {settings!r}")
+        return cls(**settings)
+
+
+class FeatureMap(nn.Module):
+    """Features as an estimator sees them: those that vary, with mean 0 and deviation 1, or random features of these.
+
+    A feature that is the same in all simulations would be divided by nothing, and tells nothing: it is left out.
+
+    Args:
+        num_features: F, the number of features of a simulation.
+        num_kept: Of those, how many vary.
+        num_frequencies: Of random Fourier features; 0 means none.
+    """
+
+    def __init__(self, num_features: int, num_kept: int, num_frequencies: int = 0) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.kept: Tensor
+        self.mean: Tensor
+        self.scale: Tensor
+        self.frequencies: Tensor
+        self.register_buffer("kept", torch.zeros(num_kept, dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(num_kept, dtype=torch.float64))
+        self.register_buffer("scale", torch.ones(num_kept, dtype=torch.float64))
+        self.register_buffer("frequencies", torch.zeros(num_frequencies, num_kept, dtype=torch.float64))
+
+    @classmethod
+    def fitted(cls, features: np.ndarray, num_frequencies: int = 0, seed: int = 0) -> FeatureMap:
+        """The map for simulations with ``features (n, F)``.
+
+        Args:
+            features: Of the simulations, finite.
+            num_frequencies: Of random Fourier features.
+            seed: Of their scrambling.
+
+        Raises:
+            ValueError: No feature varies.
+        """
+        rows = np.asarray(features, dtype=np.float64)
+        mean, std = rows.mean(axis=0), rows.std(axis=0)
+        # Features come in single precision: less than its rounding is no variation.
+        kept = np.flatnonzero(std > 1e-6 * np.abs(mean) + 1e-12)
+        if not kept.size:
+            raise ValueError(
+                f"features must vary with the parameters, but all {rows.shape[1]} are the same in all {len(rows)} "
+                "simulations; take other features, or wider priors"
+            )
+        made = cls(rows.shape[1], len(kept), num_frequencies)
+        made.kept.copy_(torch.from_numpy(kept))
+        made.mean.copy_(torch.from_numpy(mean[kept]))
+        made.scale.copy_(torch.from_numpy(1.0 / std[kept]))
+        if num_frequencies:
+            scaled = (rows[:, kept] - mean[kept]) / std[kept]
+            frequencies = matern_frequencies(num_frequencies, len(kept), median_distance(scaled), _NU, seed)
+            made.frequencies.copy_(torch.from_numpy(frequencies))
+        return made
+
+    def forward(self, features: Tensor) -> Tensor:
+        """What the estimator sees of ``features (n, F)``, float32 ``(n, K)``."""
+        scaled = (features.to(torch.float64)[:, self.kept] - self.mean) * self.scale
+        if len(self.frequencies):
+            angles = scaled @ self.frequencies.T
+            scaled = math.sqrt(2.0) * torch.cat([torch.cos(angles), torch.sin(angles)], dim=1)
+        return scaled.to(torch.float32)
+
+
+class _Silent:
+    """A tracker of sbi that writes nothing; without one it makes a folder for TensorBoard."""
+
+    log_dir: str | None = None
+
+    def log_metric(self, name: str, value: float, step: int | None = None) -> None:
+        pass
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        pass
+
+    def log_params(self, params: dict[str, Any]) -> None:
+        pass
+
+    def add_figure(self, name: str, figure: Any, step: int | None = None) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
+def _require_sbi() -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import sbi.inference  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            f"neural posteriors need sbi, which is not installed: pip install 'metaroll[sbi]' ({error})"
+        ) from error
+
+
+@contextlib.contextmanager
+def _sbi_at_work(seed: int) -> Iterator[None]:
+    """Global generators are seeded; what sbi warns of and prints concerns its own calls, not the user's."""
+    with isolated_rng(seed), warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _standard_normal(dim: int, device: str) -> torch.distributions.MultivariateNormal:
+    return torch.distributions.MultivariateNormal(torch.zeros(dim, device=device), torch.eye(dim, device=device))
+
+
+def _builder(config: EstimatorConfig, embedding_net: nn.Module | None) -> Any:
+    """Sbi's function ``(normals, seen) -> network``."""
+    from sbi.neural_nets import likelihood_nn, posterior_flow_nn, posterior_nn
+
+    # Features come scaled; what an embedding is given does not.
+    common: dict[str, Any] = {"z_score_theta": "independent", "hidden_features": config.hidden_features}
+    common["z_score_x"] = "none" if embedding_net is None else "structured"
+    if embedding_net is not None:
+        common["embedding_net"] = embedding_net
+    flow = {
+        "num_transforms": config.num_transforms,
+        "num_bins": config.num_bins,
+        "num_components": config.num_components,
+    }
+    if config.method == "fmpe":
+        return posterior_flow_nn("mlp", **common)
+    if config.method == "nle":
+        return likelihood_nn(MODELS[config.model], **{**common, "z_score_x": "independent"}, **flow)
+    return posterior_nn(MODELS[config.model], **common, **flow)
+
+
+def _sbi_trainer(config: EstimatorConfig, dim: int, embedding_net: nn.Module | None, device: str) -> Any:
+    from sbi.inference import FMPE, NLE, NPE
+
+    build = _builder(config, embedding_net)
+    common: dict[str, Any] = {"tracker": _Silent(), "show_progress_bars": False, "device": device}
+    prior = _standard_normal(dim, device)
+    if config.method == "fmpe":
+        return FMPE(prior, vf_estimator=build, **common)
+    if config.method == "nle":
+        return NLE(prior, density_estimator=build, **common)
+    return NPE(prior, density_estimator=build, **common)
+
+
+class Fit(NamedTuple):
+    """How a training went.
+
+    Attributes:
+        epochs: Of each member of the ensemble.
+        losses: Best validation losses of each, negative log densities per simulation.
+    """
+
+    epochs: list[int]
+    losses: list[float]
+
+
+@final
+class NeuralEstimator:
+    """Trained networks that tell how parameters are distributed for given features, on the standard normal scale.
+
+    Args:
+        config: How they were made.
+        dim: d, the number of parameters.
+        members: The networks of the ensemble.
+        feature_map: What they see of features; ``None`` where an embedding sees them as they are.
+        event_shape: Shape of the features of one simulation.
+    """
+
+    def __init__(
+        self,
+        config: EstimatorConfig,
+        dim: int,
+        members: Sequence[Any],
+        feature_map: FeatureMap | None,
+        event_shape: tuple[int, ...],
+    ) -> None:
+        self.config, self.dim, self.event_shape = config, dim, event_shape
+        self.feature_map = feature_map
+        self._members = list(members)
+        for member in self._members:
+            member.eval()
+
+    # ---- use -------------------------------------------------------------------------------------------------------
+
+    def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
+        """``num`` draws for each of m observations, ``(m, num, d)``, of the members in equal parts.
+
+        Args:
+            num: How many.
+            features: ``(m, *event_shape)``.
+            seed: The same seed gives the same draws.
+        """
+        seen = self._seen(features)
+        share, rest = divmod(num, len(self._members))
+        parts = []
+        with _sbi_at_work(derive_seed("posterior draws", seed)), torch.no_grad():
+            for position, member in enumerate(self._members):
+                count = share + (position < rest)
+                step = max(1, _ROWS_AT_A_TIME // max(count, 1))
+                if count:
+                    blocks = [self._draws(member, count, seen[i : i + step]) for i in range(0, len(seen), step)]
+                    parts.append(torch.cat(blocks))
+        return torch.cat(parts, dim=1).to(torch.float64).cpu().numpy()
+
+    def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Log density of each of n points for m observations, ``(m, n)``; of ``"nle"`` up to a constant.
+
+        Args:
+            normals: ``(n, d)``, the same for all observations, or ``(m, n, d)``.
+            features: ``(m, *event_shape)``.
+        """
+        seen = self._seen(features)
+        points = torch.as_tensor(np.asarray(normals), dtype=torch.float32, device=seen.device)
+        points = points.expand(len(seen), *points.shape) if points.ndim == 2 else points
+        logs = []
+        with _sbi_at_work(0), torch.no_grad():
+            for member in self._members:
+                rows = [self._log_density(member, points[i], seen[i : i + 1]) for i in range(len(seen))]
+                logs.append(torch.stack(rows).to(torch.float64))
+        mixed = torch.logsumexp(torch.stack(logs), dim=0) - math.log(len(logs))
+        return mixed.cpu().numpy()
+
+    def _seen(self, features: np.ndarray) -> Tensor:
+        rows = torch.as_tensor(np.asarray(features))
+        if self.feature_map is not None:
+            rows = self.feature_map(rows)
+        device = next(self._members[0].parameters()).device
+        return rows.to(device, torch.float32)
+
+    def _draws(self, member: Any, num: int, seen: Tensor) -> Tensor:
+        """``(m, num, d)``."""
+        if self.config.method == "npe":
+            return member.sample((num,), condition=seen).transpose(0, 1)
+        posterior = self._sbi_posterior(member)
+        return torch.stack([posterior.sample((num,), x=row[None], show_progress_bars=False) for row in seen])
+
+    def _log_density(self, member: Any, points: Tensor, row: Tensor) -> Tensor:
+        """``(n,)`` for one observation."""
+        parts = []
+        for start in range(0, len(points), _ROWS_AT_A_TIME):
+            some = points[start : start + _ROWS_AT_A_TIME]
+            if self.config.method == "npe":
+                parts.append(member.log_prob(some[:, None], condition=row)[:, 0])
+            elif self.config.method == "nle":
+                repeated = row.expand(len(some), *row.shape[1:])
+                likelihood = member.log_prob(repeated[None], condition=some)[0]
+                parts.append(likelihood - 0.5 * (some**2).sum(dim=1) - 0.5 * self.dim * _LOG_2PI)
+            else:
+                parts.append(self._sbi_posterior(member).log_prob(some, x=row))
+        return torch.cat(parts)
+
+    def _sbi_posterior(self, member: Any) -> Any:
+        """Sbi's sampler of a likelihood (slice sampling in 20 chains) or a vector field (its ODE)."""
+        from sbi.inference.posteriors.posterior_parameters import MCMCPosteriorParameters
+
+        trainer = _sbi_trainer(self.config, self.dim, None, str(next(member.parameters()).device))
+        if self.config.method == "fmpe":
+            return trainer.build_posterior(member, sample_with="ode")
+        chains = MCMCPosteriorParameters(
+            method="slice_np_vectorized", num_chains=20, warmup_steps=50, thin=2, init_strategy="resample"
+        )
+        return trainer.build_posterior(member, sample_with="mcmc", posterior_parameters=chains)
+
+    # ---- on disk ---------------------------------------------------------------------------------------------------
+
+    def weights(self) -> dict[str, Tensor]:
+        """All weights and buffers by name."""
+        named = {} if self.feature_map is None else {f"map.{k}": v for k, v in self.feature_map.state_dict().items()}
+        for position, member in enumerate(self._members):
+            named.update({f"{position}.{name}": value for name, value in member.state_dict().items()})
+        return named
+
+    def to_plain(self) -> dict[str, Any]:
+        """What, beside the weights, is needed to build it again."""
+        mapped = self.feature_map is not None
+        return {"config": self.config.to_plain(), "event_shape": list(self.event_shape), "embedding_net": not mapped}
+
+    @classmethod
+    def from_weights(
+        cls, dim: int, told: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None = None
+    ) -> NeuralEstimator:
+        """The estimator that ``to_plain`` and ``weights`` describe.
+
+        Args:
+            dim: d, the number of parameters.
+            told: What ``to_plain`` gave.
+            weights: What ``weights`` gave.
+            embedding_net: A network like the one that it was trained with, where there was one.
+
+        Raises:
+            MissingPackageError: sbi is not installed.
+            PosteriorError: Weights and description do not fit each other, or the embedding is missing.
+        """
+        _require_sbi()
+        if told["embedding_net"] and embedding_net is None:
+            raise PosteriorError(
+                "the posterior was trained with an embedding network, whose class it does not know: load it with "
+                "embedding_net=, one built like that"
+            )
+        config, event_shape = EstimatorConfig.from_plain(told["config"]), tuple(told["event_shape"])
+        try:
+            feature_map = None
+            if not told["embedding_net"]:
+                frequencies = weights["map.frequencies"]
+                feature_map = FeatureMap(event_shape[0], frequencies.shape[1], frequencies.shape[0])
+                feature_map.load_state_dict(_below("map.", weights))
+            members = []
+            with _sbi_at_work(0):
+                rows = torch.randn(_BUILDING_ROWS, dim), torch.randn(_BUILDING_ROWS, *event_shape)
+                seen = rows[1] if feature_map is None else feature_map(rows[1])
+                for position in range(config.ensemble):
+                    member = _builder(config, embedding_net)(rows[0], seen)
+                    member.load_state_dict(_below(f"{position}.", weights))
+                    members.append(member)
+        except (RuntimeError, KeyError, IndexError, TypeError) as error:
+            raise PosteriorError(
+                f"the weights do not fit the description of the estimator ({type(error).__name__}: {error}); restore "
+                "the folder from a copy, or use the versions that posterior.json names"
+            ) from error
+        return cls(config, dim, members, feature_map, event_shape)
+
+
+def _below(prefix: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+
+
+@final
+class NeuralTrainer:
+    """Trains estimators, round by round.
+
+    Args:
+        config: How.
+        dim: d, the number of parameters.
+        seed: Of the networks' first weights, and of everything that training draws.
+        embedding_net: Network that makes features of what the simulator returns, trained with the density.
+        device: ``"cpu"`` or ``"cuda"``.
+
+    Raises:
+        MissingPackageError: sbi is not installed.
+    """
+
+    def __init__(
+        self, config: EstimatorConfig, dim: int, seed: int, embedding_net: nn.Module | None = None, device: str = "cpu"
+    ) -> None:
+        _require_sbi()
+        if embedding_net is not None and not isinstance(embedding_net, nn.Module):
+            raise TypeError(f"embedding_net must be a torch.nn.Module, got {described(embedding_net)}")
+        if embedding_net is not None and (config.method == "nle" or config.num_random_features or config.ensemble > 1):
+            raise ValueError(
+                "embedding_net must be left out with method 'nle' (which needs the density of the features), random "
+                "features, and an ensemble"
+            )
+        self._config, self._dim, self._seed = config, dim, seed
+        self._embedding_net, self._device = embedding_net, device
+        self._map: FeatureMap | None = None
+        self._trainers: list[PosteriorEstimatorTrainer] = []
+        self._rounds = 0
+
+    def fit(self, normals: np.ndarray, features: np.ndarray) -> tuple[NeuralEstimator, Fit]:
+        """An estimator of simulations whose parameters the prior has drawn, or the prior within a region.
+
+        It is trained from new weights by maximum likelihood, which is right where the region holds the posterior
+        (truncated proposals, Deistler, Goncalves and Macke 2022, section 3).
+
+        Args:
+            normals: Parameters on the standard normal scale, ``(n, d)``.
+            features: ``(n, *event_shape)``, finite.
+        """
+        self._prepare(features)
+        with _sbi_at_work(0):  # it tries the prior out
+            self._trainers = [self._new_trainer() for _ in range(self._config.ensemble)]
+        return self._trained(normals, features, None)
+
+    def fit_more(self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray) -> tuple[NeuralEstimator, Fit]:
+        """The estimator after further simulations, whose parameters were drawn from the last one at ``observed``.
+
+        Its weights go on from those of the last round with the atomic loss, or the exact one of a mixture of Gaussians
+        (automatic posterior transformation, Greenberg, Nonnenmacher and Macke 2019).
+        """
+        if self._config.method != "npe":
+            raise ValueError(f"posterior proposals need method 'npe', got {self._config.method!r}; take 'truncated'")
+        return self._trained(normals, features, observed)
+
+    def _prepare(self, features: np.ndarray) -> None:
+        if self._embedding_net is None:
+            self._map = FeatureMap.fitted(features, self._config.num_random_features, self._seed)
+
+    def _new_trainer(self) -> Any:
+        return _sbi_trainer(self._config, self._dim, copy.deepcopy(self._embedding_net), self._device)
+
+    def _trained(
+        self, normals: np.ndarray, features: np.ndarray, observed: np.ndarray | None
+    ) -> tuple[NeuralEstimator, Fit]:
+        config = self._config
+        thetas, seen = torch.as_tensor(normals, dtype=torch.float32), self._seen(features)
+        usual: dict[str, Any] = {
+            "training_batch_size": config.batch_size,
+            "learning_rate": config.learning_rate,
+            "validation_fraction": config.validation_fraction,
+            "stop_after_epochs": config.stop_after_epochs,
+            "max_num_epochs": config.max_epochs,
+        }
+        members, fit = [], Fit([], [])
+        for position, trainer in enumerate(self._trainers):
+            with _sbi_at_work(derive_seed("estimator", self._seed, position, self._rounds)):
+                told: dict[str, Any] = {}
+                if observed is not None:
+                    told["proposal"] = trainer.build_posterior().set_default_x(self._seen(observed[None]))
+                net = trainer.append_simulations(thetas, seen, **told).train(**usual)
+            fit.epochs.append(int(trainer.summary["epochs_trained"][-1]))
+            fit.losses.append(float(trainer.summary["best_validation_loss"][-1]))
+            members.append(copy.deepcopy(net))
+        self._rounds += 1
+        event_shape = tuple(np.shape(features)[1:])
+        return NeuralEstimator(config, self._dim, members, self._map, event_shape), fit
+
+    def _seen(self, features: np.ndarray) -> Tensor:
+        rows = torch.as_tensor(np.asarray(features))
+        return rows.to(torch.float32) if self._map is None else self._map(rows)

@@ -1,0 +1,350 @@
+"""Posteriors over simulator parameters by neural density estimation: NPDR and BayesSim, in one round or several."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
+from torch import nn
+
+from metaroll.checks import check_path, check_whole, described
+from metaroll.errors import ShapeError
+from metaroll.inference.estimators import EstimatorConfig, Fit, NeuralEstimator, NeuralTrainer
+from metaroll.inference.posterior import NUM_DRAWS, Estimator, Posterior
+from metaroll.inference.priors import Prior, as_prior
+from metaroll.inference.simulations import Simulate, Simulations, SimulationStore, fingerprint
+from metaroll.seeding import derive_seed
+
+__all__ = ["NPDR", "BayesSim", "InferenceProgress", "NeuralInference", "truncated_normals"]
+
+_FEWEST = 20
+"""Usable simulations below which nothing can be trained."""
+_LEAST_ACCEPTED = 1e-3
+_CANDIDATES = 50_000
+_OUTSIDE = 1e-4
+"""Mass of a posterior that lies outside the region to which the next round is truncated."""
+
+
+class InferenceProgress(NamedTuple):
+    """What a progress callback is told.
+
+    Attributes:
+        phase: ``"simulate"``, ``"train"`` (at its beginning) or ``"draw"``.
+        round_number: From 1.
+        rounds: How many there are.
+        done: Simulations of the round that are done.
+        total: Simulations of the round.
+    """
+
+    phase: Literal["simulate", "train", "draw"]
+    round_number: int
+    rounds: int
+    done: int
+    total: int
+
+
+class NeuralInference(ABC):  # noqa: B024 (its two kinds differ in their settings alone)
+    """What NPDR and BayesSim have in common; see there."""
+
+    def __init__(
+        self,
+        prior: Any,
+        config: EstimatorConfig,
+        *,
+        rounds: int,
+        proposal: Literal["truncated", "posterior"],
+        seed: int,
+        batch_size: int,
+        run_dir: str | Path | None,
+        simulator: Mapping[str, Any] | str,
+        embedding_net: nn.Module | None,
+        device: str,
+        progress: Callable[[InferenceProgress], None] | None,
+    ) -> None:
+        self.prior: Prior = as_prior(prior)
+        """What is known before."""
+        self.config = config
+        """How the posterior is learned."""
+        if proposal not in ("truncated", "posterior"):
+            raise ValueError(f"proposal must be 'truncated' or 'posterior', got {proposal!r}")
+        if proposal == "posterior" and config.method != "npe" and rounds > 1:
+            raise ValueError(f"proposal 'posterior' needs method 'npe', got {config.method!r}; take 'truncated'")
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress must be a function of an InferenceProgress, got {described(progress)}")
+        self._rounds, self._proposal = check_whole("rounds", rounds), proposal
+        self._seed, self._batch_size = check_whole("seed", seed, 0), check_whole("batch_size", batch_size)
+        self._run_dir = None if run_dir is None else check_path("run_dir", run_dir)
+        self._simulator = dict(simulator) if isinstance(simulator, Mapping) else str(simulator)
+        self._embedding_net, self._device = embedding_net, device
+        self._progress = progress
+
+    @final
+    def infer(self, simulate: Simulate, observed: Any = None, num_simulations: int = 1000) -> Posterior:
+        """The posterior of the parameters.
+
+        Simulations that stand in ``run_dir/simulations`` are not made again: a call that was interrupted goes on, and
+        one with more simulations adds to them.
+
+        Args:
+            simulate: ``thetas (B, d) -> features (B, F)``; NaN in a row says that its simulation failed.
+            observed: Features of what was observed, ``(F,)`` or ``(1, F)``; ``None`` (in one round) gives a posterior
+                that ``at(features)`` asks later.
+            num_simulations: In all rounds together.
+
+        Raises:
+            MissingPackageError: sbi is not installed.
+            ShapeError: ``simulate`` returns something else, or ``observed`` has not the shape of its features.
+            ValueError: Too few simulations gave finite features, or several rounds have no observation.
+        """
+        if not callable(simulate):
+            raise TypeError(f"simulate must be a function (B, d) -> (B, F), got {described(simulate)}")
+        total = check_whole("num_simulations", num_simulations, _FEWEST * self._rounds)
+        if observed is None and self._rounds > 1:
+            raise ValueError("observed must be given with rounds above 1, which are directed to it")
+        target = None if observed is None else np.asarray(observed, dtype=np.float64)
+        trainer = NeuralTrainer(
+            self.config, self.prior.dim, derive_seed("training", self._seed), self._embedding_net, self._device
+        )
+        store = SimulationStore(self.prior, None if self._run_dir is None else self._run_dir / "simulations")
+        rounds: list[Simulations] = []
+        fits: list[Fit] = []
+        estimator: NeuralEstimator | None = None
+        for number in range(1, self._rounds + 1):
+            share = total * number // self._rounds - total * (number - 1) // self._rounds
+            rounds.append(self._simulated(store, simulate, number, share, total, estimator, target))
+            if target is not None:
+                target = _like_features(target, rounds[0].features.shape[1:])
+            self._tell("train", number, share, share)
+            estimator, fit = self._trained(trainer, rounds, target)
+            fits.append(fit)
+        assert estimator is not None
+        self._tell("draw", self._rounds, NUM_DRAWS, NUM_DRAWS)
+        description = self._description(store, rounds, fits)
+        posterior = Posterior(self.prior, target, estimator=estimator, description=description, seed=self._seed)
+        if target is not None:
+            assert len(posterior.draws)
+        return posterior
+
+    def _simulated(
+        self,
+        store: SimulationStore,
+        simulate: Simulate,
+        number: int,
+        share: int,
+        total: int,
+        estimator: Estimator | None,
+        target: np.ndarray | None,
+    ) -> Simulations:
+        """The usable simulations of a round."""
+        told: list[Any] = [self.prior.to_plain(), self._seed, self._simulator, self._batch_size]
+        if number > 1:  # what the earlier rounds, from which this one's parameters follow, depend on
+            told += [
+                self.config.to_plain(),
+                total,
+                self._rounds,
+                self._proposal,
+                None if target is None else target.tolist(),
+            ]
+        mark = fingerprint(*told)
+
+        def draw(block: int, count: int) -> np.ndarray:
+            seed = derive_seed("parameters", self._seed, number, block)
+            if estimator is None or target is None:
+                return self.prior.sample(self._batch_size, seed)[:count]
+            if self._proposal == "posterior":
+                normals = estimator.sample(self._batch_size, target[None], seed)[0]
+            else:
+                normals = truncated_normals(estimator, self.prior.dim, target, self._batch_size, seed)
+            return self.prior.from_normal(normals)[:count]
+
+        def tell(done: int, of: int) -> None:
+            self._tell("simulate", number, done, of)
+
+        made = store.run(simulate, number, share, mark, draw, self._batch_size, tell)
+        usable = made.usable
+        if len(usable.thetas) < _FEWEST:
+            raise ValueError(
+                f"only {len(usable.thetas)} of {share} simulations of round {number} gave finite features, too few "
+                "to learn from; look why they fail, or let the prior exclude parameters that cannot be simulated"
+            )
+        return usable
+
+    def _trained(
+        self, trainer: NeuralTrainer, rounds: list[Simulations], target: np.ndarray | None
+    ) -> tuple[NeuralEstimator, Fit]:
+        if len(rounds) > 1 and self._proposal == "posterior":
+            assert target is not None
+            return trainer.fit_more(self.prior.to_normal(rounds[-1].thetas), rounds[-1].features, target)
+        thetas = np.concatenate([made.thetas for made in rounds])
+        return trainer.fit(self.prior.to_normal(thetas), np.concatenate([made.features for made in rounds]))
+
+    def _tell(self, phase: Literal["simulate", "train", "draw"], number: int, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(InferenceProgress(phase, number, self._rounds, done, total))
+
+    def _description(self, store: SimulationStore, rounds: list[Simulations], fits: list[Fit]) -> dict[str, Any]:
+        return {
+            "algorithm": type(self).__name__,
+            "rounds": self._rounds,
+            "proposal": self._proposal,
+            "seed": self._seed,
+            "simulator": self._simulator,
+            "num_simulations": [len(made.thetas) for made in rounds],
+            "num_failed": store.num_failed,
+            "num_reused": store.num_reused,
+            "epochs": [fit.epochs for fit in fits],
+            "validation_losses": [[loss if math.isfinite(loss) else None for loss in fit.losses] for fit in fits],
+        }
+
+
+@final
+class NPDR(NeuralInference):
+    """Neural posterior domain randomization (Muratore et al. 2021): sequential neural posterior estimation with flows.
+
+    Each round simulates parameters where the posterior of the observation lies and learns from all simulations. One
+    round is amortized: its posterior holds for every observation, ``posterior.at(features)``.
+
+    Args:
+        prior: What is known before: ``{"mass": (0.5, 2.0), ...}``, or another form that ``as_prior`` takes.
+        config: How the posterior is learned: model, networks, training, ensemble, and ``method`` ``"nle"`` or
+            ``"fmpe"`` instead of ``"npe"``.
+        rounds: In how many rounds the simulations are made.
+        proposal: Where later rounds draw: ``"truncated"`` (the prior within the region that holds all but 1e-4 of the
+            posterior; keeps maximum likelihood, and failed simulations do no harm) or ``"posterior"`` (the posterior
+            itself, corrected for in the loss).
+        seed: Of all randomness.
+        batch_size: Simulations in one call of the simulator.
+        run_dir: Folder in which simulations are kept, and found again; ``None`` keeps them in memory.
+        simulator: What tells simulators apart, text or JSON types: simulations of another one are not used again.
+        embedding_net: Network trained with the density, which makes features of what the simulator returns.
+        device: ``"cpu"`` or ``"cuda"``, where networks are trained.
+        progress: Told of every batch of simulations and every training.
+    """
+
+    def __init__(
+        self,
+        prior: Any,
+        config: EstimatorConfig | None = None,
+        *,
+        rounds: int = 1,
+        proposal: Literal["truncated", "posterior"] = "truncated",
+        seed: int = 0,
+        batch_size: int = 1000,
+        run_dir: str | Path | None = None,
+        simulator: Mapping[str, Any] | str = "",
+        embedding_net: nn.Module | None = None,
+        device: str = "cpu",
+        progress: Callable[[InferenceProgress], None] | None = None,
+    ) -> None:
+        super().__init__(
+            prior,
+            EstimatorConfig() if config is None else config,
+            rounds=rounds,
+            proposal=proposal,
+            seed=seed,
+            batch_size=batch_size,
+            run_dir=run_dir,
+            simulator=simulator,
+            embedding_net=embedding_net,
+            device=device,
+            progress=progress,
+        )
+
+
+@final
+class BayesSim(NeuralInference):
+    """BayesSim (Ramos, Possas and Fox 2019): a mixture density network, in one round unless more are asked for.
+
+    Args:
+        prior: As of ``NPDR``.
+        num_components: Gaussians of the mixture.
+        num_random_features: Frequencies of its quasi-random Fourier features of a Matern 5/2 kernel; 0 means that a
+            network sees the features themselves.
+        config: Further settings, of which method and model are set here.
+        rounds: As of ``NPDR``.
+        proposal: As of ``NPDR``; the correction for ``"posterior"`` is exact for a mixture.
+        seed: As of ``NPDR``.
+        batch_size: As of ``NPDR``.
+        run_dir: As of ``NPDR``.
+        simulator: As of ``NPDR``.
+        device: As of ``NPDR``.
+        progress: As of ``NPDR``.
+    """
+
+    def __init__(
+        self,
+        prior: Any,
+        num_components: int = 5,
+        num_random_features: int = 0,
+        config: EstimatorConfig | None = None,
+        *,
+        rounds: int = 1,
+        proposal: Literal["truncated", "posterior"] = "truncated",
+        seed: int = 0,
+        batch_size: int = 1000,
+        run_dir: str | Path | None = None,
+        simulator: Mapping[str, Any] | str = "",
+        device: str = "cpu",
+        progress: Callable[[InferenceProgress], None] | None = None,
+    ) -> None:
+        changed = {"num_components": num_components, "num_random_features": num_random_features}
+        super().__init__(
+            prior,
+            replace(EstimatorConfig() if config is None else config, method="npe", model="mdn", **changed),
+            rounds=rounds,
+            proposal=proposal,
+            seed=seed,
+            batch_size=batch_size,
+            run_dir=run_dir,
+            simulator=simulator,
+            embedding_net=None,
+            device=device,
+            progress=progress,
+        )
+
+
+def truncated_normals(estimator: Estimator, dim: int, observed: np.ndarray, num: int, seed: int) -> np.ndarray:
+    """``num`` draws of the prior within the region that holds all but 1e-4 of a posterior, on the normal scale.
+
+    Draws of the prior outside the region are rejected; where next to none lie inside, draws of the posterior are drawn
+    again by their weight instead (Deistler, Goncalves and Macke 2022, sections 3 and A.6.3).
+
+    Args:
+        estimator: Tells the posterior.
+        dim: d, the number of parameters.
+        observed: Features whose posterior is meant.
+        num: How many.
+        seed: The same seed gives the same draws.
+    """
+    generator = np.random.default_rng(derive_seed("truncated", seed))
+    drawn = estimator.sample(NUM_DRAWS, observed[None], derive_seed("region", seed))[0]
+    densities = estimator.log_prob(drawn, observed[None])[0]
+    border = np.quantile(densities, _OUTSIDE)
+    accepted: list[np.ndarray] = []
+    tried = found = 0
+    while found < num and (tried < _CANDIDATES or found > _LEAST_ACCEPTED * tried):
+        candidates = generator.standard_normal((_CANDIDATES, dim))
+        inside = candidates[estimator.log_prob(candidates, observed[None])[0] >= border]
+        accepted.append(inside)
+        tried, found = tried + _CANDIDATES, found + len(inside)
+    if found >= num:
+        return np.concatenate(accepted)[:num]
+    inside = densities >= border
+    weights = -0.5 * (drawn[inside] ** 2).sum(axis=1) - densities[inside]
+    weights = np.exp(weights - weights.max())
+    return drawn[inside][generator.choice(int(inside.sum()), size=num, p=weights / weights.sum())]
+
+
+def _like_features(observed: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """``observed`` in the shape of one simulation's features."""
+    single = observed[0] if observed.shape == (1, *shape) else observed
+    if single.shape != shape:
+        raise ShapeError(f"observed must have the shape of simulated features, {shape}, got {observed.shape}")
+    if not np.isfinite(single).all():
+        raise ValueError("observed must be finite: the features of what was observed hold NaN or infinity")
+    return single

@@ -1,0 +1,294 @@
+"""A posterior: draws, the prior, and an estimator that tells more; as a folder, whose draws need no further package."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import numpy as np
+from torch import Tensor, nn
+
+from metaroll.checks import array_of, check_path, check_whole
+from metaroll.data.posteriors.folder import Draws, read_description, read_draws, read_weights, write_folder
+from metaroll.errors import PosteriorError, ShapeError
+from metaroll.inference.estimators import NeuralEstimator
+from metaroll.inference.priors import Prior, as_prior
+from metaroll.seeding import derive_seed
+
+__all__ = ["NUM_DRAWS", "Estimator", "Posterior"]
+
+NUM_DRAWS = 10_000
+"""Draws that a posterior holds."""
+
+
+class Estimator(Protocol):
+    """What tells the posterior of any observation, on the scale on which the prior is a standard normal."""
+
+    event_shape: tuple[int, ...]
+    """Shape of the features of one observation."""
+
+    def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
+        """``num`` draws for each of m observations, ``(m, num, d)``."""
+        ...
+
+    def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Log densities of n points (``(n, d)`` or ``(m, n, d)``) for m observations, ``(m, n)``."""
+        ...
+
+    def weights(self) -> dict[str, Tensor]:
+        """Weights and buffers by name."""
+        ...
+
+    def to_plain(self) -> dict[str, Any]:
+        """What, beside the weights, is needed to build it again."""
+        ...
+
+
+@final
+class Posterior:
+    """What is known of the parameters after something was observed.
+
+    Args:
+        prior: What was known before; any form that ``as_prior`` takes.
+        observed: Features of what was observed, ``(F,)`` or of any other shape; ``None``: nothing yet (``at``).
+        draws: Draws for that, ``(n, d)``, all equally likely; ``None`` takes them from the estimator.
+        estimator: Tells the posterior of any observation; ``None``: there are only draws.
+        description: More that the folder is to tell, JSON types: how the simulations were made, what training was like.
+        seed: Of the draws that are taken from the estimator.
+
+    Raises:
+        ShapeError: ``draws`` or ``observed`` has another shape than expected.
+        ValueError: A draw is not finite, or there is neither an estimator nor a draw.
+    """
+
+    def __init__(
+        self,
+        prior: Any,
+        observed: Any = None,
+        draws: Any = None,
+        *,
+        estimator: Estimator | None = None,
+        description: Mapping[str, Any] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.prior: Prior = as_prior(prior)
+        """What was known before."""
+        self.description: dict[str, Any] = dict(description or {})
+        """How the simulations were made, and what training was like."""
+        self._estimator, self._seed = estimator, seed
+        self.observed: np.ndarray | None = None if observed is None else self._features("observed", observed)[0]
+        """Features of what was observed, ``None`` for nothing."""
+        self._draws: np.ndarray | None = None
+        if draws is not None:
+            self._draws = self.prior.check_rows("draws", draws)
+            if not len(self._draws) or not np.isfinite(self._draws).all():
+                raise ValueError(f"draws must be at least one finite row, got {self._draws.shape}")
+        elif estimator is None:
+            raise ValueError("a posterior must have draws, an estimator, or both, got neither")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the environment calls the parameters."""
+        return self.prior.names
+
+    @property
+    def draws(self) -> np.ndarray:
+        """Draws for what was observed, ``(n, d)``.
+
+        Raises:
+            ValueError: Nothing was observed yet.
+        """
+        if self._draws is None:
+            if self.observed is None:
+                raise ValueError("nothing was observed yet: posterior.at(features) tells what follows from features")
+            self._draws = self._from_estimator(NUM_DRAWS, self.observed[None], self._seed)[0]
+        return self._draws
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Mean of the draws, ``(d,)``."""
+        return self.draws.mean(axis=0)
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviation of the draws, ``(d,)``."""
+        return self.draws.std(axis=0)
+
+    @property
+    def has_estimator(self) -> bool:
+        """Whether other observations than the one of the draws can be asked about."""
+        return self._estimator is not None
+
+    def at(self, observed: Any, seed: int = 0) -> Posterior:
+        """The posterior of other features.
+
+        Of an estimator that was trained in one round from the prior (amortized) this holds everywhere; after rounds
+        that were directed to one observation, near that.
+        """
+        self._needed()
+        return Posterior(self.prior, observed, estimator=self._estimator, description=self.description, seed=seed)
+
+    def sample(self, num: int, seed: int, observed: Any = None) -> np.ndarray:
+        """Draws, ``(num, d)``; for a batch of observations, ``(m, num, d)``.
+
+        Args:
+            num: How many.
+            seed: The same seed gives the same draws.
+            observed: Features of one observation, or of m; ``None`` means those of the posterior. Without an
+                estimator its draws are drawn from, with replacement.
+        """
+        count = check_whole("num", num, 0)
+        if observed is None and (self._estimator is None or self.observed is None):
+            generator = np.random.default_rng(derive_seed("posterior rows", seed))
+            return self.draws[generator.integers(len(self.draws), size=count)]
+        given = self.observed if observed is None else observed
+        features = self._features("observed", given)
+        drawn = self._from_estimator(count, features, seed)
+        return drawn if np.ndim(given) == 1 + len(self._event_shape) else drawn[0]
+
+    def log_prob(self, thetas: Any, observed: Any = None) -> np.ndarray:
+        """Log density of each row of ``thetas (n, d)``, ``(n,)``; of a learned likelihood, up to a constant.
+
+        Args:
+            thetas: Sets of parameters; outside the bounds of the prior the density is 0.
+            observed: Features of one observation; ``None`` means those of the posterior. With m of them, ``thetas`` are
+                one set for each of these.
+
+        Raises:
+            ValueError: There is no estimator, or no observation.
+        """
+        estimator, rows = self._needed(), self.prior.check_rows("thetas", thetas)
+        if observed is None and self.observed is None:
+            raise ValueError("observed must be given: the posterior is of no observation yet")
+        given = self.observed if observed is None else observed
+        features = self._features("observed", given)
+        paired = np.ndim(given) == 1 + len(self._event_shape)
+        if paired and len(rows) != len(features):
+            raise ShapeError(f"thetas must be one set for each of {len(features)} observations, got {len(rows)}")
+        normals = self.prior.to_normal(rows)
+        logs = estimator.log_prob(normals[:, None] if paired else normals, features)
+        inside = np.isfinite(self.prior.log_prob(rows))
+        safe = np.where(inside[:, None], rows, self.prior.from_normal(np.zeros_like(rows)))
+        return np.where(inside, (logs[:, 0] if paired else logs[0]) + self.prior.log_stretch(safe), -np.inf)
+
+    # ---- on disk ---------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``draws.npz``, ``weights.safetensors`` and ``posterior.json`` into a folder; a posterior there goes.
+
+        Args:
+            folder: Where to.
+
+        Raises:
+            FileExistsError: There is something else of that name.
+            ValueError: Nothing was observed, so there are no draws.
+        """
+        estimator = self._estimator
+        told = {
+            "prior": self.prior.to_plain(),
+            "observed": None if self.observed is None else self.observed.tolist(),
+            "num_draws": len(self.draws),
+            "estimator": None if estimator is None else estimator.to_plain(),
+            "training": self.description,
+            "seed": self._seed,
+        }
+        weights = None if estimator is None else estimator.weights()
+        return write_folder(folder, Draws(self.names, self.draws), told, weights)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, embedding_net: nn.Module | None = None) -> Posterior:
+        """The posterior of a folder. sbi is needed only when ``sample`` or ``log_prob`` ask its estimator.
+
+        Args:
+            folder: The folder.
+            embedding_net: A network like the one that it was trained with, where there was one.
+
+        Raises:
+            PosteriorError: The folder is damaged, or no posterior.
+        """
+        path = check_path("folder", folder)
+        told, draws, weights = read_description(path), read_draws(path), read_weights(path)
+        try:
+            prior = Prior.from_plain(told["prior"])
+            if prior.names != draws.names:
+                raise ValueError(f"the prior is of {list(prior.names)}, the draws are of {list(draws.names)}")
+            estimator = None
+            if told["estimator"] is not None and weights is not None:
+                estimator = _LaterEstimator(prior.dim, told["estimator"], weights, embedding_net)
+            return cls(
+                prior,
+                told["observed"],
+                draws.values,
+                estimator=estimator,
+                description=told["training"],
+                seed=told["seed"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise PosteriorError(
+                f"{path} holds no posterior of this version ({type(error).__name__}: {error})"
+            ) from error
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _event_shape(self) -> tuple[int, ...]:
+        if self._estimator is not None:
+            return self._estimator.event_shape
+        return () if self.observed is None else self.observed.shape
+
+    def _needed(self) -> Estimator:
+        if self._estimator is None:
+            raise ValueError(
+                "this posterior has draws alone: it has no estimator that could tell densities or draw more"
+            )
+        return self._estimator
+
+    def _features(self, what: str, features: Any) -> np.ndarray:
+        """``(m, *event_shape)``, finite."""
+        rows = array_of(what, features, "an array of features").astype(np.float64)
+        shape = rows.shape if self._estimator is None else self._estimator.event_shape
+        rows = rows[None] if rows.shape == shape else rows
+        if rows.shape[1:] != shape:
+            raise ShapeError(f"{what} must have shape {shape}, or a batch of it, got {rows.shape}")
+        if not np.isfinite(rows).all():
+            raise ValueError(f"{what} must be finite: the features of what was observed hold NaN or infinity")
+        return rows
+
+    def _from_estimator(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
+        drawn = self._needed().sample(num, features, seed)
+        return self.prior.from_normal(drawn.reshape(-1, self.prior.dim)).reshape(drawn.shape)
+
+    def __repr__(self) -> str:
+        if self.observed is None:
+            return f"Posterior of {', '.join(self.names)}, amortized: at(features) tells what follows from features"
+        rows = zip(self.names, self.mean, self.std, self.prior.std, strict=True)
+        shown = ", ".join(f"{n} = {m:.4g} +- {s:.2g} (prior +- {p:.2g})" for n, m, s, p in rows)
+        return f"Posterior: {shown}"
+
+
+class _LaterEstimator:
+    """An estimator from a folder, built when it is first asked: draws alone need no sbi."""
+
+    def __init__(
+        self, dim: int, told: Mapping[str, Any], weights: Mapping[str, Tensor], embedding_net: nn.Module | None
+    ) -> None:
+        self.event_shape = tuple(int(size) for size in told["event_shape"])
+        self._dim, self._told, self._weights, self._net = dim, told, weights, embedding_net
+
+    @functools.cached_property
+    def _built(self) -> NeuralEstimator:
+        return NeuralEstimator.from_weights(self._dim, self._told, self._weights, self._net)
+
+    def sample(self, num: int, features: np.ndarray, seed: int) -> np.ndarray:
+        return self._built.sample(num, features, seed)
+
+    def log_prob(self, normals: np.ndarray, features: np.ndarray) -> np.ndarray:
+        return self._built.log_prob(normals, features)
+
+    def weights(self) -> dict[str, Tensor]:
+        return dict(self._weights)
+
+    def to_plain(self) -> dict[str, Any]:
+        return dict(self._told)

@@ -1,0 +1,164 @@
+"""Simulations that inference asks for: each is made once, kept on disk, and counted when it failed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import torch
+
+from metaroll.checks import check_path, described
+from metaroll.data.atomic_files import write_files
+from metaroll.errors import ShapeError
+from metaroll.inference.priors import Prior
+
+__all__ = ["Simulate", "SimulationStore", "Simulations", "fingerprint"]
+
+Simulate = Callable[[np.ndarray], Any]
+"""``thetas (B, d) -> features (B, F)``, or ``(B, *shape)``; NaN where a simulation failed."""
+
+_PART = re.compile(r"round-(\d+)-from-(\d{7})-([0-9a-f]{12})\.npz")
+
+
+class Simulations(NamedTuple):
+    """Parameters and what was simulated with them.
+
+    Attributes:
+        thetas: ``(n, d)`` float64.
+        features: ``(n, *event_shape)`` float32.
+    """
+
+    thetas: np.ndarray
+    features: np.ndarray
+
+    @property
+    def usable(self) -> Simulations:
+        """Those without NaN and infinity."""
+        kept = np.isfinite(self.features.reshape(len(self.features), -1)).all(axis=1)
+        return self if kept.all() else Simulations(self.thetas[kept], self.features[kept])
+
+
+def fingerprint(*parts: Any) -> str:
+    """Twelve digits for JSON types: equal ones have the same."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:12]
+
+
+@final
+class SimulationStore:
+    """Runs a simulator and keeps what it returns, in files that are only added to.
+
+    Called again for the same round, it reads what is there and simulates the rest. A part belongs to one way of drawing
+    parameters (its mark: prior, seed, and all that earlier rounds depend on), so none is used where it does not belong.
+
+    Args:
+        prior: Whose parameters are simulated.
+        folder: Where parts are kept; ``None`` keeps them in memory alone.
+    """
+
+    def __init__(self, prior: Prior, folder: str | Path | None = None) -> None:
+        self._prior = prior
+        self._folder = None if folder is None else check_path("folder", folder)
+        self.num_made = 0
+        """Simulations made by this store."""
+        self.num_reused = 0
+        """Simulations read from disk."""
+        self.num_failed = 0
+        """Of both, those whose features are not finite."""
+        if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+
+    def run(
+        self,
+        simulate: Simulate,
+        round_number: int,
+        num: int,
+        mark: str,
+        draw: Callable[[int, int], np.ndarray],
+        batch_size: int,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Simulations:
+        """``num`` simulations of a round.
+
+        Args:
+            simulate: The simulator.
+            round_number: From 1.
+            num: How many.
+            mark: What the parameters depend on (``fingerprint``).
+            draw: ``(block, count) -> (count, d)`` parameters of a block, the first ones alike for any count.
+            batch_size: Simulations in one call, and in a block.
+            progress: Called with the number done, and ``num``.
+
+        Raises:
+            ShapeError: The simulator returned something else than a row of features for each set of parameters.
+        """
+        starts = self._starts(round_number, mark)
+        parts: list[Simulations] = []
+        done = 0
+        while done < num:
+            part = self._read(starts[done]) if done in starts else None
+            if part is None:
+                block, first = divmod(done, batch_size)
+                thetas = draw(block, min(batch_size, num - block * batch_size))[first:]
+                part = Simulations(thetas, self._call(simulate, thetas, parts[0] if parts else None))
+                self._keep(part, round_number, done, mark)
+                self.num_made += len(thetas)
+            else:
+                self.num_reused += len(part.thetas)
+            parts.append(part)
+            done += len(part.thetas)
+            if progress is not None:
+                progress(min(done, num), num)
+        joined = Simulations(
+            np.concatenate([part.thetas for part in parts])[:num],
+            np.concatenate([part.features for part in parts])[:num],
+        )
+        self.num_failed += num - len(joined.usable.thetas)
+        return joined
+
+    def _call(self, simulate: Simulate, thetas: np.ndarray, example: Simulations | None) -> np.ndarray:
+        returned = simulate(thetas.copy())
+        if isinstance(returned, torch.Tensor):
+            returned = returned.detach().cpu().numpy()
+        features = np.asarray(returned)
+        if features.dtype.kind not in "fiu" or features.ndim < 2 or len(features) != len(thetas):
+            raise ShapeError(
+                f"simulate must return features ({len(thetas)}, F), a row for each row of thetas, got "
+                f"{described(returned)}"
+            )
+        if example is not None and features.shape[1:] != example.features.shape[1:]:
+            raise ShapeError(
+                f"simulate must return {example.features.shape[1:]} features for each set of parameters as before, got "
+                f"{features.shape[1:]}; are those in {self._folder} of another simulator? Then name another folder"
+            )
+        with np.errstate(over="ignore"):
+            return features.astype(np.float32)
+
+    def _keep(self, part: Simulations, round_number: int, first: int, mark: str) -> None:
+        if self._folder is None:
+            return
+        path = self._folder / f"round-{round_number}-from-{first:07d}-{mark}.npz"
+        arrays = {"thetas": part.thetas, "features": part.features, "names": np.array(self._prior.names, np.str_)}
+        write_files({path: lambda file: np.savez_compressed(file, **arrays)})
+
+    def _starts(self, round_number: int, mark: str) -> dict[int, Path]:
+        """The parts of a round on disk by the number of their first simulation."""
+        matches = (
+            [] if self._folder is None else [(_PART.fullmatch(path.name), path) for path in self._folder.iterdir()]
+        )
+        return {int(m[2]): path for m, path in matches if m and int(m[1]) == round_number and m[3] == mark}
+
+    def _read(self, path: Path) -> Simulations | None:
+        """A part; ``None`` where it is damaged, so that it is simulated again."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+                part = Simulations(archive["thetas"], archive["features"])
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+            return None
+        fits = part.thetas.ndim == 2 and part.thetas.shape[1] == self._prior.dim
+        return part if fits and 0 < len(part.thetas) == len(part.features) else None

@@ -1,0 +1,202 @@
+"""An agent in one task: it explores the task, adapts to it, acts in it, and goes on from there."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from metaroll.checks import check_whole
+from metaroll.data.paths import TrajectoryBatch
+from metaroll.data.step_sequence import StepSequence
+from metaroll.envs.lookup.source import EnvSource, is_env_instance
+from metaroll.errors import ShapeError
+from metaroll.learners.base import MetaRLAlgorithm
+from metaroll.policies.actor import Actor
+from metaroll.policies.adapters import as_policy
+from metaroll.rollouts.single.rollout import rollout
+from metaroll.seeding import derive_seed, isolated_rng
+from metaroll.training.algorithms.registry import get_algorithm
+from metaroll.training.evaluation.meta_evaluator import MetaEvaluator
+from metaroll.training.session.same_spaces import check_episode, check_spaces
+from metaroll.types import EnvSpec, EnvUpdate, Policy
+
+__all__ = ["AdaptedAgent", "TaskProtocol"]
+
+
+@final
+@dataclass(frozen=True)
+class TaskProtocol:
+    """How the agent of a run explores a task and adapts to it: as the evaluations of the run do.
+
+    Attributes:
+        algo: Who adapts.
+        config: Configuration of the run.
+        evaluator: Evaluator of the run.
+        env_spec: Spaces that the agent has learned in.
+        test_tasks: Gives tasks to name in errors.
+    """
+
+    algo: MetaRLAlgorithm
+    config: Mapping[str, Any]
+    evaluator: MetaEvaluator
+    env_spec: EnvSpec
+    test_tasks: Callable[[], list[EnvUpdate]]
+
+    @property
+    def seed(self) -> int:
+        """Seed of the run."""
+        return self.config["run"]["seed"]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it goes on from the last policy and its episodes; else it adapts from all episodes so far."""
+        return bool(self.evaluator.protocol(self.algo).get("adapt_from") == "last")
+
+    def explore(
+        self, env: Any, policy: Any, seen: Sequence[StepSequence], episodes: int | None, seed: int, limit: int | None
+    ) -> list[StepSequence]:
+        """Episodes of ``policy``, which has adapted to those that were ``seen``.
+
+        Args:
+            env: As for ``Agent.explore``.
+            policy: What acts at first.
+            seen: Episodes before these.
+            episodes: How many; ``None`` means those of one round.
+            seed: Seed of the episodes.
+            limit: Steps of an episode at most; ``None`` means as in training.
+        """
+        quiet = self.evaluator.protocol(self.algo)["deterministic_exploration"]  # settles the rounds
+        count = self.evaluator.round_length if episodes is None else check_whole("episodes", episodes)
+        limit = self.config["algorithm"]["max_path_length"] if limit is None else limit
+        own = self.evaluator.num_prior_episodes if self.evaluator.posterior_sampling else len(seen) + count
+        done: list[StepSequence] = []
+        with _opened(env) as environment:
+            environment = get_algorithm(self.config["algo"]).seen_env(environment, self.config)
+            check_spaces(EnvSpec.from_env(environment), self.env_spec, self.test_tasks)
+            for episode in range(count):
+                if len(seen) + episode >= own:
+                    policy = self.adapted([*seen, *done], seed)
+                settings = {"eval": quiet, "max_steps": limit, "seed": seed, "sub_seed": episode, "no_close": True}
+                done.append(rollout(environment, policy, **settings))
+        return done
+
+    def adapted(self, episodes: Sequence[StepSequence], seed: int, policy: Any = None) -> Any:
+        """``policy``, which is given up, after ``episodes``; ``None`` means a new exploration policy."""
+        batch = TrajectoryBatch.from_rollouts(self.env_spec, list(episodes))
+        with isolated_rng(derive_seed("adapt", seed, len(episodes))):  # as evaluations do
+            begins = self.algo.get_exploration_policy() if policy is None else policy
+            return self.algo.adapt_policies([begins], [batch])[0]
+
+    def checked(self, rollouts: Any) -> list[StepSequence]:
+        """The episodes of ``rollouts``, in the spaces that the agent has learned in."""
+        if not isinstance(rollouts, Iterable):
+            raise TypeError(f"rollouts must be episodes, as agent.explore returns them, got {type(rollouts).__name__}")
+        episodes = [rollouts] if isinstance(rollouts, StepSequence) else list(rollouts)
+        if not episodes:
+            raise ValueError("rollouts must hold at least one episode, got none: agent.explore(env, episodes=3)")
+        with self.hinting():
+            for number, episode in enumerate(episodes):
+                check_episode(episode, number, self.env_spec, self.test_tasks)
+        return episodes
+
+    @contextlib.contextmanager
+    def hinting(self) -> Iterator[None]:
+        """Errors of shapes inside say what the algorithm needs to see of an environment, if that is another shape."""
+        try:
+            yield
+        except ShapeError as error:
+            hint = get_algorithm(self.config["algo"]).seen_hint
+            if not hint:
+                raise
+            raise ShapeError(f"{error}; {hint}") from error
+
+
+@final
+class AdaptedAgent(Actor):
+    """Acts in one task; made by ``Agent.adapt``. ``rollout(env, adapted)`` takes it as a policy."""
+
+    def __init__(
+        self, task: TaskProtocol, acting: Any, seen: Sequence[StepSequence], max_path_length: int | None
+    ) -> None:
+        super().__init__(task.env_spec, derive_seed("adapted", task.seed), max_path_length)
+        self._task, self._seen, self._explored = task, list(seen), 0
+        self._adapted = acting
+        self._policy = as_policy(acting, task.env_spec)
+
+    @property
+    def policy(self) -> Policy:
+        """What acts."""
+        return self._policy
+
+    def explore(
+        self, env: Any, episodes: int | None = None, *, seed: int | None = None, max_steps: int | None = None
+    ) -> list[StepSequence]:
+        """Further episodes in the task, by this policy, with the noise of exploration where the algorithm needs it.
+
+        Args:
+            env: The environment of the task, as for ``Agent.explore``.
+            episodes: How many; ``None`` means as in a round of the run's evaluations.
+            seed: Seed of the episodes; ``None`` means other ones at every call.
+            max_steps: Steps of an episode at most; ``None`` means as in training.
+
+        Returns:
+            The episodes, for ``adapt``.
+
+        Raises:
+            ShapeError: As for ``Agent.explore``.
+        """
+        if seed is None:
+            seed = derive_seed("exploring further", self._task.seed, len(self._seen), self._explored)
+        self._explored += 1
+        return self._task.explore(env, self._adapted, self._seen, episodes, seed, max_steps)
+
+    def adapt(self, rollouts: Any) -> AdaptedAgent:
+        """What acts in the task after further episodes: the next gradient step of MAML, ProMP and DICE.
+
+        Algorithms whose evaluations adapt from all episodes so far (PEARL, RL2) do so here.
+
+        Args:
+            rollouts: Episodes of ``explore``, or of anything else that let this agent act in the task with noise.
+
+        Returns:
+            Another agent; this one stays as it is.
+
+        Raises:
+            ShapeError: They are of an environment with other spaces, or other bounds of actions.
+            ValueError: There are none.
+        """
+        task = self._task
+        new = task.checked(rollouts)
+        seen = [*self._seen, *new]
+        if task.goes_on:
+            acting = task.adapted(new, task.seed, copy.deepcopy(self._adapted))
+        else:
+            acting = task.adapted(seen, task.seed)
+        return AdaptedAgent(task, acting, seen, self.max_path_length)
+
+    def act(self, obs: Any, *, deterministic: bool = True) -> Any:
+        """See ``Actor.act``."""
+        with self._task.hinting():
+            return super().act(obs, deterministic=deterministic)
+
+    def __repr__(self) -> str:
+        count, config = len(self._seen), self._task.config
+        steps = sum(len(episode.rewards) for episode in self._seen)
+        seen = f"{count} episode{'' if count == 1 else 's'} of {steps:,} steps seen"
+        return f"AdaptedAgent({config['algo']!r}, {config['env']!r}, {seen}); next: act(obs)"
+
+
+@contextlib.contextmanager
+def _opened(env: Any) -> Iterator[Any]:
+    """An environment itself, which stays open, or one that is made, and closed."""
+    if is_env_instance(env):
+        yield env
+        return
+    made = env() if isinstance(env, EnvUpdate) else EnvSource.of(env).make()
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,473 @@
+"""RealEnv on devices that tests control: the clock is theirs, so that no test depends on the speed of the machine."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import pty
+import signal
+import threading
+import warnings
+
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+
+from metaroll import (
+    DomainParamUpdate,
+    Packet,
+    PendulumEnv,
+    RealEnv,
+    StopKey,
+    load_log,
+    make_slots,
+    rollout,
+    typed_env,
+)
+from metaroll.data.logs.robot_log import RobotLog, read_robot_log
+from metaroll.envs.real.stopping import stop_all, stop_for_sure
+from metaroll.envs.real.timing import RateControl
+from metaroll.envs.wrappers.actions import ActNormWrapper
+from metaroll.errors import DeviceError, LogError, RolloutError, ShapeError
+from metaroll.types import EnvSpec
+
+
+class FakeClock:
+    """Time passes where somebody waits."""
+
+    def __init__(self):
+        self.time = 100.0
+
+    def now(self):
+        return self.time
+
+    def sleep(self, seconds):
+        self.time += seconds
+
+
+SPEC = EnvSpec(
+    Box(-np.inf, np.inf, (2,), np.float64),
+    Box(np.array([-1.0]), np.array([2.0]), dtype=np.float64),
+    observation_labels=("count", "action"),
+    action_labels=("force",),
+)
+
+
+class Device(RealEnv):
+    """Shows how many actions it got, and the last one; packet k is there ``delays[k]`` s after its action."""
+
+    def __init__(self, delays=None, lost=(), **options):
+        self.clock = FakeClock()
+        options = {"watchdog": None, "clock": self.clock, "sync": False, **options}
+        super().__init__(SPEC, options.pop("dt", 0.1), **options)
+        self.sent, self.coming, self.delays, self.lost, self.released = [], [], delays or {}, lost, 0
+
+    def prepare(self):
+        self.count = 0
+        self.emit(0.0)
+
+    def emit(self, action):
+        if self.count not in self.lost:
+            due = self.clock.time + self.delays.get(self.count, 0.0)
+            self.coming.append((due, Packet([self.count, action], self.count)))
+
+    def send(self, action):
+        self.sent.append(float(action[0]))
+        self.count += 1
+        self.emit(float(action[0]))
+
+    def receive(self, timeout):
+        due = [entry for entry in self.coming if entry[0] <= self.clock.time + timeout]
+        if not due:
+            self.clock.sleep(timeout)
+            return None
+        first = min(due, key=lambda entry: entry[0])
+        self.clock.time = max(self.clock.time, first[0])
+        self.coming.remove(first)
+        return first[1]
+
+    def disconnect(self):
+        self.released += 1
+
+
+def steps_of(env, actions):
+    return [env.step([action]) for action in actions]
+
+
+# ---- time ------------------------------------------------------------------------------------------------------------
+
+
+def test_ticks_do_not_drift_and_overruns_are_counted():
+    clock = FakeClock()
+    rate = RateControl(0.1, clock)
+    rate.start()
+    waits = []
+    for busy in (0.03, 0.0, 0.15, 0.02, 0.35, 0.01):
+        clock.time += busy
+        waits.append((*rate.wait(), round(clock.time - 100.0, 6)))
+    late = [round(entry[0], 6) for entry in waits]
+    assert late == [0.0, 0.0, 0.05, 0.0, 0.25, 0.0]
+    assert [entry[1] for entry in waits] == [0, 0, 0, 0, 2, 0]
+    assert [entry[2] for entry in waits] == [0.1, 0.2, 0.35, 0.4, 0.75, 0.8]  # back on the ticks of the beginning
+
+
+def test_a_slow_policy_is_reported():
+    env = Device()
+
+    def policy(observation):
+        env.clock.time += 0.25 if observation[0] == 2 else 0.01
+        return np.array([0.5])
+
+    made = rollout(env, policy, max_steps=6, no_close=True)
+    assert env.timing.steps == 6 and env.timing.overruns == 1 and env.timing.skipped_ticks == 1
+    assert env.timing.longest_overrun == pytest.approx(0.15)
+    np.testing.assert_allclose(made.env_infos["time"], [0.1, 0.2, 0.45, 0.5, 0.6, 0.7])
+    assert made.env_infos["overrun"].tolist() == pytest.approx([0, 0, 0.15, 0, 0, 0])
+    assert "6 steps, 1 overruns (at most 150 ms, 1 ticks skipped)" in str(env.timing)
+
+
+# ---- packets ---------------------------------------------------------------------------------------------------------
+
+
+def test_late_packets_are_waited_for_and_lost_ones_bridged():
+    env = Device(delays={3: 0.13, 6: 0.35}, lost=(5,), timeout=0.05, max_lost=2)
+    env.reset()
+    found = steps_of(env, [0.1 * i for i in range(1, 10)])
+    assert [int(step[0][0]) for step in found] == [1, 2, 3, 4, 4, 4, 7, 8, 9]  # packet 6 came after 8
+    assert [step[4]["late"] for step in found] == [False, False, True] + [False] * 6
+    assert [step[4]["repeated"] for step in found] == [False] * 4 + [True, True, False, False, False]
+    assert (env.timing.late, env.timing.lost, env.timing.stale) == (1, 2, 1)
+
+
+def test_too_many_lost_packets_stop_the_device_and_keep_the_rollout(tmp_path):
+    env = Device(lost=range(4, 100), max_lost=2, log_dir=tmp_path)
+    env.reset()
+    steps_of(env, [0.5] * 5)
+    with pytest.raises(DeviceError, match=r"came in 3 steps in a row .*; 5 steps are kept in .*0000") as caught:
+        env.step([0.5])
+    assert env.sent == [0.5] * 6 + [0.0]
+    kept = caught.value.rollout
+    assert len(kept) == 5 and kept.repeated.tolist() == [False] * 3 + [True] * 2 and kept.truncated[-1]
+    [logged] = load_log(caught.value.log)
+    np.testing.assert_array_equal(logged.observations, kept.observations)
+    assert "no observation came" in logged.rollout_info["log"]["end"]
+    with pytest.raises(DeviceError, match=r"has been stopped \(DeviceError: no observation came"):
+        env.step([0.5])
+    with pytest.raises(RolloutError, match="no observation came in 3 steps in a row") as caught:
+        rollout(env, lambda obs: np.array([0.5]), max_steps=50)
+    errors, error = [], caught.value
+    while error is not None:
+        errors.append(error)
+        error = error.__cause__
+    assert [len(e.rollout) for e in errors if isinstance(e, DeviceError)] == [5]
+
+
+def test_packets_that_hold_nothing_are_none():
+    env = Device(max_lost=1)
+    env.reset()
+    for wrong in ([np.nan, 0.0], "text", None):
+        env.coming.append((0.0, Packet(wrong)))
+    env.step([0.5])
+    assert env.timing.invalid == 3 and env.timing.lost == 0
+    env.coming.append((0.0, Packet([1.0, 2.0, 3.0])))
+    with pytest.raises(ShapeError, match=r"observations of the device must have shape \(2,\), got \(3,\)"):
+        env.step([0.5])
+    assert env.sent[-1] == 0.0
+
+
+def test_a_device_that_is_off_is_an_error():
+    env = Device(lost=(0,))
+    with pytest.raises(DeviceError, match="is the device on, and connected"):
+        env.reset()
+    assert env.sent == [0.0]
+
+
+# ---- limits and stops ------------------------------------------------------------------------------------------------
+
+
+def test_actions_are_clipped_or_refused():
+    env = Device()
+    env.reset()
+    assert [step[4]["act_applied"].item() for step in steps_of(env, [5.0, -5.0, 1.5])] == [2.0, -1.0, 1.5]
+    made = rollout(Device(), lambda obs: np.array([5.0]), max_steps=2)
+    assert made.actions.tolist() == [[5.0]] * 2 and made.actions_applied.tolist() == [[2.0]] * 2
+    strict = Device(on_limit="refuse", stop_action=[-0.5])
+    for action, message in ((2.5, r"the action force is 2.5, outside of \[-1, 2\]"), (np.nan, "action must be finite")):
+        strict.reset()
+        with pytest.raises(ValueError, match=message):
+            strict.step([action])
+        assert strict.sent[-1] == -0.5 and 2.5 not in strict.sent
+
+
+def test_every_way_out_sends_the_stop_action():
+    """The end, a limit, a function, errors, Ctrl-C, reset and close."""
+
+    class Broken(Device):
+        def reward(self, observation, action, next_observation):
+            if next_observation[0] == 2:
+                raise self.error
+            return 1.0
+
+        def is_terminal(self, observation):
+            return observation[0] == 4
+
+    ends = []
+    for options, expected in (
+        ({"observation_limits": {"count": (-1.0, 2.5)}}, (True, False, "count is 3, outside of [-1, 2.5]")),
+        ({"stop_when": [lambda obs: obs[0] > 1.5 and "too far"]}, (False, True, "too far")),
+        ({"stop_when": [lambda obs: obs[0] > 1.5]}, (False, True, "stop_when[0] said so")),
+    ):
+        env = Device(**options)
+        env.reset(options={"max_steps": 5})
+        while True:
+            *_, terminated, truncated, info = env.step([1.0])
+            if terminated or truncated:
+                break
+        assert (terminated, truncated, info["stop"]) == expected
+        ends.append(env)
+    env = Device()
+    env.reset(options={"max_steps": 2})
+    assert [step[3] for step in steps_of(env, [1.0, 1.0])] == [False, True]
+    ends.append(env)
+    for error in (RuntimeError("x"), KeyboardInterrupt(), SystemExit(1)):
+        env = Broken()
+        env.error = error
+        env.reset()
+        with pytest.raises(type(error)):
+            steps_of(env, [1.0, 1.0])
+        ends.append(env)
+    for leave in (lambda env: env.close(), lambda env: env.reset(), lambda env: env.halt("tea")):
+        env = Device()
+        env.reset()
+        steps_of(env, [1.0])
+        leave(env)
+        ends.append(env)
+    with Device() as env:
+        env.reset()
+        steps_of(env, [1.0])
+    ends.append(env)
+    for env in ends:
+        assert env.sent.count(0.0) == 1 and env.sent[-1] == 0.0, env.sent
+        before = list(env.sent)
+        env.halt()
+        env.close()
+        env.close()
+        assert env.sent[: len(before)] == before and env.released == 1
+    assert Broken().is_terminal(np.array([4.0]))
+
+
+def test_a_function_that_stops_is_asked_before_an_action_is_sent():
+    pressed = []
+    env = Device(stop_when=[lambda obs: bool(pressed)])
+    env.reset()
+    steps_of(env, [1.0])
+    pressed.append("key")  # while the policy thinks
+    _, _, terminated, truncated, info = env.step([2.0])
+    assert (terminated, truncated, info["act_applied"].item()) == (False, True, 0.0) and 2.0 not in env.sent
+
+
+@pytest.mark.parametrize("no_close", [True, False])
+def test_a_policy_that_fails_does_not_leave_the_device_alone(no_close):
+    env = Device()
+
+    def policy(observation):
+        if observation[0] == 2:
+            raise KeyboardInterrupt
+        return np.array([1.0])
+
+    with pytest.raises(KeyboardInterrupt):
+        rollout(env, policy, max_steps=10, no_close=no_close)
+    assert env.sent == [1.0, 1.0, 0.0] and env.released == (not no_close)
+    made = rollout(ActNormWrapper(Device()), lambda obs: np.array([1.0]), max_steps=3)
+    assert made.truncated.tolist() == [False, False, True]
+    assert made.actions_applied.tolist() == [[2.0]] * 3
+
+
+def test_the_stop_action_is_tried_again():
+    calls = []
+
+    def stop(*failures):
+        calls.append(1)
+        if len(calls) <= len(failures):
+            raise failures[len(calls) - 1]
+
+    stop_for_sure(lambda: stop(OSError("busy")), "arm")
+    assert len(calls) == 2
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        stop_for_sure(lambda: stop(KeyboardInterrupt()), "arm")
+    assert len(calls) == 2  # it was sent in spite of Ctrl-C
+    calls.clear()
+    with pytest.raises(DeviceError, match=r"THE STOP ACTION COULD NOT BE SENT to arm .*switch it off by hand"):
+        stop_for_sure(lambda: stop(*[OSError("gone")] * 9), "arm")
+
+
+def test_a_watchdog_stops_what_nobody_steps():
+    stopped = threading.Event()
+
+    class Watched(Device):
+        def stop(self):
+            super().stop()
+            stopped.set()
+
+    env = Watched(watchdog=0.05)
+    env.reset()
+    assert stopped.wait(30.0)
+    with pytest.raises(DeviceError, match=r"has been stopped \(no step came for 0.05 s\)"):
+        for _ in range(10_000):  # the thread that has stopped it may be about to say so
+            env.step([1.0])
+    assert env.sent[-1] == 0.0
+
+
+def test_a_key_of_the_terminal_stops():
+    master, slave = pty.openpty()
+    try:
+        with os.fdopen(slave, "rb", buffering=0) as terminal, StopKey("q", terminal) as key:
+            assert key(np.zeros(2)) == ""
+            os.write(master, b"xq")
+            assert key(np.zeros(2)) == "the key 'q' was pressed"
+            assert key(np.zeros(2)) == ""
+    finally:
+        os.close(master)
+    with open(os.devnull) as nothing, pytest.raises(ValueError, match="StopKey needs a terminal"):
+        StopKey(stream=nothing).__enter__()
+
+
+# ---- the log ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_step_is_in_the_file_before_the_next(tmp_path):
+    env = Device(log_dir=tmp_path / "logs", sync=True)
+    env.reset()
+    for steps in range(1, 5):
+        env.step([0.25 * steps])
+        [so_far] = load_log(env.log_path)
+        assert len(so_far) == steps and so_far.rollout_info["log"]["end"] == "not finished"
+    env.halt("enough")
+    [made] = load_log(env.log_path)
+    recorded = env.recorded()
+    for name in ("observations", "actions", "rewards", "time", "actions_applied", "repeated", "late", "overrun"):
+        np.testing.assert_array_equal(getattr(made, name), getattr(recorded, name))
+    assert made.rollout_info["env_spec"] == SPEC and made.rollout_info["dt"] == 0.1
+    assert made.rollout_info["log"] == {"env_name": "Device", "file": "episode_0000.jsonl", "end": "enough"}
+    env.reset()
+    env.step([1.0])
+    env.close()
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == ["episode_0000.jsonl", "episode_0001.jsonl"]
+
+
+def test_logs_survive_a_kill_in_the_middle_of_a_line(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads, which the child does not need
+        child = os.fork()
+    if child == 0:
+        try:
+            env = Device(log_dir=tmp_path)
+            env.reset()
+            steps_of(env, 0.1 * np.arange(7))
+            os.write(env._record._log._file, b'{"action": [0.')
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    [found] = load_log(tmp_path / "episode_0000.jsonl")
+    assert len(found) == 7 and found.truncated[-1] and found.rollout_info["log"]["end"] == "not finished"
+    np.testing.assert_allclose(found.actions[:, 0], 0.1 * np.arange(7), rtol=0)
+
+
+def test_the_end_of_the_program_stops(tmp_path):
+    env, idle = Device(log_dir=tmp_path), Device()
+    env.reset()
+    env.step([1.0])
+    stop_all()  # what the interpreter calls at its end
+    assert env.sent == [1.0, 0.0] and not idle.sent
+    assert load_log(env.log_path)[0].rollout_info["log"]["end"] == "the program has ended"
+
+
+def test_damaged_logs_are_named(tmp_path):
+    log = RobotLog(tmp_path / "a.jsonl", SPEC, 0.1)
+    log.first(np.zeros(2), 0.0)
+    with pytest.raises(FileExistsError):
+        RobotLog(tmp_path / "a.jsonl", SPEC, 0.1)
+    with pytest.raises(LogError, match="holds no step"):
+        read_robot_log(tmp_path / "a.jsonl")
+    log.write_step({"action": [0.0]})
+    with pytest.raises(LogError, match="line 3 has no entry 'applied'"):
+        read_robot_log(tmp_path / "a.jsonl")
+    log.end("x", {})
+    log.end("x", {})
+    with pytest.raises(ValueError, match="is closed"):
+        log.write_step({})
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    for text, message in (
+        ("\n".join([lines[0], "{", ""]), "line 2 is damaged"),
+        (lines[1] + "\n", "is no log of a RealEnv"),
+        ("[1]\n", "line 1 is damaged: it is no JSON object"),
+        (lines[0].replace('"version":1', '"version":9') + "\n", "has version 9 of the format"),
+        ("", "is no log"),
+    ):
+        (tmp_path / "b.jsonl").write_text(text)
+        with pytest.raises(LogError, match=message):
+            load_log(tmp_path / "b.jsonl")
+    with pytest.raises(LogError, match="says itself what it holds"):
+        load_log(tmp_path / "a.jsonl", {"observations": ["x"], "actions": ["u"], "sample_time": 1.0})
+
+
+# ---- what it is not --------------------------------------------------------------------------------------------------
+
+
+def test_domain_parameters_are_unknown_and_states_cannot_be_set():
+    env = Device()
+    made = rollout(env, lambda obs: np.array([1.0]), max_steps=3)
+    assert "domain_param" not in made.rollout_info and "states" not in made.data_names
+    assert typed_env(ActNormWrapper(env), RealEnv) is env
+    with pytest.raises(TypeError, match=r"are not known, .'mass'. cannot be set"):
+        DomainParamUpdate({"mass": 1.0})(env)
+    for name in ("init_state", "domain_param"):
+        with pytest.raises(ValueError, match=f"{name} of a real device cannot be set"):
+            Device().reset(options={name: [0.0]})
+    with pytest.raises(ValueError, match="unknown option of reset"):
+        Device().reset(options={"max_step": 3})
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or sent to a worker"):
+            copied(env)
+    with pytest.raises(TypeError, match="cannot be copied"):
+        make_slots(env, 2)
+    with pytest.raises(DeviceError, match="has been closed"):
+        env.reset()
+    with pytest.raises(DeviceError, match="it has not been reset"):
+        Device().step([1.0])
+    assert env.limit_act([7.0]).tolist() == [2.0] and env.curr_step == 3
+    assert env.obs_space is env.observation_space and env.act_space is env.action_space
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"on_limit": "ignore"}, ValueError, "on_limit must be 'clip' or 'refuse'"),
+        ({"stop_action": [3.0]}, ValueError, "stop_action must lie within"),
+        ({"stop_action": [0.0, 0.0]}, ShapeError, "must have shape"),
+        ({"observation_limits": {"cont": (0, 1)}}, ValueError, "did you mean 'count'"),
+        ({"observation_limits": {0: (1, 1)}}, ValueError, "low < high"),
+        ({"dt": 0.0}, ValueError, "dt must lie in"),
+        ({"timeout": -1.0}, ValueError, "timeout must lie in"),
+        ({"max_lost": -1}, ValueError, "max_lost"),
+        ({"watchdog": 0.0}, ValueError, "watchdog must lie in"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options, error, message):
+    with pytest.raises(error, match=message):
+        Device(**options)
+
+
+def test_spaces_must_be_boxes_with_bounded_actions():
+    class Free(Device):
+        def __init__(self, spec):
+            RealEnv.__init__(self, spec, 0.1)
+
+    spec = PendulumEnv().env_spec
+    unbounded = EnvSpec(spec.observation_space, Box(-np.inf, np.inf, (1,), np.float64))
+    with pytest.raises(ValueError, match="must be bounded"):
+        Free(unbounded)
+    with pytest.raises(TypeError, match="must be a Box of one axis"):
+        Free(EnvSpec(Box(0, 1, (2, 2), np.float64), spec.action_space))

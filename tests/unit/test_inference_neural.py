@@ -1,0 +1,227 @@
+"""Issue 15 item 5: neural posteriors on sbi: against an exact one, from folders, in rounds, with simulations kept."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from metaroll.errors import MissingPackageError, PosteriorError, ShapeError
+from metaroll.functional.posteriors.random_features import (
+    matern_frequencies,
+    median_distance,
+    random_fourier_features,
+)
+from metaroll.inference.estimators import EstimatorConfig, FeatureMap
+from metaroll.inference.neural import NPDR, BayesSim
+from metaroll.inference.posterior import Posterior
+from metaroll.seeding import isolated_rng
+
+pytest.importorskip("sbi")
+
+PRIOR = {"a": ("normal", 0.0, 1.0), "b": (-4.0, 4.0)}
+NOISE = 0.5
+QUICK = EstimatorConfig(model="maf", hidden_features=16, num_transforms=2, max_epochs=2, batch_size=50)
+FLOW = replace(QUICK, max_epochs=25, learning_rate=1e-2)
+MIXTURE = EstimatorConfig(hidden_features=16, max_epochs=30, batch_size=50, learning_rate=1e-2)
+
+
+class Linear:
+    """``x = theta + noise``, a constant feature, and failures of ``a > 2``; noise depends on the parameters alone."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def __call__(self, thetas: np.ndarray) -> np.ndarray:
+        self.calls.append(len(thetas))
+        words = np.ascontiguousarray(thetas).view(np.uint64).reshape(len(thetas), -1).sum(axis=1)
+        noise = np.stack([np.random.default_rng(int(word)).standard_normal(2) for word in words])
+        features = np.concatenate([thetas + NOISE * noise, np.full((len(thetas), 1), 7.0)], axis=1)
+        features[thetas[:, 0] > 2.0] = np.nan
+        return features
+
+
+OBSERVED = np.array([0.5, 1.0, 7.0])
+# The exact posterior: of a, normal times normal; of b, a normal in a wide box.
+EXACT_MEAN, EXACT_STD = np.array([0.4, 1.0]), np.array([np.sqrt(0.2), NOISE])
+
+
+def globals_now():
+    return torch.get_rng_state().numpy().tobytes(), str(np.random.get_state()), random.getstate()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NPDR(PRIOR, FLOW),
+        lambda: NPDR(PRIOR, FLOW, rounds=2),
+        lambda: NPDR(PRIOR, replace(FLOW, max_epochs=8), rounds=2, proposal="posterior"),
+        lambda: BayesSim(PRIOR, 1, config=MIXTURE),
+        lambda: BayesSim(PRIOR, 1, config=MIXTURE, rounds=2, proposal="posterior"),
+        lambda: BayesSim(PRIOR, 1, 64, config=MIXTURE),
+        lambda: NPDR(PRIOR, replace(MIXTURE, method="fmpe", max_epochs=60)),
+    ],
+    ids=["amortized", "truncated", "atomic", "mixture", "mixture in rounds", "random features", "flow matching"],
+)
+def test_near_the_exact_posterior_and_the_same_from_its_folder(make, tmp_path):
+    before, threads, listed = globals_now(), torch.get_num_threads(), os.listdir()
+    posterior = make().infer(Linear(), OBSERVED[None], 400)
+    assert globals_now() == before and torch.get_num_threads() == threads and os.listdir() == listed
+    assert posterior.draws.shape == (10_000, 2)
+    np.testing.assert_allclose(posterior.mean, EXACT_MEAN, atol=0.35)
+    assert (posterior.std > 0.5 * EXACT_STD).all() and (posterior.std < 1.7 * EXACT_STD).all()
+    told = posterior.description
+    assert sum(told["num_simulations"]) + told["num_failed"] == 400 and told["num_failed"] > 0
+    back = Posterior.load(posterior.save(tmp_path / "p"))
+    rows = posterior.draws[:20]
+    np.testing.assert_array_equal(back.draws, posterior.draws)
+    np.testing.assert_array_equal(back.sample(5, seed=9), posterior.sample(5, seed=9))
+    np.testing.assert_array_equal(back.log_prob(rows), posterior.log_prob(rows))
+    assert posterior.log_prob([[0.0, 4.1]])[0] == -np.inf
+
+
+@pytest.mark.parametrize("model", ["nsf", "autoregressive_nsf"])
+def test_an_ensemble_of_one_parameter_is_a_density(model, tmp_path):
+    config = EstimatorConfig(model=model, ensemble=2, max_epochs=8, learning_rate=3e-3, num_transforms=2)
+
+    def simulate(thetas):
+        return np.concatenate([thetas, thetas**2], axis=1) + 0.3 * np.sin(1e5 * thetas)
+
+    posterior = NPDR({"m": ("log-uniform", 0.1, 10.0)}, config).infer(simulate, None, 300)
+    at = posterior.at([2.0, 4.0])
+    edges = np.linspace(0.1, 10.0, 4001)
+    middle = 0.5 * (edges[1:] + edges[:-1])
+    assert np.exp(at.log_prob(middle[:, None])).sum() * (edges[1] - edges[0]) == pytest.approx(1.0, abs=0.02)
+    batch = posterior.sample(4, 0, observed=np.array([[2.0, 4.0], [5.0, 25.0]]))
+    assert batch.shape == (2, 4, 1)
+    pairs = posterior.log_prob([[2.0], [5.0]], observed=np.array([[2.0, 4.0], [5.0, 25.0]]))
+    assert pairs[0] == pytest.approx(at.log_prob([[2.0]])[0], abs=1e-4)
+    again = Posterior.load(at.save(tmp_path / "p"))
+    np.testing.assert_array_equal(again.log_prob(middle[:9, None]), at.log_prob(middle[:9, None]))
+    with pytest.raises(ValueError, match="nothing was observed"):
+        posterior.save(tmp_path / "q")
+
+
+def test_a_learned_likelihood():
+    config = replace(MIXTURE, method="nle", model="mdn", num_components=1, max_epochs=20)
+    posterior = NPDR(PRIOR, config).infer(Linear(), None, 300).at(OBSERVED)
+    draws = posterior.sample(120, seed=0)
+    np.testing.assert_allclose(draws.mean(axis=0), EXACT_MEAN, atol=0.35)
+    assert (draws.std(axis=0) > 0.5 * EXACT_STD).all() and (draws.std(axis=0) < 1.7 * EXACT_STD).all()
+
+
+def test_an_embedding_is_trained_with_the_density(tmp_path):
+    def simulate(thetas):
+        return thetas[:, :, None] + 0.1 * np.sin(np.arange(6) * 1e4 * thetas[:, :1])[:, None]
+
+    def net():
+        with isolated_rng(0):
+            return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+
+    first = net()
+    posterior = NPDR(PRIOR, QUICK, embedding_net=first).infer(simulate, np.ones((2, 6)), 200)
+    np.testing.assert_array_equal(first[1].weight.detach(), net()[1].weight.detach())
+    folder = posterior.save(tmp_path / "p")
+    with pytest.raises(PosteriorError, match="embedding_net="):
+        Posterior.load(folder).log_prob([[0.0, 0.0]])
+    back = Posterior.load(folder, embedding_net=net())
+    np.testing.assert_array_equal(back.log_prob(posterior.draws[:3]), posterior.log_prob(posterior.draws[:3]))
+    assert len(Posterior.load(folder).draws) == 10_000
+
+
+def test_simulations_are_kept_and_used_again(tmp_path):
+    told, first = [], Linear()
+    options = {"run_dir": tmp_path, "batch_size": 80, "simulator": "linear 1"}
+    one = NPDR(PRIOR, QUICK, **options, progress=told.append).infer(first, OBSERVED, 200)
+    assert first.calls == [80, 80, 40] and sum(step.phase == "simulate" for step in told) == 3
+    again = Linear()
+    two = NPDR(PRIOR, QUICK, **options).infer(again, OBSERVED, 200)
+    assert again.calls == [] and two.description["num_reused"] == 200
+    np.testing.assert_array_equal(one.draws, two.draws)
+    more = Linear()
+    NPDR(PRIOR, QUICK, **options).infer(more, OBSERVED, 260)
+    assert more.calls == [40, 20]
+    # What another prior, seed or simulator asks for is not what is there.
+    for changed in ({"simulator": "linear 2"}, {"seed": 1}):
+        other = Linear()
+        NPDR(PRIOR, QUICK, **{**options, **changed}).infer(other, OBSERVED, 80)
+        assert other.calls == [80]
+    # A damaged part is made again.
+    part = sorted((tmp_path / "simulations").glob("round-1-from-0000000-*"))
+    for path in part:
+        path.write_bytes(path.read_bytes()[:50])
+    mended = Linear()
+    three = NPDR(PRIOR, QUICK, **options).infer(mended, OBSERVED, 200)
+    assert mended.calls == [80]
+    np.testing.assert_array_equal(three.draws, one.draws)
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path):
+    class Stops(Linear):
+        def __call__(self, thetas):
+            if len(self.calls) == 3:
+                raise KeyboardInterrupt
+            return super().__call__(thetas)
+
+    options = {"run_dir": tmp_path, "batch_size": 50, "rounds": 2}
+    with pytest.raises(KeyboardInterrupt):
+        NPDR(PRIOR, QUICK, **options).infer(Stops(), OBSERVED, 200)
+    after, straight = Linear(), Linear()
+    resumed = NPDR(PRIOR, QUICK, **options).infer(after, OBSERVED, 200)
+    whole = NPDR(PRIOR, QUICK, batch_size=50, rounds=2).infer(straight, OBSERVED, 200)
+    assert len(after.calls) == 1 and len(straight.calls) == 4
+    np.testing.assert_array_equal(resumed.draws, whole.draws)
+
+
+def test_features_that_never_vary_are_left_out():
+    rows = np.random.default_rng(0).normal(5.0, 2.0, (400, 3))
+    rows[:, 1] = 1e4 + 1e-4 * rows[:, 0]  # rounding of single precision
+    seen = FeatureMap.fitted(rows)(torch.as_tensor(rows)).numpy()
+    assert seen.shape == (400, 2) and seen.dtype == np.float32
+    np.testing.assert_allclose(seen.mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(seen.std(axis=0), 1.0, atol=1e-5)
+    with pytest.raises(ValueError, match="must vary with the parameters"):
+        FeatureMap.fitted(np.ones((9, 2)))
+
+
+def test_random_features_estimate_the_matern_kernel():
+    rows = np.random.default_rng(1).normal(size=(30, 3))
+    scale = median_distance(rows)
+    made = random_fourier_features(rows, matern_frequencies(4096, 3, scale, 2.5, 0))
+    assert made.shape == (30, 8192)
+    distance = np.linalg.norm(rows[:, None] - rows[None], axis=2) * np.sqrt(5.0) / scale
+    kernel = (1.0 + distance + distance**2 / 3.0) * np.exp(-distance)  # Rasmussen and Williams 2006, eq. 4.17
+    np.testing.assert_allclose(made @ made.T, kernel, atol=0.02)
+    by_hand = random_fourier_features(np.array([[1.0, 2.0]]), np.array([[0.5, 0.25]]))
+    np.testing.assert_allclose(by_hand, [[np.cos(1.0), np.sin(1.0)]])
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="rounds above 1"):
+        NPDR(PRIOR, QUICK, rounds=2).infer(Linear(), None, 100)
+    with pytest.raises(ShapeError, match=r"shape of simulated features, \(3,\), got \(2,\)"):
+        NPDR(PRIOR, QUICK).infer(Linear(), [1.0, 2.0], 40)
+    with pytest.raises(ValueError, match="observed must be finite"):
+        NPDR(PRIOR, QUICK).infer(Linear(), [1.0, 2.0, np.nan], 40)
+    with pytest.raises(ShapeError, match=r"a row for each row of thetas"):
+        NPDR(PRIOR, QUICK).infer(lambda thetas: np.ones(3), OBSERVED, 40)
+    with pytest.raises(ValueError, match="only 0 of 40 simulations"):
+        NPDR(PRIOR, QUICK).infer(lambda thetas: np.full((len(thetas), 3), np.nan), OBSERVED, 40)
+    with pytest.raises(ValueError, match="num_simulations"):
+        NPDR(PRIOR, QUICK).infer(Linear(), OBSERVED, 5)
+    with pytest.raises(ValueError, match="unknown density model 'mfa'; did you mean 'maf'"):
+        EstimatorConfig(model="mfa")
+    with pytest.raises(ValueError, match="'truncated' or 'posterior'"):
+        NPDR(PRIOR, proposal="prior")
+
+
+def test_without_sbi_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sbi", None)
+    monkeypatch.setitem(sys.modules, "sbi.inference", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'metaroll\[sbi\]'"):
+        NPDR(PRIOR).infer(Linear(), OBSERVED, 100)
