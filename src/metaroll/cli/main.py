@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(error: BaseException, wants_traceback: bool) -> int:
     """Say on standard error what went wrong, and how a run can be continued; the exit status."""
     errors = make_console(stderr=True)
-    resume = getattr(error, "resume_command", None)
+    resume = vars(error).get("resume_command")
     if isinstance(error, BrokenPipeError):  # the reader of our output has gone, as in `metaroll ... | head`
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere

@@ -77,7 +77,8 @@ def _held_out(facts: RunFacts) -> list[tuple[str, str, str, str]]:
     cells = []
     if math.isfinite(gain):
         bounds = f"[{number_text(low)}, {number_text(high)}]" if math.isfinite(low) and math.isfinite(high) else ""
-        meaning = f"Return after adaptation minus the return {without}: what adapting is worth in tasks it has not met."
+        new = ": what adapting is worth in tasks it has not met" if kind == "held-out" else ""
+        meaning = f"Return after adaptation minus the return {without}{new}."
         cells.append((f"gain, {kind} tasks", number_text(gain), bounds, meaning))
     share = number_of(values.get("share_worse"))
     if math.isfinite(share):
