@@ -148,10 +148,7 @@ def test_summaries_take_lines_of_their_own_settings_alone(reporting):
 
 
 def test_summaries_of_meta_learning_do_not_mix_settings(reporting, monkeypatch):
-    for name, summarize in (
-        ("maml_point_mass", lambda m: m.summarize("promp")),
-        ("rl2_tabular", lambda m: m.summarize()),
-    ):
+    for name, which in (("maml_point_mass", ("promp",)), ("rl2_tabular", ())):
         script, told = script_of(name, monkeypatch), []
         monkeypatch.setattr(script, "newest_of", reporting.newest_of)
         monkeypatch.setattr(script, "report", lambda *_, told=told, **line: told.append(line))
@@ -170,7 +167,7 @@ def test_summaries_of_meta_learning_do_not_mix_settings(reporting, monkeypatch):
                 if "returns" in more:
                     line["returns"] = [-17.0, value, -1.0, -1.0]
                 reporting.report(name, False, **line)
-        summarize(script)
+        script.summarize(*which)
         assert [line["config"]["seeds"] for line in told] == [[0, 1]]
         assert told[0]["value"] == values[0]
 

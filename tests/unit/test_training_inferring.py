@@ -16,8 +16,9 @@ from metaroll.envs.lookup.registry import get_family, is_varied
 from metaroll.envs.sims.catalog import PendulumEnv
 from metaroll.errors import DataError, PosteriorError, UnknownNameError
 from metaroll.inference.posterior import Posterior
+from metaroll.training.evaluation.inference_result import InferenceOptions
 from metaroll.training.report.inference_page import write_inference_page
-from metaroll.training.session.inferring import InferenceOptions, infer, usual_prior
+from metaroll.training.session.inferring import infer, usual_prior
 from metaroll.training.session.randomization_baselines import AutomaticRandomization, sim_opt
 from metaroll.training.session.run_config import default_run_dir
 

@@ -63,9 +63,10 @@ class TaskBaseline(ABC):
 
     def predict(self, path: Mapping[str, Any]) -> np.ndarray:
         """Values of the steps of a path dict, float64 ``(t,)``; 0 before the first fit."""
-        observations = path["observations"]
-        observations = observations if isinstance(observations, dict | tuple) else np.asarray(observations)
-        return self._values(observations, np.arange(len(next(iterate_leaves(observations))[1])))
+        given: Any = path["observations"]
+        observations: Any = given if isinstance(given, dict | tuple) else np.asarray(given)
+        count = next(len(leaf) for _, leaf in iterate_leaves(observations))
+        return self._values(observations, np.arange(count))
 
     @abstractmethod
     def fit_tasks(

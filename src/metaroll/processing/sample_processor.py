@@ -100,32 +100,20 @@ class SampleProcessor:
             bootstrap_truncated=self.bootstrap_truncated,
         )
         columns = found.columns
-        self._log(log, log_prefix, columns, found.returns[columns.bounds[:-1]], found.explained_variance)
-        samples = {
-            "observations": columns.observations,
-            "actions": columns.actions,
-            "rewards": columns.rewards,
-            "returns": found.returns,
-            "advantages": found.advantages,
-            "env_infos": columns.infos("env_infos"),
-            "agent_infos": columns.infos("agent_infos"),
-            **self._of_all_tasks(found),
-        }
-        parts = {name: found.by_task(column) for name, column in samples.items()}
-        return [{name: part[m] for name, part in parts.items()} for m in range(columns.num_tasks)]
+        self._log(log, log_prefix, found, found.returns[columns.bounds[:-1]])
+        own = {"returns": found.returns, "advantages": found.advantages}
+        return _by_task(found, {**_recorded(columns), **own, **self._of_all_tasks(found)})
 
     def _of_all_tasks(self, found: TaskAdvantages | DiceTasks) -> dict[str, np.ndarray]:
         """Further columns."""
         return {}
 
-    def _log(
-        self, log: bool | str, prefix: str, columns: PathColumns, discounted: np.ndarray, explained: np.ndarray
-    ) -> None:
+    def _log(self, log: bool | str, prefix: str, found: TaskAdvantages | DiceTasks, discounted: np.ndarray) -> None:
         """Log what is asked for; ``discounted (N,)`` are the discounted returns of the paths."""
         self.logged = {}
         if log is False:
             return
-        returns = columns.returns
+        returns = found.columns.returns
         told = {"AverageReturn": float(returns.mean())}
         if log != "reward":
             told = {
@@ -135,7 +123,7 @@ class SampleProcessor:
                 "StdReturn": float(returns.std()),
                 "MaxReturn": float(returns.max()),
                 "MinReturn": float(returns.min()),
-                "ExplainedVariance": float(explained.mean()),
+                "ExplainedVariance": float(found.explained_variance.mean()),
             }
         self.logged = {f"{prefix}{name}": value for name, value in told.items()}
         if self.log_to is not None:
@@ -253,21 +241,12 @@ class DiceSampleProcessor(SampleProcessor):
         )
         columns = found.columns
         discounted = np.add.reduceat(self.discount**columns.times * columns.rewards, columns.bounds[:-1])
-        self._log(log, log_prefix, columns, discounted, found.explained_variance)
-        ragged = {
-            "observations": columns.observations,
-            "actions": columns.actions,
-            "rewards": columns.rewards,
-            "env_infos": columns.infos("env_infos"),
-            "agent_infos": columns.infos("agent_infos"),
-        }
-        samples = {"mask": found.mask, **{name: found.pad(column) for name, column in ragged.items()}}
+        self._log(log, log_prefix, found, discounted)
+        samples = {"mask": found.mask, **{name: found.pad(column) for name, column in _recorded(columns).items()}}
         samples["adjusted_rewards"] = found.adjusted_rewards
         if found.advantages is not None:
             samples["advantages"] = found.advantages
-        samples |= self._of_all_tasks(found)
-        parts = {name: found.by_task(rows) for name, rows in samples.items()}
-        return [{name: part[m] for name, part in parts.items()} for m in range(columns.num_tasks)]
+        return _by_task(found, samples | self._of_all_tasks(found))
 
 
 @final
@@ -322,6 +301,22 @@ def _check_baseline(name: str, baseline: Any) -> None:
                 f"{name} must have fit(paths, target_key=...) and predict(path), got {described(baseline)}; "
                 "ZeroBaseline() expects nothing"
             )
+
+
+def _recorded(columns: PathColumns) -> dict[str, Any]:
+    """What paths hold, one step after the other."""
+    return {
+        "observations": columns.observations,
+        "actions": columns.actions,
+        "rewards": columns.rewards,
+        "env_infos": columns.infos("env_infos"),
+        "agent_infos": columns.infos("agent_infos"),
+    }
+
+
+def _by_task(found: TaskAdvantages | DiceTasks, samples: Mapping[str, Any]) -> list[dict[str, Any]]:
+    parts = {name: found.by_task(rows) for name, rows in samples.items()}
+    return [{name: part[m] for name, part in parts.items()} for m in range(found.columns.num_tasks)]
 
 
 def _one_group(paths: Any) -> Any:

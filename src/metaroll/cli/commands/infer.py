@@ -76,14 +76,15 @@ def infer(arguments: Sequence[str]) -> None:
     usage = "metaroll infer SIM --data FOLDER [options]"
     about = (
         "Recorded rollouts become a posterior over the parameters of SIM, with predictions of held-out rollouts and a "
-        "page. Train on it: metaroll train ppo SIM --tasks FOLDER. docs/inference.md"
+        "page. Train on it: metaroll train ALGO SIM --tasks FOLDER. docs/inference.md"
     )
     names, given = parse_command(_InferArguments, arguments, usage, about, "the name of the simulator is missing")
     from metaroll.data.recordings import load_rollouts
     from metaroll.training.display.results import print_json
+    from metaroll.training.evaluation.inference_result import InferenceOptions
     from metaroll.training.report.inference_page import write_inference_page
-    from metaroll.training.session.inferring import InferenceOptions, usual_prior
     from metaroll.training.session.inferring import infer as run
+    from metaroll.training.session.inferring import usual_prior
     from metaroll.training.session.run_config import default_run_dir
 
     console = given.output.console()
@@ -100,7 +101,7 @@ def infer(arguments: Sequence[str]) -> None:
         page = write_inference_page(found, folder / _PAGE)
     _show(console, found)
     console.print(f"page {escape(str(page))}", soft_wrap=True)
-    console.print(f"train on it: metaroll train ppo {escape(names[0])} --tasks {escape(str(folder))}", soft_wrap=True)
+    console.print(f"train on it: metaroll train ALGO {escape(names[0])} --tasks {escape(str(folder))}", soft_wrap=True)
     if given.output.json:
         print_json({**found.to_dict(), "folder": str(folder), "page": str(page)})
 
